@@ -1,0 +1,107 @@
+"""Quantities with units, at the edge of the program only.
+
+Inside, time is integer picoseconds, a size is integer bytes and a bandwidth is bytes per second
+per direction. `GB` is 1e9 bytes, `GiB` is 2**30 bytes, `Gbps` is 1e9 bit/s.
+"""
+
+import math
+import re
+from fractions import Fraction
+
+from stepsim.errors import UnitError
+
+PS_PER_NS = 1_000
+PS_PER_S = 1_000_000_000_000
+MAX_INT64 = 2**63 - 1
+
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-z/]+)\s*")
+
+_TIME_PS = {
+    "ps": 1,
+    "ns": PS_PER_NS,
+    "us": 1_000_000,
+    "ms": 1_000_000_000,
+    "s": PS_PER_S,
+}
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SIZE_BYTES = {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).items()}
+_BANDWIDTH = {f"{unit}/s": Fraction(factor) for unit, factor in _SIZE_BYTES.items()} | {
+    f"{prefix}bps": Fraction(factor, 8) for prefix, factor in (_DECIMAL | _BINARY).items()
+}
+
+
+def parse_time_ps(text: str) -> int:
+    """Picoseconds in a text such as `500ns` or `1.5 us`, rounded to the nearest.
+
+    Raises UnitError when the unit is missing or unknown, or the value is negative or above
+    2**63 - 1 ps (about 106 days).
+    """
+    return _parse_int(text, _TIME_PS, "a time such as '500 ns' or '1.5 us'")
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes in a text such as `64 MiB` (2**20) or `64 MB` (10**6), rounded to the nearest.
+
+    Raises UnitError when the unit is missing or unknown, or the value is negative or too large.
+    """
+    return _parse_int(text, _SIZE_BYTES, "a size such as '64 MiB' or '512 KB'")
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second in a text such as `400Gbps`, `50 GB/s` or `inf`.
+
+    Raises UnitError when the unit is missing or unknown, or the value is not positive.
+    """
+    expected = "a positive bandwidth such as '400 Gbps', '50 GB/s' or 'inf'"
+    if text.strip().lower() == "inf":
+        return math.inf
+    value = _parse(text, _BANDWIDTH, expected)
+    if not 0 < value < Fraction(10) ** 30:
+        raise UnitError(f"{text!r} is not {expected}")
+    return float(value)
+
+
+def format_time_ps(time_ps: float) -> str:
+    """Time with a unit that leaves one to three digits before the point, e.g. `71.89 ms`."""
+    for unit in ("s", "ms", "us", "ns"):
+        if abs(time_ps) >= _TIME_PS[unit]:
+            return f"{_four_digits(time_ps / _TIME_PS[unit])} {unit}"
+    return f"{time_ps:.0f} ps"
+
+
+def format_size_bytes(size_bytes: float) -> str:
+    """Size with a binary unit, e.g. `128 MiB`."""
+    for prefix in ("Ti", "Gi", "Mi", "Ki"):
+        if abs(size_bytes) >= _BINARY[prefix]:
+            return f"{_four_digits(size_bytes / _BINARY[prefix])} {prefix}B"
+    return f"{size_bytes:.0f} B"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Bandwidth in GB/s (1e9), e.g. `50 GB/s`; `inf` for a free link."""
+    return "inf" if math.isinf(bytes_per_s) else f"{bytes_per_s / 1e9:.4g} GB/s"
+
+
+def _four_digits(value: float) -> str:
+    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _parse(text: str, units: dict[str, int] | dict[str, Fraction], expected: str) -> Fraction:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        problem = "has no unit" if re.fullmatch(r"[\s\d.eE+-]+", text) else "is not a quantity"
+        raise UnitError(f"{text!r} {problem}: expected {expected}")
+    number, unit = match.groups()
+    if unit not in units:
+        raise UnitError(f"{text!r} has the unknown unit {unit!r}: expected {expected}")
+    return Fraction(number) * units[unit]
+
+
+def _parse_int(text: str, units: dict[str, int], expected: str) -> int:
+    value = round(_parse(text, units, expected))
+    if not 0 <= value <= MAX_INT64:
+        raise UnitError(f"{text!r} is out of range: expected {expected}, at most 2**63 - 1 units")
+    return value
