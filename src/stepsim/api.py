@@ -1,0 +1,213 @@
+"""The Python interface: the words of the command line, as functions."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from stepsim import engine
+from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
+from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
+from stepsim.errors import PlanError
+from stepsim.execution import flatten
+from stepsim.formats.simai_text import read_simai_text
+from stepsim.formats.topology_toml import read_topology
+from stepsim.p2p import P2PMode, default_mode
+from stepsim.parallel import ParallelPlan
+from stepsim.planning import plan_job
+from stepsim.pricing import Prices
+from stepsim.report import Report, make_report
+from stepsim.schedules import build
+from stepsim.shipped import DEFAULT_TOPOLOGY, topology_file
+from stepsim.stages import StageRows, split_stages
+from stepsim.symmetry import every_rank, fold
+from stepsim.taskgraph import GraphOptions, TaskGraph, build_taskgraph
+from stepsim.timeline import Timeline, make_timeline
+from stepsim.topology import Topology
+from stepsim.units import PS_PER_S, parse_time_ps
+from stepsim.workload import CollectiveKind, Workload
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a simulation found."""
+
+    report: Report
+    timeline: Timeline
+
+    @property
+    def step_time_s(self) -> float:
+        """Step time in seconds."""
+        return self.report.step_time_s
+
+    def to_json(self) -> str:
+        """The report as a JSON document, see `stepsim.formats.result_json`."""
+        from stepsim.formats.result_json import report_json
+
+        return report_json(self.report).decode()
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the pipeline timeline into a .png, .svg or .pdf file.
+
+        Raises OutputError when the file cannot be written.
+        """
+        from stepsim.plots import plot_timeline
+
+        plot_timeline(self.timeline, self.report, Path(path))
+
+    def write_csv(self, path: str | Path) -> None:
+        """Write the spans of one rank per class of ranks; raises OutputError."""
+        from stepsim.formats.spans_csv import write_spans
+
+        write_spans(self.timeline, Path(path))
+
+
+def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
+    """Read a SimAI / AICB / ASTRA-sim workload file.
+
+    Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise
+    a warning about the file.
+    """
+    return read_simai_text(Path(path), strict=strict)
+
+
+def load_topology(name_or_path: str | Path, npus: int | None = None) -> Topology:
+    """A shipped topology by name, or a user's TOML file, with room for `npus`.
+
+    Raises TopologyError naming the file and entry at fault, or when the topology is too small.
+    """
+    topology = read_topology(topology_file(name_or_path))
+    if npus is not None and npus < 1:
+        raise PlanError(f"npus is {npus}: expected at least 1")
+    return topology if npus is None else topology.fit(npus)
+
+
+def collective_time(
+    topology: str | Path | Topology,
+    kind: CollectiveKind | str,
+    size_bytes: int,
+    ranks: Sequence[int],
+    algorithm: Algorithm | str = Algorithm.AUTO,
+) -> float:
+    """Seconds of one collective over these NPUs, the network to itself.
+
+    `size_bytes` is the full (gathered) tensor; for all_to_all what each rank sends, its own share
+    included. Raises PlanError for unknown kinds, algorithms or ranks.
+    """
+    if isinstance(topology, str | Path):
+        topology = load_topology(topology, npus=max(ranks, default=0) + 1)
+    try:
+        kind, algorithm = CollectiveKind(kind), Algorithm(algorithm)
+    except ValueError as error:
+        expected = f"kinds {', '.join(CollectiveKind)}; algorithms {', '.join(Algorithm)}"
+        raise PlanError(f"{error}: expected {expected}") from None
+    members = np.array(ranks, dtype=np.int64)
+    if len(set(ranks)) != len(ranks) or not all(0 <= r < topology.npus for r in ranks):
+        raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
+    if size_bytes < 0:
+        raise PlanError(f"size_bytes is {size_bytes}: it cannot be negative")
+    shape = collective_shape(topology, kind, members, algorithm)
+    return collective_time_ps(topology, shape, size_bytes) / PS_PER_S
+
+
+def simulate(
+    workload: Workload | str | Path,
+    topology: Topology | str | Path | None = None,
+    *,
+    plan: ParallelPlan | None = None,
+    schedule: str = "1f1b",
+    microbatches: int | None = None,
+    chunks: int | None = None,
+    p2p: P2PMode | str | None = None,
+    npus: int | None = None,
+    pp: int | None = None,
+    global_batch: int | None = None,
+    microbatch_size: int = 1,
+    compute_scale: ComputeScale | None = None,
+    stage_rows: StageRows | str = StageRows.ENDS,
+    tp_overlap: bool = True,
+    host_overhead: str = "0 ns",
+    fold_ranks: bool = True,
+    progress: engine.Progress | None = None,
+) -> Result:
+    """Simulate one training step.
+
+    Without `topology` it is hgx-h100. `plan` replaces what the file, `npus`, `pp`, `microbatches`
+    and `global_batch` would give. `p2p` defaults to what the schedule's runtime does. Raises the
+    errors of `stepsim.errors` when the input is wrong or contradictory.
+    """
+    workload = workload if isinstance(workload, Workload) else load_workload(workload)
+    workload = scale_compute(workload, compute_scale or ComputeScale())
+    notes = [*workload.warnings, *_assumed_inputs(workload, topology)]
+    topology = _resolve(topology)
+    if plan is None:
+        plan, assumed = plan_job(
+            workload,
+            topology,
+            npus=npus,
+            pp=pp,
+            microbatches=microbatches,
+            global_batch=global_batch,
+            microbatch_size=microbatch_size,
+        )
+        notes += assumed
+    order = build(schedule, ranks=plan.pp, microbatches=plan.microbatches, chunks=chunks or 1)
+    mode = _choice(P2PMode, "p2p", p2p or default_mode(order))
+    rows = _choice(StageRows, "stage_rows", stage_rows)
+    stages = split_stages(workload, plan, order.placement, rows)
+    options = GraphOptions(
+        p2p=mode, tp_overlap=tp_overlap, host_overhead_ps=parse_time_ps(host_overhead)
+    )
+    graph = build_taskgraph(stages, order, plan, options)
+    prices = Prices(plan=plan, topology=topology.fit(plan.npus), comms=graph.comms)
+    timeline = run_graph(graph, prices, fold_ranks=fold_ranks, progress=progress)
+    report = make_report(
+        timeline,
+        prices,
+        workload=workload.source,
+        schedule=order.name,
+        p2p=mode,
+        warnings=(*notes, *stages.warnings, *graph.warnings),
+    )
+    return Result(report=report, timeline=timeline)
+
+
+def run_graph(
+    graph: TaskGraph,
+    prices: Prices,
+    *,
+    fold_ranks: bool = True,
+    progress: engine.Progress | None = None,
+) -> Timeline:
+    """Run a task graph: every rank, or one of each class of ranks that behave alike."""
+    actors = fold(graph, prices) if fold_ranks else every_rank(graph, prices)
+    flats = flatten(graph, actors, prices)
+    starts = engine.run(flats, actors, graph.plan, progress)
+    return make_timeline(graph, actors, flats, starts)
+
+
+def _resolve(topology: Topology | str | Path | None) -> Topology:
+    if topology is None or isinstance(topology, str | Path):
+        return load_topology(topology or DEFAULT_TOPOLOGY)
+    return topology
+
+
+def _assumed_inputs(workload: Workload, topology: Topology | str | Path | None) -> Iterator[str]:
+    """What the user did not say and what the file's numbers do not hold."""
+    if topology is None:
+        yield f"no topology given: {DEFAULT_TOPOLOGY} assumed (--topology sets it)"
+    bare, rows = placeholder_rows(workload)
+    if bare:
+        yield f"{bare} of {rows} rows with compute have only placeholders (1 or 1000 ns)"
+
+
+def _choice(kind: type[Choice], name: str, value: str) -> Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise PlanError(f"{name} is {value!r}: expected one of {', '.join(kind)}") from None

@@ -1,0 +1,114 @@
+"""What a step sends over the links of a topology."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.collectives import flow_steps
+from stepsim.collectives.flows import link_loads
+from stepsim.parallel import Ranks
+from stepsim.pricing import GroupPatterns, Prices
+from stepsim.taskgraph import Program, SegmentKind, TaskGraph
+from stepsim.topology import Topology
+from stepsim.topology.links import Floats, Ints
+from stepsim.units import PS_PER_S
+from stepsim.workload import CollectiveKind, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """Use of one class of links in a step; one direction is one link.
+
+    `busiest` is the link with the most bytes, `busy_ps` how long it takes to carry them, and
+    `utilisation` that time over the step time.
+    """
+
+    name: str
+    links: int
+    bandwidth: float
+    total_bytes: float
+    busiest: str
+    busiest_bytes: float
+    busy_ps: int
+    utilisation: float
+
+
+def link_use(graph: TaskGraph, prices: Prices, step_time_ps: int) -> tuple[LinkUse, ...]:
+    """Bytes of every transfer of the step on every link it crosses, summed up per class."""
+    topology = prices.topology
+    links, loads = _bytes_per_link(graph, prices)
+    classes = topology.link_class(links)
+    return tuple(
+        _class_use(topology, c, links[classes == c], loads[classes == c], step_time_ps)
+        for c in range(len(topology.link_classes))
+    )
+
+
+def _class_use(
+    topology: Topology, c: int, links: Ints, loads: Floats, step_time_ps: int
+) -> LinkUse:
+    link = topology.link_classes[c]
+    top = int(np.argmax(loads)) if loads.size else -1
+    most = float(loads[top]) if loads.size else 0.0
+    busy_ps = round(most / link.capacity * PS_PER_S)
+    return LinkUse(
+        name=link.name,
+        links=topology.link_counts()[c],
+        bandwidth=link.bandwidth,
+        total_bytes=float(loads.sum()),
+        busiest=" to ".join(topology.link_ends(int(links[top]))) if loads.size else "",
+        busiest_bytes=most,
+        busy_ps=busy_ps,
+        utilisation=busy_ps / step_time_ps if step_time_ps else 0.0,
+    )
+
+
+def _bytes_per_link(graph: TaskGraph, prices: Prices) -> tuple[Ints, Floats]:
+    links, loads = np.zeros(0, dtype=np.int64), np.zeros(0)
+    for kind, members, size_bytes in _transfers(graph, prices):
+        for step in flow_steps(kind, members[0], prices.topology.node_size):
+            crossed, flows, _ = link_loads(prices.topology, members, step)
+            carried = flows * (step.fraction * step.repeat * size_bytes)
+            both, place = np.unique(np.concatenate((links, crossed)), return_inverse=True)
+            loads = np.bincount(place, np.concatenate((loads, carried)), len(both))
+            links = both
+    return links, loads
+
+
+def _transfers(graph: TaskGraph, prices: Prices) -> Iterator[tuple[CollectiveKind, Ranks, float]]:
+    """(kind, groups that look alike, bytes each of them moves in the step) of all transfers."""
+    for program in graph.programs:
+        collectives, messages = _uses(graph, program)
+        for (kind, group), size in collectives.items():
+            yield from _alike(kind, prices.groups(group), program.stage, graph, size)
+        for peer, size in messages.items():
+            pairs = prices.pairs(program.stage, peer)
+            yield from _alike(CollectiveKind.SEND_RECV, pairs, program.stage, graph, size)
+
+
+def _alike(
+    kind: CollectiveKind, patterns: GroupPatterns, stage: int, graph: TaskGraph, size: float
+) -> Iterator[tuple[CollectiveKind, Ranks, float]]:
+    here = patterns.members[:, 0] // graph.plan.stage_ranks == stage
+    for pattern in np.unique(patterns.pattern[here]):
+        yield kind, patterns.members[here & (patterns.pattern == pattern)], size
+
+
+def _uses(
+    graph: TaskGraph, program: Program
+) -> tuple[dict[tuple[CollectiveKind, Group], float], dict[int, float]]:
+    """Bytes of a program per (collective kind, group) and per stage it sends messages to."""
+    collectives: dict[tuple[CollectiveKind, Group], float] = defaultdict(float)
+    messages: dict[int, float] = defaultdict(float)
+    for segment in program.segments:
+        if segment.kind is SegmentKind.SEND:
+            messages[segment.peer_stage] += graph.comms[segment.comm].size_bytes
+    runs = Counter(segment.fragment for segment in program.segments if segment.fragment >= 0)
+    for fragment, count in runs.items():
+        for task in graph.fragments[fragment].tasks:
+            if task.comm >= 0:
+                op = graph.comms[task.comm]
+                collectives[op.kind, op.group] += count * op.size_bytes
+    return collectives, messages

@@ -1,0 +1,84 @@
+"""What every communication of a task graph costs, in every group that carries it out.
+
+Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepsim.collectives import CollectiveShape, collective_shape, collective_time_ps
+from stepsim.parallel import ParallelPlan, Ranks
+from stepsim.taskgraph import TaskGraph
+from stepsim.topology import Topology
+from stepsim.workload import CollectiveKind, CommOp, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPatterns:
+    """The groups of one kind: `members[g]` ascending, and which of the `distinct` looks each has.
+
+    `group_of[r]` is the group of rank r, -1 where it is in none.
+    """
+
+    members: Ranks
+    pattern: Ranks
+    distinct: Ranks
+    group_of: Ranks
+
+
+@dataclass(slots=True, kw_only=True)
+class Prices:
+    """Duration of communications by rank; shapes are traced when first asked for."""
+
+    plan: ParallelPlan
+    topology: Topology
+    comms: tuple[CommOp, ...]
+    _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
+    _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
+    _shapes: dict[tuple[CollectiveKind, bytes], CollectiveShape] = field(default_factory=dict)
+    _durations: dict[tuple[CommOp, bytes], int] = field(default_factory=dict)
+
+    def groups(self, group: Group) -> GroupPatterns:
+        """Patterns of the process groups of a kind."""
+        if group not in self._groups:
+            members = self.plan.groups(group)
+            self._groups[group] = _patterns(members, self.plan.npus, self.topology)
+        return self._groups[group]
+
+    def pairs(self, stage: int, peer_stage: int) -> GroupPatterns:
+        """Patterns of the (sender, receiver) pairs of two stages."""
+        key = stage, peer_stage
+        if key not in self._pairs:
+            width = self.plan.stage_ranks
+            senders = np.arange(width, dtype=np.int64) + stage * width
+            members = np.stack((senders, senders + (peer_stage - stage) * width), axis=1)
+            self._pairs[key] = _patterns(members, self.plan.npus, self.topology)
+        return self._pairs[key]
+
+    def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
+        """Picoseconds of communication number `comm` in one group."""
+        op = self.comms[comm]
+        members = patterns.distinct[patterns.pattern[group]]
+        key = op, members.tobytes()
+        if key not in self._durations:
+            shape = self.shape(op.kind, members)
+            self._durations[key] = collective_time_ps(self.topology, shape, op.size_bytes)
+        return self._durations[key]
+
+    def shape(self, kind: CollectiveKind, members: Ranks) -> CollectiveShape:
+        """Traced flows of a collective over these NPUs."""
+        key = kind, members.tobytes()
+        if key not in self._shapes:
+            self._shapes[key] = collective_shape(self.topology, kind, members)
+        return self._shapes[key]
+
+
+def _patterns(members: Ranks, npus: int, topology: Topology) -> GroupPatterns:
+    group_of = np.full(npus, -1, dtype=np.int64)
+    group_of[members] = np.arange(len(members), dtype=np.int64)[:, None]
+    distinct, pattern = np.unique(topology.canonical(members), axis=0, return_inverse=True)
+    return GroupPatterns(
+        members=members, pattern=pattern.reshape(-1), distinct=distinct, group_of=group_of
+    )

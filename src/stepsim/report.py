@@ -1,0 +1,200 @@
+"""The report of a run: what the command line prints and the JSON result holds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.analysis import Part, cohort_breakdown
+from stepsim.link_use import LinkUse, link_use
+from stepsim.parallel import ParallelPlan
+from stepsim.pricing import Prices
+from stepsim.schedules import ActionKind
+from stepsim.timeline import Cohort, Timeline
+from stepsim.units import PS_PER_S
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Idle time of a rank in the pipeline, in ps: before its first action, between, after.
+
+    Communication inside an action counts as busy; `busy` is the time inside actions.
+    """
+
+    head: int
+    inner: int
+    tail: int
+    busy: int
+
+    @property
+    def total(self) -> int:
+        """All idle time."""
+        return self.head + self.inner + self.tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """One stage: durations of its actions, mean idle time and parts of its ranks, in ps."""
+
+    stage: int
+    ranks: tuple[int, int]
+    forward_ps: int
+    backward_ps: int
+    idle: Idle
+    breakdown_ps: dict[Part, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Result of a step.
+
+    `breakdown[a]` and `idle[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
+    """
+
+    workload: str
+    topology: str
+    schedule: str
+    p2p: str
+    plan: ParallelPlan
+    step_time_ps: int
+    pipeline_time_ps: int
+    actor_of: NDArray[np.int64]
+    breakdown: NDArray[np.int64]
+    idle: tuple[Idle, ...]
+    stages: tuple[StageReport, ...]
+    links: tuple[LinkUse, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def step_time_s(self) -> float:
+        """Step time in seconds."""
+        return self.step_time_ps / PS_PER_S
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Ranks each actor stands for."""
+        return np.bincount(self.actor_of)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Mean over ranks of idle time in the pipeline over pipeline time."""
+        if not self.pipeline_time_ps:
+            return 0.0
+        totals = np.array([idle.total for idle in self.idle], dtype=np.float64)
+        return float(np.average(totals, weights=self.counts)) / self.pipeline_time_ps
+
+    def mean_breakdown_ps(self) -> dict[Part, int]:
+        """Parts averaged over ranks, rounded so that they still sum to the step time."""
+        return mean_parts(self.breakdown, self.counts)
+
+
+def mean_parts(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[Part, int]:
+    """Mean of rows that all have the same sum, rounded by largest remainder to keep that sum."""
+    ranks = int(counts.sum())
+    sums = [int(each) for each in (parts.astype(object) * counts[:, None]).sum(axis=0)]
+    mean = {part: sums[part] // ranks for part in Part}
+    short = int(parts[0].sum()) - sum(mean.values())
+    by_remainder = sorted(Part, key=lambda part: -(sums[part] % ranks))
+    for part in by_remainder[:short]:
+        mean[part] += 1
+    return mean
+
+
+def make_report(
+    timeline: Timeline,
+    prices: Prices,
+    *,
+    workload: str,
+    schedule: str,
+    p2p: str,
+    warnings: tuple[str, ...],
+) -> Report:
+    """Analyse a timeline."""
+    step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
+    actors = timeline.actors
+    breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
+    idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
+    for cohort in timeline.cohorts:
+        breakdown[cohort.actors] = cohort_breakdown(cohort, timeline.graph, step).T
+        for actor, each in zip(cohort.actors.tolist(), _idle(cohort, pipeline), strict=True):
+            idle[actor] = each
+    return Report(
+        workload=workload,
+        topology=prices.topology.name,
+        schedule=schedule,
+        p2p=p2p,
+        plan=timeline.graph.plan,
+        step_time_ps=step,
+        pipeline_time_ps=pipeline,
+        actor_of=actors.actor_of,
+        breakdown=breakdown,
+        idle=tuple(idle),
+        stages=_stages(timeline, breakdown, idle),
+        links=link_use(timeline.graph, prices, step),
+        warnings=warnings,
+    )
+
+
+def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:
+    """Idle time of each actor of a cohort."""
+    start, end = cohort.action_times()
+    if not len(start):
+        return [Idle(head=pipeline_time_ps, inner=0, tail=0, busy=0)] * len(cohort.actors)
+    busy = (end - start).sum(axis=0)
+    first, last = start.min(axis=0), end.max(axis=0)
+    columns = zip(first.tolist(), last.tolist(), busy.tolist(), strict=True)
+    return [
+        Idle(head=head, inner=stop - head - work, tail=pipeline_time_ps - stop, busy=work)
+        for head, stop, work in columns
+    ]
+
+
+def _stages(
+    timeline: Timeline, breakdown: NDArray[np.int64], idle: list[Idle]
+) -> tuple[StageReport, ...]:
+    plan, actors = timeline.graph.plan, timeline.actors
+    reports = []
+    for stage in range(plan.pp):
+        here = np.flatnonzero(actors.stages == stage)
+        counts = actors.counts[here]
+
+        def mean(values: list[int], counts: NDArray[np.int64] = counts) -> int:
+            return round(float(np.average(values, weights=counts)))
+
+        forward, backward = _action_means(timeline, stage)
+        reports.append(
+            StageReport(
+                stage=stage,
+                ranks=(stage * plan.stage_ranks, (stage + 1) * plan.stage_ranks - 1),
+                forward_ps=forward,
+                backward_ps=backward,
+                idle=Idle(
+                    head=mean([idle[a].head for a in here]),
+                    inner=mean([idle[a].inner for a in here]),
+                    tail=mean([idle[a].tail for a in here]),
+                    busy=mean([idle[a].busy for a in here]),
+                ),
+                breakdown_ps=mean_parts(breakdown[here], counts),
+            )
+        )
+    return tuple(reports)
+
+
+def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
+    """Mean duration of forwards and of everything else of a stage's actions, in ps."""
+    sums = np.zeros(2)
+    counts = np.zeros(2)
+    for cohort in timeline.cohorts:
+        program = cohort.flat.program
+        if program.stage == stage:
+            start, end = cohort.action_times()
+            other = np.array(
+                [a.kind is not ActionKind.FORWARD for a in program.actions], dtype=np.int64
+            )
+            weights = timeline.actors.counts[cohort.actors]
+            np.add.at(sums, other, ((end - start) * weights).sum(axis=1))
+            np.add.at(counts, other, weights.sum())
+    means = sums / np.maximum(counts, 1)
+    return round(float(means[0])), round(float(means[1]))

@@ -1,0 +1,38 @@
+"""Topology files that come with stepsim, found by name."""
+
+from pathlib import Path
+
+from stepsim.errors import TopologyError
+
+DEFAULT_TOPOLOGY = "hgx-h100"
+
+
+def topology_names() -> list[str]:
+    """Names of the shipped topologies."""
+    return sorted(path.stem for path in _folder().glob("*.toml"))
+
+
+def topology_file(name_or_path: str | Path) -> Path:
+    """File of a shipped topology's name, or the user's own path.
+
+    A bare word is a name, anything with a suffix or a folder is a path. Raises TopologyError when
+    there is no such name.
+    """
+    path = Path(name_or_path)
+    if path.suffix or len(path.parts) > 1:
+        return path
+    shipped = _folder() / f"{name_or_path}.toml"
+    if shipped.is_file():
+        return shipped
+    if path.is_file():
+        return path
+    raise TopologyError(
+        f"no topology named {str(name_or_path)!r}: expected a file or one of "
+        f"{', '.join(topology_names())}"
+    )
+
+
+def _folder() -> Path:
+    """The installed package's folder, or the checkout's."""
+    installed = Path(__file__).parent / "shipped_topologies"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "topologies"

@@ -1,0 +1,206 @@
+"""When everything ran: the start and end of every task of every simulated rank."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.errors import PlanError, SimulationError
+from stepsim.execution import FlatProgram, Times
+from stepsim.fragments import Stream, TaskKind
+from stepsim.schedules import Action
+from stepsim.symmetry import Actors
+from stepsim.taskgraph import Segment, SegmentKind, TaskGraph
+
+_MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One task of one rank on one stream, in ps.
+
+    `action` is None outside the pipeline, `phase` empty for messages, `size_bytes` 0 for compute.
+    """
+
+    rank: int
+    stage: int
+    stream: Stream
+    kind: TaskKind
+    label: str
+    phase: str
+    action: Action | None
+    size_bytes: int
+    start_ps: int
+    end_ps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cohort:
+    """Actors that run the same flat program: times of its tasks, of shape (tasks, actors)."""
+
+    flat: FlatProgram
+    actors: NDArray[np.int64]
+    start: Times
+    end: Times
+
+    def action_times(self) -> tuple[Times, Times]:
+        """Start and end of every action of the schedule's order, of shape (actions, actors)."""
+        segments = self.flat.program.segments
+        place = np.array([segments[s].action for s in self.flat.segment], dtype=np.int64)
+        tasks = np.flatnonzero(place >= 0)
+        shape = len(self.flat.program.actions), len(self.actors)
+        start = np.full(shape, np.iinfo(np.int64).max)
+        end = np.zeros(shape, dtype=np.int64)
+        np.minimum.at(start, place[tasks], self.start[tasks])
+        np.maximum.at(end, place[tasks], self.end[tasks])
+        return start, end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTimes:
+    """Every task of one rank: segment, task of its fragment (-1 for messages), start and end."""
+
+    segment: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    start: Times
+    end: Times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The result of a run. Ranks that behave alike share an actor's times."""
+
+    graph: TaskGraph
+    actors: Actors
+    cohorts: tuple[Cohort, ...]
+
+    @cached_property
+    def step_time_ps(self) -> int:
+        """End of the last task."""
+        return max(int(cohort.end.max(initial=0)) for cohort in self.cohorts)
+
+    @cached_property
+    def pipeline_time_ps(self) -> int:
+        """End of the last action of the pipeline schedule."""
+        return max(int(cohort.action_times()[1].max(initial=0)) for cohort in self.cohorts)
+
+    def tasks(self, rank: int) -> TaskTimes:
+        """Times of every task of a rank, coalesced fragments laid out."""
+        cohort, column = self._place(rank)
+        flat, start = cohort.flat, cohort.start[:, column]
+        segments: list[NDArray[np.int64]] = []
+        columns: list[tuple[NDArray[np.int64], Times, Times]] = []
+        for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
+            times = flat.times.get(flat.program.segments[number].fragment)
+            if inner < 0 and times is not None:
+                inside = np.arange(len(times.start), dtype=np.int64)
+                columns.append((inside, start[task] + times.start, start[task] + times.end))
+            else:
+                one = (
+                    np.array([inner]),
+                    start[task : task + 1],
+                    cohort.end[task, column : column + 1],
+                )
+                columns.append(one)
+            segments.append(np.full(len(columns[-1][0]), number))
+        inners, starts, ends = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return TaskTimes(segment=np.concatenate(segments), inner=inners, start=starts, end=ends)
+
+    def spans(self, ranks: Iterable[int] | None = None) -> Iterator[Span]:
+        """Spans of these ranks, or of the representative of every class, task by task."""
+        for rank in self.actors.ranks.tolist() if ranks is None else ranks:
+            program = self.graph.programs[self.graph.plan.stage_of(rank)]
+            times = self.tasks(rank)
+            columns = (times.segment, times.inner, times.start, times.end)
+            for segment, inner, start, end in zip(*(c.tolist() for c in columns), strict=True):
+                yield self._span(
+                    rank, program.segments[segment], program.actions, inner, start, end
+                )
+
+    def check_streams(self) -> None:
+        """Raise SimulationError if two spans of a serial stream overlap on any simulated rank."""
+        for rank in self.actors.ranks.tolist():
+            last: dict[Stream, int] = {}
+            for span in sorted(self.spans([rank]), key=lambda s: (s.start_ps, s.end_ps)):
+                if span.stream is not Stream.EAGER:
+                    if span.start_ps < last.get(span.stream, 0):
+                        raise SimulationError(
+                            f"rank {rank}: {span.label} starts at {span.start_ps} ps, before "
+                            f"stream {span.stream.name} is free at {last[span.stream]} ps"
+                        )
+                    last[span.stream] = span.end_ps
+
+    def _place(self, rank: int) -> tuple[Cohort, int]:
+        """The cohort and the column that hold a rank's times."""
+        if not 0 <= rank < self.graph.plan.npus:
+            raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
+        actor = int(self.actors.actor_of[rank])
+        for cohort in self.cohorts:
+            column = int(np.searchsorted(cohort.actors, actor))
+            if column < len(cohort.actors) and cohort.actors[column] == actor:
+                return cohort, column
+        raise AssertionError(f"no cohort holds actor {actor}")
+
+    def _span(
+        self,
+        rank: int,
+        segment: Segment,
+        actions: Sequence[Action],
+        inner: int,
+        start_ps: int,
+        end_ps: int,
+    ) -> Span:
+        common = {
+            "rank": rank,
+            "stage": self.graph.plan.stage_of(rank),
+            "action": actions[segment.action] if segment.action >= 0 else None,
+            "start_ps": start_ps,
+            "end_ps": end_ps,
+        }
+        if segment.fragment < 0:
+            kind = _MESSAGE_KINDS[segment.kind]
+            return Span(
+                **common,
+                stream=segment.stream,
+                kind=kind,
+                label=f"{kind.name.lower()} stage {segment.peer_stage}",
+                phase="",
+                size_bytes=self.graph.comms[segment.comm].size_bytes,
+            )
+        task = self.graph.fragments[segment.fragment].tasks[inner]
+        return Span(
+            **common,
+            stream=task.stream,
+            kind=task.kind,
+            label=task.label,
+            phase=task.phase,
+            size_bytes=self.graph.comms[task.comm].size_bytes if task.comm >= 0 else 0,
+        )
+
+
+def make_timeline(
+    graph: TaskGraph, actors: Actors, flats: Sequence[FlatProgram], starts: Sequence["array[int]"]
+) -> Timeline:
+    """Timeline from the engine's start times, one array per actor."""
+    by_flat: dict[int, list[int]] = {}
+    for actor, flat in enumerate(flats):
+        by_flat.setdefault(id(flat), []).append(actor)
+    cohorts = []
+    for members in by_flat.values():
+        flat = flats[members[0]]
+        start = np.stack(
+            [np.frombuffer(starts[actor], dtype=np.int64) for actor in members], axis=1
+        )
+        duration = np.array(flat.duration_ps, dtype=np.int64)
+        cohorts.append(
+            Cohort(
+                flat=flat,
+                actors=np.array(members, dtype=np.int64),
+                start=start,
+                end=start + duration[:, None],
+            )
+        )
+    return Timeline(graph=graph, actors=actors, cohorts=tuple(cohorts))

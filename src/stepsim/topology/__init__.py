@@ -1,0 +1,12 @@
+"""The network: NPUs, switches, links and the routes between NPUs.
+
+The only package that imports networkx. A topology is described by nested dimensions
+(`DimensionTopology`) or by a list of links (`explicit.ExplicitTopology`).
+"""
+
+from stepsim.topology.dimensions import Dimension, DimensionTopology
+from stepsim.topology.links import LinkClass, Traffic
+from stepsim.topology.network import Topology
+from stepsim.topology.wiring import DimensionKind
+
+__all__ = ["Dimension", "DimensionKind", "DimensionTopology", "LinkClass", "Topology", "Traffic"]

@@ -1,0 +1,53 @@
+"""Links and what a set of flows puts on them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.errors import TopologyError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkClass:
+    """Links that are alike: bandwidth in bytes/s per direction, latency in ps of one hop.
+
+    `endpoint_latency_ps` (software and NIC) is paid once per message that crosses the class;
+    `efficiency` is the share of the bandwidth that payload gets.
+    """
+
+    name: str
+    bandwidth: float
+    latency_ps: int = 0
+    endpoint_latency_ps: int = 0
+    efficiency: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.bandwidth > 0:
+            raise TopologyError(f"{self.name}: bandwidth is {self.bandwidth}: it must be positive")
+        if not 0 < self.efficiency <= 1:
+            raise TopologyError(f"{self.name}: efficiency is {self.efficiency}: expected 0 to 1")
+        if min(self.latency_ps, self.endpoint_latency_ps) < 0:
+            raise TopologyError(f"{self.name}: a latency is negative")
+
+    @property
+    def capacity(self) -> float:
+        """Payload bytes per second per direction."""
+        return self.bandwidth * self.efficiency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Which links a set of flows crosses.
+
+    Row i of `flow`, `link`, `share` says that `share[i]` of flow `flow[i]` crosses link `link[i]`;
+    `hops[f, c]` is the number of links of class c on the (longest) path of flow f.
+    """
+
+    flow: Ints
+    link: Ints
+    share: Floats
+    hops: Ints

@@ -1,0 +1,78 @@
+"""What every topology can be asked, however it is described."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from stepsim.errors import TopologyError
+from stepsim.topology.links import Ints, LinkClass, Traffic
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+class Topology(Protocol):
+    """A network of `npus` NPUs, numbered from 0, joined by directed links of a few classes."""
+
+    @property
+    def name(self) -> str:
+        """Name shown in reports."""
+
+    @property
+    def source(self) -> str:
+        """Where the numbers come from."""
+
+    @property
+    def npus(self) -> int:
+        """NPUs the network holds."""
+
+    @property
+    def node_size(self) -> int:
+        """Consecutive NPUs that share a node."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether the outermost dimension takes the size a job needs."""
+
+    @property
+    def default_npus(self) -> int:
+        """NPUs of a job that names no number."""
+
+    def fit(self, npus: int) -> "Topology":
+        """This topology with room for a job of `npus`; raises TopologyError if it is too small."""
+
+    @property
+    def launch_latency_ps(self) -> int:
+        """Paid once per collective."""
+
+    @property
+    def link_classes(self) -> tuple[LinkClass, ...]:
+        """Classes of links that are alike."""
+
+    def link_class(self, link: Ints) -> Ints:
+        """Index into `link_classes` of each link number."""
+
+    def link_counts(self) -> tuple[int, ...]:
+        """Links per class, each direction counted."""
+
+    def link_ends(self, link: int) -> tuple[str, str]:
+        """Names of the nodes a link leaves and enters."""
+
+    def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
+        """Every link: its number, the node it leaves, the node it enters, its class."""
+
+    def graph(self) -> "nx.MultiDiGraph":
+        """The network as a networkx graph."""
+
+    def canonical(self, members: Ints) -> Ints:
+        """Groups (rows of NPU numbers) in a form in which equal rows cost the same."""
+
+    def traffic(self, sources: Ints, destinations: Ints) -> Traffic:
+        """Links crossed by flows from `sources[i]` to `destinations[i]`, arrays of NPU numbers."""
+
+
+def check_room(topology: Topology, npus: int) -> None:
+    """Raise TopologyError when a job of `npus` does not fit."""
+    if npus > topology.npus:
+        raise TopologyError(
+            f"topology {topology.name} has {topology.npus} NPUs: the job needs {npus}"
+        )
