@@ -51,6 +51,12 @@ class Result:
 
         return report_json(self.report).decode()
 
+    def write_json(self, path: str | Path) -> None:
+        """Write the report as JSON; raises OutputError when the file cannot be written."""
+        from stepsim.formats.outputs import write_whole
+
+        write_whole(Path(path), self.to_json().encode())
+
     def plot(self, path: str | Path) -> None:
         """Draw the pipeline timeline into a .png, .svg or .pdf file.
 

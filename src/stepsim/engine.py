@@ -134,7 +134,7 @@ class _Run:
         for meeting, members in list(self.arrived.items())[:_STUCK_SHOWN]:
             names = ", ".join(self.describe(*member) for member in members)
             lines.append(f"  {names}: waits for {self.absent(meeting, members)}")
-        return "\\n".join(lines)
+        return "\n".join(lines)
 
     def absent(self, meeting: Meeting, members: list[Member]) -> str:
         """Who has not arrived at a transfer."""

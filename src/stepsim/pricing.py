@@ -3,14 +3,12 @@
 Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from stepsim.collectives import CollectiveShape, collective_shape, collective_time_ps
 from stepsim.parallel import ParallelPlan, Ranks
-from stepsim.taskgraph import TaskGraph
 from stepsim.topology import Topology
 from stepsim.workload import CollectiveKind, CommOp, Group
 

@@ -46,14 +46,22 @@ class Cohort:
     start: Times
     end: Times
 
+    def segment_times(self) -> tuple[Times, Times]:
+        """Start and end of every segment of the program, of shape (segments, actors)."""
+        place = np.array(self.flat.segment, dtype=np.int64)
+        return self._extents(place, len(self.flat.program.segments))
+
     def action_times(self) -> tuple[Times, Times]:
         """Start and end of every action of the schedule's order, of shape (actions, actors)."""
         segments = self.flat.program.segments
         place = np.array([segments[s].action for s in self.flat.segment], dtype=np.int64)
+        return self._extents(place, len(self.flat.program.actions))
+
+    def _extents(self, place: NDArray[np.int64], places: int) -> tuple[Times, Times]:
+        """First start and last end of the tasks that have each place; -1 is none."""
         tasks = np.flatnonzero(place >= 0)
-        shape = len(self.flat.program.actions), len(self.actors)
-        start = np.full(shape, np.iinfo(np.int64).max)
-        end = np.zeros(shape, dtype=np.int64)
+        start = np.full((places, len(self.actors)), np.iinfo(np.int64).max)
+        end = np.zeros((places, len(self.actors)), dtype=np.int64)
         np.minimum.at(start, place[tasks], self.start[tasks])
         np.maximum.at(end, place[tasks], self.end[tasks])
         return start, end
@@ -89,7 +97,7 @@ class Timeline:
 
     def tasks(self, rank: int) -> TaskTimes:
         """Times of every task of a rank, coalesced fragments laid out."""
-        cohort, column = self._place(rank)
+        cohort, column = self.place(rank)
         flat, start = cohort.flat, cohort.start[:, column]
         segments: list[NDArray[np.int64]] = []
         columns: list[tuple[NDArray[np.int64], Times, Times]] = []
@@ -133,7 +141,7 @@ class Timeline:
                         )
                     last[span.stream] = span.end_ps
 
-    def _place(self, rank: int) -> tuple[Cohort, int]:
+    def place(self, rank: int) -> tuple[Cohort, int]:
         """The cohort and the column that hold a rank's times."""
         if not 0 <= rank < self.graph.plan.npus:
             raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
@@ -153,31 +161,30 @@ class Timeline:
         start_ps: int,
         end_ps: int,
     ) -> Span:
-        common = {
-            "rank": rank,
-            "stage": self.graph.plan.stage_of(rank),
-            "action": actions[segment.action] if segment.action >= 0 else None,
-            "start_ps": start_ps,
-            "end_ps": end_ps,
-        }
+        action = actions[segment.action] if segment.action >= 0 else None
         if segment.fragment < 0:
-            kind = _MESSAGE_KINDS[segment.kind]
-            return Span(
-                **common,
-                stream=segment.stream,
-                kind=kind,
-                label=f"{kind.name.lower()} stage {segment.peer_stage}",
-                phase="",
-                size_bytes=self.graph.comms[segment.comm].size_bytes,
+            kind, stream, phase, comm = (
+                _MESSAGE_KINDS[segment.kind],
+                segment.stream,
+                "",
+                segment.comm,
             )
-        task = self.graph.fragments[segment.fragment].tasks[inner]
+            label = f"{kind.name.lower()} stage {segment.peer_stage}"
+        else:
+            task = self.graph.fragments[segment.fragment].tasks[inner]
+            kind, stream, phase, comm = task.kind, task.stream, str(task.phase), task.comm
+            label = task.label
         return Span(
-            **common,
-            stream=task.stream,
-            kind=task.kind,
-            label=task.label,
-            phase=task.phase,
-            size_bytes=self.graph.comms[task.comm].size_bytes if task.comm >= 0 else 0,
+            rank=rank,
+            stage=self.graph.plan.stage_of(rank),
+            stream=stream,
+            kind=kind,
+            label=label,
+            phase=phase,
+            action=action,
+            size_bytes=self.graph.comms[comm].size_bytes if comm >= 0 else 0,
+            start_ps=start_ps,
+            end_ps=end_ps,
         )
 
 

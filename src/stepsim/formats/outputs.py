@@ -1,0 +1,44 @@
+"""Writing result files: whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from stepsim.errors import OutputError
+
+
+def check_writable(path: Path) -> None:
+    """Raise OutputError now rather than after a long run when `path` cannot be written."""
+    if path.is_dir():
+        raise OutputError(f"{path}: cannot write: it is a folder")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path}: cannot write: folder {path.parent} does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OutputError(f"{path}: cannot write: permission denied")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old one or the whole new one, never a part."""
+    check_writable(path)
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = Path(file.name)
+            try:
+                file.write(data)
+                file.flush()
+                os.chmod(temporary, 0o666 & ~_umask())
+                os.replace(temporary, path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

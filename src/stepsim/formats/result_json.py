@@ -1,0 +1,102 @@
+"""The result of a run as JSON: everything in the report, integers in picoseconds.
+
+Keys: `schema_version`, `workload`, `topology`, `schedule`, `p2p`, `npus`, `microbatches`, `plan`,
+`step_time_s`, `step_time_ps`, `pipeline_time_s`, `pipeline_time_ps`, `bubble_fraction`,
+`breakdown_ps` (mean over ranks, its parts sum to the step time), `ranks` (one entry per rank, each
+breakdown sums to the step time), `stages`, `links`, `warnings`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from stepsim.analysis import Part
+from stepsim.link_use import LinkUse
+from stepsim.report import SCHEMA_VERSION, Idle, Report, StageReport
+from stepsim.units import PS_PER_S
+
+
+def report_json(report: Report) -> bytes:
+    """The report as UTF-8 JSON, ending with a newline."""
+    return msgspec.json.format(msgspec.json.encode(report_dict(report)), indent=1) + b"\n"
+
+
+def report_dict(report: Report) -> dict[str, Any]:
+    """The report as plain data; every number is finite."""
+    plan = report.plan
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "workload": report.workload,
+        "topology": report.topology,
+        "schedule": report.schedule,
+        "p2p": report.p2p,
+        "npus": plan.npus,
+        "microbatches": plan.microbatches,
+        "plan": {"tp": plan.tp, "dp": plan.dp, "pp": plan.pp, "ep": plan.ep},
+        "step_time_s": report.step_time_s,
+        "step_time_ps": report.step_time_ps,
+        "pipeline_time_s": report.pipeline_time_ps / PS_PER_S,
+        "pipeline_time_ps": report.pipeline_time_ps,
+        "bubble_fraction": report.bubble_fraction,
+        "breakdown_ps": named_parts(report.mean_breakdown_ps()),
+        "ranks": _ranks(report),
+        "stages": [_stage(stage) for stage in report.stages],
+        "links": [_link(link) for link in report.links],
+        "warnings": list(report.warnings),
+    }
+
+
+def named_parts(parts: dict[Part, int]) -> dict[str, int]:
+    """Breakdown with its parts by name, e.g. `exposed_tp`."""
+    return {part.name.lower(): value for part, value in parts.items()}
+
+
+def _ranks(report: Report) -> list[dict[str, Any]]:
+    """One entry per rank; `like` is the lowest rank that behaves the same."""
+    shared = [
+        {
+            "idle_ps": _idle(report.idle[actor]),
+            "breakdown_ps": named_parts(dict(zip(Part, parts, strict=True))),
+        }
+        for actor, parts in enumerate(report.breakdown.tolist())
+    ]
+    first: dict[int, int] = {}
+    return [
+        {
+            "rank": rank,
+            "stage": report.plan.stage_of(rank),
+            "like": first.setdefault(actor, rank),
+            **shared[actor],
+        }
+        for rank, actor in enumerate(report.actor_of.tolist())
+    ]
+
+
+def _stage(stage: StageReport) -> dict[str, Any]:
+    return {
+        "stage": stage.stage,
+        "first_rank": stage.ranks[0],
+        "last_rank": stage.ranks[1],
+        "forward_ps": stage.forward_ps,
+        "backward_ps": stage.backward_ps,
+        "idle_ps": _idle(stage.idle),
+        "breakdown_ps": named_parts(stage.breakdown_ps),
+    }
+
+
+def _idle(idle: Idle) -> dict[str, int]:
+    return {"head": idle.head, "inner": idle.inner, "tail": idle.tail, "busy": idle.busy}
+
+
+def _link(link: LinkUse) -> dict[str, Any]:
+    """A link class; `bandwidth_bytes_per_s` is null for a free link."""
+    return {
+        "name": link.name,
+        "links": link.links,
+        "bandwidth_bytes_per_s": link.bandwidth if link.bandwidth < float("inf") else None,
+        "total_bytes": round(link.total_bytes),
+        "busiest": link.busiest,
+        "busiest_bytes": round(link.busiest_bytes),
+        "busy_ps": link.busy_ps,
+        "utilisation": link.utilisation,
+    }

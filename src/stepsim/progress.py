@@ -1,0 +1,28 @@
+"""A progress bar on stderr for runs that take over a second."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_SHOWN_AFTER_S = 1.0
+
+
+@contextmanager
+def progress_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function to call with (tasks ended, all tasks), None where nobody watches."""
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    began = time.monotonic()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", visible=False)
+
+        def update(ended: int, total: int) -> None:
+            visible = time.monotonic() - began > _SHOWN_AFTER_S
+            bar.update(task, completed=ended, total=total, visible=visible)
+
+        yield update

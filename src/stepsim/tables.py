@@ -1,0 +1,167 @@
+"""What the command line prints: reports as tables of at most 80 columns."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from stepsim.analysis import Part
+from stepsim.inspection import Inspection, Traffic
+from stepsim.parallel import ParallelPlan
+from stepsim.report import Report, StageReport
+from stepsim.units import format_bandwidth, format_size_bytes, format_time_ps
+
+_STAGES_SHOWN = 16
+_PART_NAMES = {
+    Part.COMPUTE: "compute",
+    Part.EXPOSED_TP: "exposed tp",
+    Part.EXPOSED_EP: "exposed ep",
+    Part.EXPOSED_DP: "exposed dp",
+    Part.EXPOSED_PP: "exposed pp",
+    Part.SKEW: "skew",
+    Part.HEAD: "bubble, head",
+    Part.INNER: "bubble, inner",
+    Part.TAIL: "bubble, tail",
+    Part.HOST: "host",
+}
+
+
+def print_report(console: Console, report: Report) -> None:
+    """Step time, breakdown, stages and links of a run."""
+    plan = report.plan
+    piped = plan.pp > 1
+    lines = [
+        ("workload", report.workload),
+        ("topology", report.topology),
+        ("job", _job(plan)),
+        ("schedule", f"{report.schedule}, {report.p2p} p2p" if piped else report.schedule),
+        ("step time", format_time_ps(report.step_time_ps)),
+        (
+            "pipeline",
+            f"{format_time_ps(report.pipeline_time_ps)}, bubble {report.bubble_fraction:.1%}",
+        ),
+    ]
+    _print_pairs(console, lines)
+    _print_breakdown(console, report)
+    if piped:
+        _print_stages(console, report.stages)
+    _print_links(console, report)
+
+
+def print_inspection(console: Console, seen: Inspection) -> None:
+    """What was understood of a workload."""
+    header = seen.workload.header
+    least, most = min(seen.layers_per_stage), max(seen.layers_per_stage)
+    blocks = len(seen.workload.microbatches)
+    bare, rows = seen.placeholders
+    _print_pairs(
+        console,
+        [
+            ("workload", seen.workload.source),
+            ("policy", str(seen.workload.policy)),
+            (
+                "header",
+                f"tp {header.tp}, ep {header.ep}, pp {header.pp}, vpp {header.vpp}, "
+                f"ga {header.ga or 'missing'}, all_gpus {header.npus or 'missing'}",
+            ),
+            ("job", _job(seen.plan)),
+            ("blocks", f"{blocks} microbatch block{'s' * (blocks != 1)} in the file"),
+            ("layers", f"{least if least == most else f'{least} to {most}'} per stage"),
+            ("to next stage", f"{format_size_bytes(seen.pp_comm_bytes)} per microbatch"),
+            ("placeholders", f"{bare} of {rows} rows with compute are 1 or 1000 ns throughout"),
+        ],
+    )
+    compute = _table("compute of stage 0", "forward", "input grad", "weight grad", "per step")
+    compute.add_row(*map(format_time_ps, (*seen.compute_ps.values(), seen.step_compute_ps)))
+    _print_table(console, compute)
+    _print_traffic(console, "collectives of stage 0, per microbatch", seen.traffic)
+    _print_traffic(console, "collectives of stage 0, per step", seen.step_traffic)
+
+
+def _job(plan: ParallelPlan) -> str:
+    return (
+        f"{plan.npus} NPUs: tp {plan.tp}, dp {plan.dp}, pp {plan.pp}, ep {plan.ep}; "
+        f"microbatches {plan.microbatches}"
+    )
+
+
+def _print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        console.print(f"{name:<{width}}  {value}", soft_wrap=True)
+
+
+def _print_breakdown(console: Console, report: Report) -> None:
+    """Mean over ranks of each part that is not zero."""
+    table = _table("where the step goes, mean over ranks", "part", "time", "share")
+    for part, time in report.mean_breakdown_ps().items():
+        if time:
+            share = f"{time / report.step_time_ps:.1%}"
+            table.add_row(_PART_NAMES[part], format_time_ps(time), share)
+    _print_table(console, table)
+
+
+def _print_stages(console: Console, stages: Sequence[StageReport]) -> None:
+    """Mean over the ranks of each stage; the middle of a long pipeline is left out."""
+    columns = ("stage", "forward", "backward", "compute", "exposed", "head", "inner", "tail")
+    table = _table("stages: one forward, one backward; the step's compute and idle", *columns)
+    half = _STAGES_SHOWN // 2
+    for stage in stages:
+        if len(stages) > _STAGES_SHOWN and half <= stage.stage < len(stages) - half:
+            if stage.stage == half:
+                table.add_row("...")
+            continue
+        parts = stage.breakdown_ps
+        exposed = sum(time for part, time in parts.items() if part.name.startswith("EXPOSED"))
+        times = (
+            stage.forward_ps,
+            stage.backward_ps,
+            parts[Part.COMPUTE],
+            exposed,
+            stage.idle.head,
+            stage.idle.inner,
+            stage.idle.tail,
+        )
+        table.add_row(str(stage.stage), *map(format_time_ps, times))
+    _print_table(console, table)
+
+
+def _print_links(console: Console, report: Report) -> None:
+    """Classes of links that carry anything, by their busiest link."""
+    columns = ("links", "count", "bandwidth", "all bytes", "busiest", "its bytes", "in use")
+    table = _table("links, one direction each", *columns)
+    for link in report.links:
+        if link.total_bytes:
+            table.add_row(
+                link.name,
+                str(link.links),
+                format_bandwidth(link.bandwidth),
+                format_size_bytes(link.total_bytes),
+                link.busiest,
+                format_size_bytes(link.busiest_bytes),
+                f"{link.utilisation:.1%}",
+            )
+    if table.row_count:
+        _print_table(console, table)
+
+
+def _print_traffic(console: Console, title: str, traffic: Sequence[Traffic]) -> None:
+    table = _table(title, "group", "collective", "count", "bytes")
+    for each in traffic:
+        size = format_size_bytes(each.size_bytes)
+        table.add_row(each.group, each.kind, str(each.count), size)
+    if traffic:
+        _print_table(console, table)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """An unframed table: first column left, numbers right."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    return table
+
+
+def _print_table(console: Console, table: Table) -> None:
+    console.print()
+    console.print(table)
