@@ -1,4 +1,4 @@
-"""stepsim: predict one training step on a cluster you do not have, and see why it takes its time."""
+"""stepsim: predict one training step on a cluster you do not have, and see why."""
 
 from typing import TYPE_CHECKING
 

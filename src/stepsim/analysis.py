@@ -13,8 +13,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.execution import FlatProgram, Times
-from stepsim.fragments import Fragment, Stream, TaskKind
+from stepsim.execution import FragmentTimes, Times
+from stepsim.fragments import Fragment, Stream, Task, TaskKind
 from stepsim.taskgraph import SegmentKind, TaskGraph
 from stepsim.timeline import Cohort
 from stepsim.workload import Axis
@@ -50,71 +50,59 @@ _WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A task as the breakdown sees it.
+    """A task as the breakdown sees it: `start` and `end` of every actor, in ps.
 
     `parts` are the parts that a task of the compute stream consists of, None for transfers, whose
-    `exposed` part it is when it keeps the compute stream waiting. A `detached` transfer is waited
-    for by nobody at its own end.
+    `exposed` part it is when it keeps the compute stream waiting. `after` are earlier tasks that
+    it waits for. Nobody waits for a `detached` transfer at its own end.
     """
 
+    start: Times
+    end: Times
+    after: tuple[int, ...]
     parts: NDArray[np.int64] | None
     exposed: Part = Part.INNER
     detached: bool = False
 
 
-def breakdown(
-    works: Sequence[Work], after: Sequence[tuple[int, ...]], start: Times, end: Times
-) -> Times:
-    """Parts of one program up to the last task anyone waits for, of shape (parts, actors), in ps.
-
-    `start` and `end` have shape (tasks, actors); `after` lists what each task waits for.
-    """
-    actors = start.shape[1]
+def breakdown(works: Sequence[Work]) -> Times:
+    """Parts of one program up to the last task anyone waits for, of shape (parts, actors), in ps."""
+    actors = len(works[0].start)
     total = np.zeros((len(Part), actors), dtype=np.int64)
     cursor = np.zeros(actors, dtype=np.int64)
     claimed: set[int] = set()
     idle = Part.HEAD
-    for task, work in enumerate(works):
-        if work.parts is None:
-            continue
-        awaited = _awaited(works, after, after[task], claimed)
-        _share_gap(
-            total, cursor, start[task], [(works[i], start[i], end[i]) for i in awaited], idle
-        )
-        total += work.parts[:, None]
-        cursor, idle = end[task], Part.INNER
+    for work in works:
+        if work.parts is not None:
+            awaited = _awaited(works, work.after, claimed)
+            _share_gap(total, cursor, work.start, [works[i] for i in awaited], idle)
+            total += work.parts[:, None]
+            cursor, idle = work.end, Part.INNER
     left = [
-        i for i, w in enumerate(works) if w.parts is None and i not in claimed and not w.detached
+        work
+        for i, work in enumerate(works)
+        if work.parts is None and i not in claimed and not work.detached
     ]
-    last = np.max([cursor, *(end[i] for i in left)], axis=0)
-    _share_gap(total, cursor, last, [(works[i], start[i], end[i]) for i in left], idle)
+    last = np.max([cursor, *(work.end for work in left)], axis=0)
+    _share_gap(total, cursor, last, left, idle)
     return total
 
 
-def _awaited(
-    works: Sequence[Work],
-    after: Sequence[tuple[int, ...]],
-    before: tuple[int, ...],
-    claimed: set[int],
-) -> list[int]:
+def _awaited(works: Sequence[Work], after: tuple[int, ...], claimed: set[int]) -> list[int]:
     """Transfers that a task waits for first of all: reached backwards through transfers only."""
     found: list[int] = []
-    stack = list(before)
+    stack = list(after)
     while stack:
         task = stack.pop()
         if works[task].parts is None and task not in claimed:
             claimed.add(task)
             found.append(task)
-            stack.extend(after[task])
+            stack.extend(works[task].after)
     return found
 
 
 def _share_gap(
-    total: Times,
-    begin: Times,
-    end: Times,
-    transfers: Sequence[tuple[Work, Times, Times]],
-    idle: Part,
+    total: Times, begin: Times, end: Times, transfers: Sequence[Work], idle: Part
 ) -> None:
     """Add an idle gap of every actor to `total`: in flight, waiting to start, or just idle.
 
@@ -123,9 +111,9 @@ def _share_gap(
     columns = np.arange(total.shape[1])
     cursor = begin
     if transfers:
-        starts = np.stack([start for _, start, _ in transfers])
-        ends = np.stack([end for _, _, end in transfers])
-        flight = np.array([work.exposed for work, _, _ in transfers])
+        starts = np.stack([work.start for work in transfers])
+        ends = np.stack([work.end for work in transfers])
+        flight = np.array([work.exposed for work in transfers])
         waiting = np.where(flight == Part.EXPOSED_PP, idle, Part.SKEW)
         for which in np.argsort(starts, axis=0, kind="stable"):
             left = np.clip(starts[which, columns], cursor, end)
@@ -136,49 +124,69 @@ def _share_gap(
     total[idle] += end - cursor
 
 
-def fragment_parts(
-    fragment: Fragment, graph: TaskGraph, start: Times, end: Times
-) -> NDArray[np.int64]:
-    """Parts of a fragment that runs without interruption, of shape (parts,)."""
-    works = [
-        _task_work(fragment, i, graph, int(end[i] - start[i])) for i in range(len(fragment.tasks))
-    ]
-    after = [task.after for task in fragment.tasks]
-    parts: NDArray[np.int64] = breakdown(works, after, start[:, None], end[:, None])[:, 0]
-    return parts
-
-
 def cohort_breakdown(cohort: Cohort, graph: TaskGraph, step_time_ps: int) -> Times:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    flat = cohort.flat
-    inner = {
-        number: fragment_parts(graph.fragments[number], graph, times.start, times.end)
-        for number, times in flat.times.items()
-    }
-    works = [_flat_work(flat, task, graph, inner) for task in range(len(flat.after))]
-    total = breakdown(works, flat.after, cohort.start, cohort.end)
+    total = breakdown(_works(cohort, graph))
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
 
 
-def _flat_work(
-    flat: FlatProgram, task: int, graph: TaskGraph, inner: dict[int, NDArray[np.int64]]
+def fragment_parts(fragment: Fragment, graph: TaskGraph, times: FragmentTimes) -> NDArray[np.int64]:
+    """Parts of a fragment that runs without interruption, of shape (parts,), in ps."""
+    works = [
+        _task_work(task, graph, times.start[i : i + 1], times.end[i : i + 1], task.after)
+        for i, task in enumerate(fragment.tasks)
+    ]
+    parts: NDArray[np.int64] = breakdown(works)[:, 0]
+    return parts
+
+
+def _works(cohort: Cohort, graph: TaskGraph) -> list[Work]:
+    """A cohort's tasks. A fragment laid out ends when all of it has ended, as a coalesced one."""
+    flat = cohort.flat
+    inside = {
+        number: fragment_parts(graph.fragments[number], graph, times)
+        for number, times in flat.times.items()
+    }
+    works: list[Work] = []
+    place: list[int] = []
+    for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
+        segment = flat.program.segments[number]
+        start, end = cohort.start[task], cohort.end[task]
+        after = tuple(place[i] for i in flat.after[task])
+        place.append(len(works))
+        if segment.fragment < 0:
+            detached = segment.stream is Stream.EAGER
+            works.append(
+                Work(
+                    start=start,
+                    end=end,
+                    after=after,
+                    parts=None,
+                    exposed=Part.EXPOSED_PP,
+                    detached=detached,
+                )
+            )
+            continue
+        tasks = graph.fragments[segment.fragment].tasks
+        if inner < 0 and segment.kind is not SegmentKind.REDUCTION:
+            works.append(Work(start=start, end=end, after=after, parts=inside[segment.fragment]))
+            continue
+        works.append(_task_work(tasks[max(inner, 0)], graph, start, end, after))
+        if inner == len(tasks) - 1 and segment.kind is not SegmentKind.REDUCTION:
+            mine = slice(flat.first[number], task + 1)
+            last = cohort.end[mine].max(axis=0)
+            nothing = np.zeros(len(Part), dtype=np.int64)
+            works.append(Work(start=last, end=last, after=tuple(place[mine]), parts=nothing))
+    return works
+
+
+def _task_work(
+    task: Task, graph: TaskGraph, start: Times, end: Times, after: tuple[int, ...]
 ) -> Work:
-    segment = flat.program.segments[flat.segment[task]]
-    if segment.fragment < 0:
-        return Work(parts=None, exposed=Part.EXPOSED_PP, detached=segment.stream is Stream.EAGER)
-    fragment = graph.fragments[segment.fragment]
-    if flat.inner[task] >= 0:
-        return _task_work(fragment, flat.inner[task], graph, flat.duration_ps[task])
-    if segment.kind is SegmentKind.REDUCTION:
-        return _task_work(fragment, 0, graph, 0)
-    return Work(parts=inner[segment.fragment])
-
-
-def _task_work(fragment: Fragment, number: int, graph: TaskGraph, duration_ps: int) -> Work:
-    task = fragment.tasks[number]
     if task.comm >= 0:
-        return Work(parts=None, exposed=_EXPOSED[graph.comms[task.comm].axis])
+        exposed = _EXPOSED[graph.comms[task.comm].axis]
+        return Work(start=start, end=end, after=after, parts=None, exposed=exposed)
     parts = np.zeros(len(Part), dtype=np.int64)
-    parts[_WORK[task.kind]] = duration_ps
-    return Work(parts=parts)
+    parts[_WORK[task.kind]] = task.duration_ps
+    return Work(start=start, end=end, after=after, parts=parts)

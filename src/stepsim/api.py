@@ -49,7 +49,7 @@ class Result:
         """The report as a JSON document, see `stepsim.formats.result_json`."""
         from stepsim.formats.result_json import report_json
 
-        return report_json(self.report).decode()
+        return str(report_json(self.report), "utf-8")
 
     def write_json(self, path: str | Path) -> None:
         """Write the report as JSON; raises OutputError when the file cannot be written."""

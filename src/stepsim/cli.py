@@ -76,9 +76,7 @@ def simulate(
     ] = None,
     p2p: Annotated[
         str | None,
-        typer.Option(
-            "--p2p", help="eager or blocking. [default: what the schedule's runtime does]"
-        ),
+        typer.Option("--p2p", help="eager or blocking. [default: as the runtime does]"),
     ] = None,
     npus: NpusOption = None,
     pp: PpOption = None,
@@ -105,9 +103,7 @@ def simulate(
     ] = "0 ns",
     fold: Annotated[
         bool,
-        typer.Option(
-            "--fold/--no-fold", help="Simulate one rank of each class that behaves alike."
-        ),
+        typer.Option("--fold/--no-fold", help="Simulate one rank of each class of ranks."),
     ] = True,
     strict: StrictOption = False,
     json: Annotated[

@@ -106,7 +106,7 @@ class _Run:
 
     def begin(self, members: list[Member], duration_ps: int) -> None:
         """Start a task on all its members; its end is an event."""
-        now = self.env.now
+        now = int(self.env.now)
         if now + duration_ps > MAX_INT64:
             raise SimulationError(
                 "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
@@ -118,7 +118,8 @@ class _Run:
 
     def end(self, event: simpy.Event) -> None:
         """Release the tasks that waited for the one that ended."""
-        for actor, task in event.value:
+        members: list[Member] = event.value or []
+        for actor, task in members:
             missing = self.missing[actor]
             for follower in self.flats[actor].followers[task]:
                 missing[follower] -= 1

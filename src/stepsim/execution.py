@@ -22,7 +22,7 @@ Times = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentTimes:
-    """A fragment run without interruption: start and end of its tasks, from its own start, in ps."""
+    """A fragment run without interruption: start and end of its tasks from its start, in ps."""
 
     start: Times
     end: Times

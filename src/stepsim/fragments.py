@@ -92,9 +92,14 @@ class CommTable:
 
 @dataclass(slots=True, kw_only=True)
 class FragmentBuilder:
-    """Appends tasks; a task also follows the last one of its stream."""
+    """Appends tasks; a task also follows the last one of its stream.
+
+    Unless `detached`, a fragment begins on the compute stream, if need be with a task of no
+    duration, so that what happens before it is told apart from what happens inside.
+    """
 
     comms: CommTable
+    detached: bool = False
     tasks: list[Task] = field(default_factory=list)
     _last: dict[Stream, int] = field(default_factory=dict)
 
@@ -113,6 +118,8 @@ class FragmentBuilder:
         for op in work.comms:
             number = self.comms.number(op)
             if number is not None:
+                if not (self.tasks or self.detached):
+                    after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
                 stream = STREAM_OF_AXIS[op.axis]
                 after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
         return after
@@ -206,7 +213,7 @@ def per_step_fragment(items: Sequence[StepItem], comms: CommTable) -> Fragment:
 
 def reduction_fragment(row: Row, comms: CommTable) -> Fragment | None:
     """A row's weight-gradient collectives, None if it has none that transfer anything."""
-    builder = FragmentBuilder(comms=comms)
+    builder = FragmentBuilder(comms=comms, detached=True)
     builder.collectives(row.name, Phase.WEIGHT_GRAD, row.weight_grad, ())
     return builder.build(row.name, Phase.WEIGHT_GRAD) if builder.tasks else None
 

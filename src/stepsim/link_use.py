@@ -72,8 +72,8 @@ def _bytes_per_link(graph: TaskGraph, prices: Prices) -> tuple[Ints, Floats]:
             crossed, flows, _ = link_loads(prices.topology, members, step)
             carried = flows * (step.fraction * step.repeat * size_bytes)
             both, place = np.unique(np.concatenate((links, crossed)), return_inverse=True)
-            loads = np.bincount(place, np.concatenate((loads, carried)), len(both))
-            links = both
+            sums = np.bincount(place, np.concatenate((loads, carried)), len(both))
+            links, loads = both, sums.astype(np.float64)
     return links, loads
 
 

@@ -30,16 +30,14 @@ def print_report(console: Console, report: Report) -> None:
     """Step time, breakdown, stages and links of a run."""
     plan = report.plan
     piped = plan.pp > 1
+    pipeline = format_time_ps(report.pipeline_time_ps)
     lines = [
         ("workload", report.workload),
         ("topology", report.topology),
         ("job", _job(plan)),
         ("schedule", f"{report.schedule}, {report.p2p} p2p" if piped else report.schedule),
         ("step time", format_time_ps(report.step_time_ps)),
-        (
-            "pipeline",
-            f"{format_time_ps(report.pipeline_time_ps)}, bubble {report.bubble_fraction:.1%}",
-        ),
+        ("pipeline", f"{pipeline}, bubble {report.bubble_fraction:.1%}"),
     ]
     _print_pairs(console, lines)
     _print_breakdown(console, report)
@@ -155,13 +153,14 @@ def _print_traffic(console: Console, title: str, traffic: Sequence[Traffic]) -> 
 
 
 def _table(title: str, *columns: str) -> Table:
-    """An unframed table: first column left, numbers right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    """An unframed table: first column left, numbers right. Its title is printed above it."""
+    table = Table(title=title, box=None, pad_edge=False)
     for i, name in enumerate(columns):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     return table
 
 
 def _print_table(console: Console, table: Table) -> None:
-    console.print()
+    console.print(f"\n{table.title}", style="bold")
+    table.title = None
     console.print(table)

@@ -187,8 +187,9 @@ class _Draft:
                     self._front = (*self._front, *received)
 
     def per_step(self, work: StageWork) -> None:
-        """Write the rows that follow the pipeline."""
+        """Write the rows that follow the pipeline; they need the reduced gradients."""
         if work.per_step:
+            self._front = (*self._front, *self._queued(Stream.DP))
             fragment = self.factory.add(per_step_fragment(work.per_step, self.factory.comms))
             self._in_order(SegmentKind.PER_STEP, fragment)
 

@@ -67,7 +67,7 @@ def format_time_ps(time_ps: float) -> str:
     for unit in ("s", "ms", "us", "ns"):
         if abs(time_ps) >= _TIME_PS[unit]:
             return f"{_four_digits(time_ps / _TIME_PS[unit])} {unit}"
-    return f"{time_ps:.0f} ps"
+    return f"{time_ps:.0f} ps" if time_ps else "0"
 
 
 def format_size_bytes(size_bytes: float) -> str:

@@ -24,7 +24,7 @@ _MAX_DEGREE = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderLine:
-    """What the first line says. `checkpoints` and `checkpoint_initiates` are 0-based row numbers."""
+    """What the first line says; `checkpoints` and `checkpoint_initiates` count rows from 0."""
 
     policy: Policy
     header: Header

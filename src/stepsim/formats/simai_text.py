@@ -251,7 +251,7 @@ def _block_warnings(header: HeaderLine, sections: Sections) -> list[str]:
         warnings.append(f"microbatch blocks have {min(lengths)} to {max(lengths)} layers")
     if header.header.vpp > 1:
         warnings.append(
-            f"header says vpp {header.header.vpp}: AICB writes the layers per stage there, so it is "
-            "no evidence of interleaving"
+            f"header says vpp {header.header.vpp}: AICB writes the layers per stage there, "
+            "so it is no evidence of interleaving"
         )
     return warnings

@@ -79,7 +79,7 @@ class DimensionTopology:
         return 2 * self.node_size if len(self.dimensions) > 1 else 16
 
     def fit(self, npus: int) -> "DimensionTopology":
-        """This topology with room for a job of `npus`; raises TopologyError if it is too small."""
+        """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
         if self.grows:
             inside = prod(dimension.size for dimension in self.dimensions[:-1])
             outermost = replace(self.dimensions[-1], size=-(-npus // inside))

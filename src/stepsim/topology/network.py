@@ -38,7 +38,7 @@ class Topology(Protocol):
         """NPUs of a job that names no number."""
 
     def fit(self, npus: int) -> "Topology":
-        """This topology with room for a job of `npus`; raises TopologyError if it is too small."""
+        """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
 
     @property
     def launch_latency_ps(self) -> int:

@@ -72,9 +72,9 @@ def hops(kind: DimensionKind, size: int, a: Ints, b: Ints) -> Ints:
             return np.where(a == b, 0, 1)
         case DimensionKind.RING:
             ahead = (b - a) % size
-            return np.minimum(ahead, size - ahead)
+            return np.where(2 * ahead > size, size - ahead, ahead)
         case DimensionKind.LINE:
-            return np.abs(b - a)
+            return np.where(b < a, a - b, b - a)
 
 
 def crossings(kind: DimensionKind, size: int, a: Ints, b: Ints) -> Iterator[Crossing]:

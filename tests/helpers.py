@@ -1,0 +1,63 @@
+"""What several tests need: small workloads, stages and networks made by hand."""
+
+from collections.abc import Sequence
+
+from stepsim.p2p import P2PMode
+from stepsim.parallel import ParallelPlan
+from stepsim.pricing import Prices
+from stepsim.schedules import Schedule
+from stepsim.stages import Stages, StageWork
+from stepsim.taskgraph import GraphOptions, TaskGraph, build_taskgraph
+from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.workload import Header, Microbatch, Policy, Row, Work, Workload
+
+
+def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attention") -> Row:
+    """A row that only computes, times in ps."""
+    return Row(
+        name=name,
+        line=1,
+        forward=Work(compute_ps=forward),
+        input_grad=Work(compute_ps=input_grad),
+        weight_grad=Work(compute_ps=weight_grad),
+    )
+
+
+def uniform_workload(*, forward: int, backward: int, pp: int, microbatches: int) -> Workload:
+    """One layer per stage, the same for every stage and microbatch."""
+    block = Microbatch(embedding=(), layers=((row(forward, backward),),), head=())
+    return Workload(
+        source="uniform",
+        policy=Policy.HYBRID_TRANSFORMER,
+        header=Header(pp=pp, npus=pp),
+        microbatches=(block,) * microbatches,
+    )
+
+
+def line_of_npus(npus: int, hop_ps: int) -> DimensionTopology:
+    """Any NPU reaches any other in `hop_ps`, whatever the size."""
+    link = LinkClass(name="wire", bandwidth=float("inf"), latency_ps=hop_ps)
+    kind = DimensionKind.FULLY_CONNECTED
+    return DimensionTopology(
+        name="wires", source="test", dimensions=(Dimension(kind=kind, size=npus, link=link),)
+    )
+
+
+def pipeline_graph(
+    schedule: Schedule, forward: Sequence[int], backward: Sequence[int], mode: P2PMode
+) -> TaskGraph:
+    """One rank per stage; stage s takes `forward[s]` and `backward[s]` ps, messages one byte."""
+    plan = ParallelPlan(pp=schedule.placement.ranks, microbatches=schedule.microbatches)
+    works = tuple(
+        StageWork(chunks=(((row(f, b),),),), per_step=())
+        for f, b in zip(forward, backward, strict=True)
+    )
+    stages = Stages(works=works, pp_comm_bytes=1, warnings=())
+    return build_taskgraph(stages, schedule, plan, GraphOptions(p2p=mode))
+
+
+def prices_of(graph: TaskGraph, hop_ps: int) -> Prices:
+    """Prices of a graph whose messages take `hop_ps`."""
+    return Prices(
+        plan=graph.plan, topology=line_of_npus(graph.plan.npus, hop_ps), comms=graph.comms
+    )

@@ -1,0 +1,185 @@
+"""What holds in every run, whatever the job."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import row
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import check_timeline
+
+import stepsim
+from stepsim.analysis import Part
+from stepsim.api import Result
+from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.workload import (
+    Axis,
+    CollectiveKind,
+    CommOp,
+    Group,
+    Header,
+    Microbatch,
+    Policy,
+    Row,
+    Work,
+    Workload,
+)
+
+TIMES = st.integers(0, 5_000)
+
+
+@st.composite
+def comms(draw: st.DrawFn, groups: list[Group], axis: Axis) -> tuple[CommOp, ...]:
+    kind = draw(st.sampled_from([k for k in CollectiveKind if k is not CollectiveKind.SEND_RECV]))
+    if not draw(st.booleans()):
+        return ()
+    group = draw(st.sampled_from(groups))
+    chosen = Axis.EP if group is Group.EP else axis
+    return (CommOp(kind=kind, group=group, axis=chosen, size_bytes=draw(st.integers(1, 10**6))),)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Row:
+    blank = row(0, 0)
+    model = [Group.TP, Group.EP, Group.STAGE]
+    return replace(
+        blank,
+        forward=Work(compute_ps=draw(TIMES), comms=draw(comms(model, Axis.TP))),
+        input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(model, Axis.TP))),
+        weight_grad=Work(
+            compute_ps=draw(TIMES), comms=draw(comms([Group.DP, Group.DP_EP], Axis.DP))
+        ),
+        recompute=draw(st.integers(0, 9)) == 0,
+        forward_lag=draw(st.sampled_from([0, 0, 0, 1, 2])),
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Workload:
+    tp, pp = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 2, 3]))
+    dp = draw(st.sampled_from([1, 2, 4]))
+    ep = draw(st.sampled_from([e for e in (1, 2, 4) if (tp * dp) % e == 0]))
+    blocks = [
+        Microbatch(
+            embedding=tuple(draw(st.lists(rows(), max_size=1))),
+            layers=tuple((each,) for each in draw(st.lists(rows(), min_size=1, max_size=3))),
+            head=tuple(draw(st.lists(rows(), max_size=1))),
+        )
+        for _ in range(draw(st.integers(1, 4)))
+    ]
+    return Workload(
+        source="random",
+        policy=Policy.HYBRID_TRANSFORMER,
+        header=Header(
+            tp=tp, ep=ep, pp=pp, npus=tp * dp * pp, pp_comm_bytes=draw(st.integers(1, 10**6))
+        ),
+        microbatches=tuple(blocks),
+        loss=tuple(draw(st.lists(rows(), max_size=1))),
+        per_step=tuple(draw(st.lists(rows(), max_size=2))),
+    )
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> DimensionTopology:
+    kinds = st.sampled_from(list(DimensionKind))
+    links = [
+        LinkClass(
+            name=name,
+            bandwidth=draw(st.sampled_from([1e9, 5e10, 4.5e11])),
+            latency_ps=draw(TIMES),
+            endpoint_latency_ps=draw(TIMES),
+        )
+        for name in ("inner", "outer")
+    ]
+    return DimensionTopology(
+        name="random",
+        source="test",
+        dimensions=(
+            Dimension(kind=draw(kinds), size=draw(st.sampled_from([2, 4, 5])), link=links[0]),
+            Dimension(kind=draw(kinds), size=20, link=links[1]),
+        ),
+        launch_latency_ps=draw(TIMES),
+    )
+
+
+def parts_per_rank(result: Result) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    report = result.report
+    table: np.ndarray[tuple[int, int], np.dtype[np.int64]] = report.breakdown[report.actor_of]
+    return table
+
+
+@settings(max_examples=60, deadline=None)
+@given(workload=jobs(), network=networks(), p2p=st.sampled_from(["eager", "blocking"]))
+def test_every_run_is_consistent_and_folding_changes_nothing(
+    workload: Workload, network: DimensionTopology, p2p: str
+) -> None:
+    full = stepsim.simulate(workload, network, p2p=p2p, fold_ranks=False)
+    check_timeline(full.timeline)
+    folded = stepsim.simulate(workload, network, p2p=p2p)
+    check_timeline(folded.timeline)
+    for result in (full, folded):
+        table = parts_per_rank(result)
+        assert (table.sum(axis=1) == result.report.step_time_ps).all()
+        assert (table >= 0).all()
+    assert folded.report.step_time_ps == full.report.step_time_ps
+    assert folded.report.pipeline_time_ps == full.report.pipeline_time_ps
+    assert (parts_per_rank(folded) == parts_per_rank(full)).all()
+    for rank in range(full.report.plan.npus):
+        one, other = folded.timeline.tasks(rank), full.timeline.tasks(rank)
+        assert (one.start == other.start).all()
+        assert (one.end == other.end).all()
+    assert folded.report.links == full.report.links
+
+
+@settings(max_examples=40, deadline=None)
+@given(workload=jobs(), network=networks())
+def test_eager_is_never_slower_than_blocking(
+    workload: Workload, network: DimensionTopology
+) -> None:
+    eager = stepsim.simulate(workload, network, p2p="eager").report
+    blocking = stepsim.simulate(workload, network, p2p="blocking").report
+    assert eager.step_time_ps <= blocking.step_time_ps
+
+
+@settings(max_examples=40, deadline=None)
+@given(workload=jobs(), network=networks(), which=st.integers(0, 1))
+def test_a_faster_link_class_is_never_slower(
+    workload: Workload, network: DimensionTopology, which: int
+) -> None:
+    dimensions = list(network.dimensions)
+    link = dimensions[which].link
+    faster = replace(link, bandwidth=link.bandwidth * 2, latency_ps=link.latency_ps // 2)
+    dimensions[which] = replace(dimensions[which], link=faster)
+    better = replace(network, dimensions=tuple(dimensions))
+    slow = stepsim.simulate(workload, network).report.step_time_ps
+    assert stepsim.simulate(workload, better).report.step_time_ps <= slow
+
+
+@settings(max_examples=20, deadline=None)
+@given(workload=jobs(), network=networks())
+def test_the_same_input_gives_the_same_bytes(
+    workload: Workload, network: DimensionTopology
+) -> None:
+    first = stepsim.simulate(workload, network).to_json()
+    assert stepsim.simulate(workload, network).to_json() == first
+
+
+@pytest.mark.parametrize("name", ["moe_128", "gpt_tp4"])
+@pytest.mark.parametrize("p2p", ["eager", "blocking"])
+@pytest.mark.parametrize("topology", ["hgx-h100", "hgx-a100", "ring", "ideal"])
+def test_seed_timelines_hold_every_dependency(
+    name: str, p2p: str, topology: str, workloads: Path
+) -> None:
+    result = (
+        stepsim.simulate(
+            workloads / f"{name}.txt", topology, p2p=p2p, fold_ranks=False, npus=32, pp=4
+        )
+        if name == "gpt_tp4"
+        else stepsim.simulate(workloads / f"{name}.txt", topology, p2p=p2p, fold_ranks=False)
+    )
+    check_timeline(result.timeline)
+    assert (parts_per_rank(result).sum(axis=1) == result.report.step_time_ps).all()
+    assert result.report.mean_breakdown_ps().keys() == set(Part)
+    assert sum(result.report.mean_breakdown_ps().values()) == result.report.step_time_ps
