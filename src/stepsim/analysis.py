@@ -66,7 +66,7 @@ class Work:
 
 
 def breakdown(works: Sequence[Work]) -> Times:
-    """Parts of one program up to the last task anyone waits for, of shape (parts, actors), in ps."""
+    """Parts of a program up to the last task anyone waits for: (parts, actors), in ps."""
     actors = len(works[0].start)
     total = np.zeros((len(Part), actors), dtype=np.int64)
     cursor = np.zeros(actors, dtype=np.int64)
@@ -124,9 +124,15 @@ def _share_gap(
     total[idle] += end - cursor
 
 
-def cohort_breakdown(cohort: Cohort, graph: TaskGraph, step_time_ps: int) -> Times:
+PartsOfFragments = dict[FragmentTimes, NDArray[np.int64]]
+"""Parts of coalesced fragments, found once."""
+
+
+def cohort_breakdown(
+    cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: PartsOfFragments
+) -> Times:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    total = breakdown(_works(cohort, graph))
+    total = breakdown(_works(cohort, graph, known))
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
 
@@ -141,13 +147,12 @@ def fragment_parts(fragment: Fragment, graph: TaskGraph, times: FragmentTimes) -
     return parts
 
 
-def _works(cohort: Cohort, graph: TaskGraph) -> list[Work]:
+def _works(cohort: Cohort, graph: TaskGraph, known: PartsOfFragments) -> list[Work]:
     """A cohort's tasks. A fragment laid out ends when all of it has ended, as a coalesced one."""
     flat = cohort.flat
-    inside = {
-        number: fragment_parts(graph.fragments[number], graph, times)
-        for number, times in flat.times.items()
-    }
+    for number, times in flat.times.items():
+        if times not in known:
+            known[times] = fragment_parts(graph.fragments[number], graph, times)
     works: list[Work] = []
     place: list[int] = []
     for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
@@ -170,7 +175,9 @@ def _works(cohort: Cohort, graph: TaskGraph) -> list[Work]:
             continue
         tasks = graph.fragments[segment.fragment].tasks
         if inner < 0 and segment.kind is not SegmentKind.REDUCTION:
-            works.append(Work(start=start, end=end, after=after, parts=inside[segment.fragment]))
+            works.append(
+                Work(start=start, end=end, after=after, parts=known[flat.times[segment.fragment]])
+            )
             continue
         works.append(_task_work(tasks[max(inner, 0)], graph, start, end, after))
         if inner == len(tasks) - 1 and segment.kind is not SegmentKind.REDUCTION:

@@ -20,17 +20,13 @@ from stepsim.workload import Group
 Times = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FragmentTimes:
     """A fragment run without interruption: start and end of its tasks from its start, in ps."""
 
     start: Times
     end: Times
-
-    @property
-    def duration_ps(self) -> int:
-        """End of the last task."""
-        return int(self.end.max())
+    duration_ps: int
 
 
 def fragment_times(fragment: Fragment, comm_ps: Callable[[int], int]) -> FragmentTimes:
@@ -41,7 +37,9 @@ def fragment_times(fragment: Fragment, comm_ps: Callable[[int], int]) -> Fragmen
         begin = max((end[i] for i in task.after), default=0)
         start.append(begin)
         end.append(begin + (comm_ps(task.comm) if task.comm >= 0 else task.duration_ps))
-    return FragmentTimes(start=np.array(start, np.int64), end=np.array(end, np.int64))
+    return FragmentTimes(
+        start=np.array(start, np.int64), end=np.array(end, np.int64), duration_ps=max(end)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +77,7 @@ def flatten(graph: TaskGraph, actors: Actors, prices: Prices) -> list[FlatProgra
     A fragment is coalesced when every group of its collectives holds this actor alone.
     """
     known: dict[tuple[object, ...], FlatProgram] = {}
+    times: dict[tuple[int, ...], FragmentTimes] = {}
     used = [_comms_used(graph, program) for program in graph.programs]
     flats = []
     for actor in range(len(actors)):
@@ -90,7 +89,8 @@ def flatten(graph: TaskGraph, actors: Actors, prices: Prices) -> list[FlatProgra
         paid = {key: _price(prices, rank, stage, *key) for key in used[stage]}
         key = stage, alone, *paid.values()
         if key not in known:
-            known[key] = _Flattener(graph=graph, paid=paid, alone=alone).run(graph.programs[stage])
+            flattener = _Flattener(graph=graph, paid=paid, alone=alone, known=times)
+            known[key] = flattener.run(graph.programs[stage])
         flats.append(known[key])
     return flats
 
@@ -120,11 +120,15 @@ def _price(prices: Prices, rank: int, stage: int, comm: int, peer: int, sends: b
 
 @dataclass(slots=True, kw_only=True)
 class _Flattener:
-    """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for."""
+    """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for.
+
+    `known` are the times of fragments at the prices of their collectives.
+    """
 
     graph: TaskGraph
     paid: dict[_Use, int]
     alone: frozenset[Group]
+    known: dict[tuple[int, ...], FragmentTimes]
 
     def run(self, program: Program) -> FlatProgram:
         flat = FlatProgram(
@@ -144,16 +148,21 @@ class _Flattener:
             if segment.fragment < 0:
                 self._task(flat, number, -1, self.paid[_message_use(segment)], Group.PP, before)
             elif self._is_private(segment.fragment):
-                if segment.fragment not in flat.times:
-                    fragment = self.graph.fragments[segment.fragment]
-                    flat.times[segment.fragment] = fragment_times(fragment, self._collective_ps)
-                duration = flat.times[segment.fragment].duration_ps
-                self._task(flat, number, -1, duration, None, before)
+                times = flat.times.get(segment.fragment) or self._times(segment.fragment)
+                flat.times[segment.fragment] = times
+                self._task(flat, number, -1, times.duration_ps, None, before)
             else:
                 ends.append(self._lay_out(flat, number, segment.fragment, before))
                 continue
             ends.append((flat.first[-1],))
         return flat
+
+    def _times(self, fragment: int) -> FragmentTimes:
+        tasks = self.graph.fragments[fragment].tasks
+        key = fragment, *(self._collective_ps(task.comm) for task in tasks if task.comm >= 0)
+        if key not in self.known:
+            self.known[key] = fragment_times(self.graph.fragments[fragment], self._collective_ps)
+        return self.known[key]
 
     def _collective_ps(self, comm: int) -> int:
         return self.paid[comm, -1, False]

@@ -64,35 +64,36 @@ def plot_timeline(timeline: Timeline, report: Report, path: Path) -> None:
     written or its suffix names no figure format.
     """
     check_figure_path(path)
-    figure = timeline_figure(timeline, report)
+    from matplotlib import rc_context
+
     kind = path.suffix[1:].lower()
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     data = io.BytesIO()
-    figure.savefig(data, format=kind, dpi=150, metadata=undated)
+    with rc_context({"svg.hashsalt": "stepsim", "font.size": 9}):
+        figure = timeline_figure(timeline, report)
+        figure.savefig(data, format=kind, dpi=150, metadata=undated)
     write_whole(path, data.getvalue())
 
 
 def timeline_figure(timeline: Timeline, report: Report) -> "Figure":
     """The figure that `plot_timeline` writes."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     piped = report.plan.pp > 1
     lanes = list(_stage_lanes(timeline) if piped else _stream_lanes(timeline))
     scale, unit = next(s for s in _SCALES if report.step_time_ps >= s[0] or s[0] == 1)
-    with rc_context({"svg.hashsalt": "stepsim", "font.size": 9}):
-        figure = Figure(figsize=(_WIDTH_IN, 1.35 + _ROW_IN * len(lanes)), layout="constrained")
-        axes = figure.subplots()
-        for row, lane in enumerate(lanes):
-            _draw_lane(axes, lane, row, report.step_time_ps or 1, scale)
-        axes.set_ylim(len(lanes) - 0.4, -0.6)
-        axes.set_xlim(0, report.step_time_ps / scale or 1)
-        axes.set_yticks(range(len(lanes)), [lane.label for lane in lanes])
-        axes.set_xlabel(f"time ({unit})")
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-        axes.set_title(_title(report), loc="left", fontsize=10)
-        _legend(axes, piped=piped)
+    figure = Figure(figsize=(_WIDTH_IN, 1.35 + _ROW_IN * len(lanes)), layout="constrained")
+    axes = figure.subplots()
+    for row, lane in enumerate(lanes):
+        _draw_lane(axes, lane, row, report.step_time_ps or 1, scale)
+    axes.set_ylim(len(lanes) - 0.4, -0.6)
+    axes.set_xlim(0, report.step_time_ps / scale or 1)
+    axes.set_yticks(range(len(lanes)), [lane.label for lane in lanes])
+    axes.set_xlabel(f"time ({unit})")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_title(_title(report), loc="left", fontsize=10)
+    _legend(axes, piped=piped)
     return figure
 
 

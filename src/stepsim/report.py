@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.analysis import Part, cohort_breakdown
+from stepsim.analysis import Part, PartsOfFragments, cohort_breakdown
 from stepsim.link_use import LinkUse, link_use
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
@@ -116,8 +116,9 @@ def make_report(
     actors = timeline.actors
     breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
     idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
+    known: PartsOfFragments = {}
     for cohort in timeline.cohorts:
-        breakdown[cohort.actors] = cohort_breakdown(cohort, timeline.graph, step).T
+        breakdown[cohort.actors] = cohort_breakdown(cohort, timeline.graph, step, known).T
         for actor, each in zip(cohort.actors.tolist(), _idle(cohort, pipeline), strict=True):
             idle[actor] = each
     return Report(

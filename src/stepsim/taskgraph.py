@@ -123,7 +123,7 @@ def _dropped_warnings(comms: CommTable) -> tuple[str, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class _FragmentFactory:
-    """Makes each distinct fragment once."""
+    """Makes each distinct fragment once: rows that say the same share one."""
 
     comms: CommTable
     options: GraphOptions
@@ -151,7 +151,11 @@ class _FragmentFactory:
 
     def _number(self, key: tuple[object, ...], make: Callable[[], Fragment]) -> int:
         if key not in self._known:
-            self._known[key] = self.add(make())
+            fragment = make()
+            content = (fragment.tasks,)
+            if content not in self._known:
+                self._known[content] = self.add(fragment)
+            self._known[key] = self._known[content]
         return self._known[key]
 
 

@@ -1,0 +1,55 @@
+"""The engine: a run that cannot finish says what is stuck; time is bounded."""
+
+import pytest
+from helpers import pipeline_graph, prices_of, uniform_workload
+
+import stepsim
+from stepsim.api import run_graph
+from stepsim.errors import SimulationError
+from stepsim.p2p import P2PMode
+from stepsim.schedules import Action, ActionKind, Placement, Schedule
+
+
+def action(kind: ActionKind, stage: int, microbatch: int = 0) -> Action:
+    return Action(kind=kind, stage=stage, chunk=0, microbatch=microbatch)
+
+
+def schedule(*orders: tuple[Action, ...]) -> Schedule:
+    return Schedule(
+        name="test", placement=Placement(ranks=len(orders)), microbatches=1, orders=orders
+    )
+
+
+def test_a_deadlocked_schedule_names_the_stuck_tasks_and_what_they_wait_for() -> None:
+    backward_first = (action(ActionKind.BACKWARD, 0), action(ActionKind.FORWARD, 0))
+    last = (action(ActionKind.FORWARD, 1), action(ActionKind.BACKWARD, 1))
+    graph = pipeline_graph(schedule(backward_first, last), [1, 1], [1, 1], P2PMode.EAGER)
+    with pytest.raises(SimulationError) as stuck:
+        run_graph(graph, prices_of(graph, 1))
+    message = str(stuck.value)
+    assert "tasks unfinished" in message
+    assert "rank 0 recv" in message
+    assert "waits for the send of stage 1" in message
+    assert "rank 1 recv" in message
+
+
+def test_a_step_beyond_the_clock_is_refused() -> None:
+    workload = uniform_workload(forward=2**62, backward=2**62, pp=1, microbatches=2)
+    with pytest.raises(SimulationError, match="106 days"):
+        stepsim.simulate(workload, "ideal")
+
+
+def test_progress_counts_up_to_all_tasks() -> None:
+    seen: list[tuple[int, int]] = []
+    workload = uniform_workload(forward=1, backward=1, pp=8, microbatches=1400)
+    stepsim.simulate(workload, "ideal", progress=lambda ended, total: seen.append((ended, total)))
+    assert seen
+    assert [ended for ended, _ in seen] == sorted(ended for ended, _ in seen)
+    assert all(ended <= total for ended, total in seen)
+
+
+def test_host_overhead_is_charged_before_every_action() -> None:
+    workload = uniform_workload(forward=100, backward=200, pp=1, microbatches=3)
+    report = stepsim.simulate(workload, "ideal", host_overhead="10 ps").report
+    assert report.step_time_ps == 3 * (100 + 200 + 2 * 10)
+
