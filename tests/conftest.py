@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,15 @@ def shared() -> Path:
     if not (folder / "reference").is_dir():
         pytest.skip(f"reference material not found at {folder} (set STEPSIM_SHARED)")
     return folder
+
+
+@pytest.fixture
+def write_workload(tmp_path: Path) -> Callable[[str | bytes], Path]:
+    """Writes a workload text, byte for byte, and returns its file."""
+
+    def write(text: str | bytes) -> Path:
+        path = tmp_path / "workload.txt"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write

@@ -1,5 +1,6 @@
 """The command line. Everything else is imported when a command runs: `--help` stays fast."""
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -197,7 +198,12 @@ def inspect(
 def main() -> None:
     """Run the command line; a user's mistake prints one message and exits with 2."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except StepsimError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)

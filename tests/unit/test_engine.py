@@ -52,4 +52,3 @@ def test_host_overhead_is_charged_before_every_action() -> None:
     workload = uniform_workload(forward=100, backward=200, pp=1, microbatches=3)
     report = stepsim.simulate(workload, "ideal", host_overhead="10 ps").report
     assert report.step_time_ps == 3 * (100 + 200 + 2 * 10)
-

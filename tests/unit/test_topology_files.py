@@ -1,0 +1,226 @@
+"""Topology files: the shipped ones work, and every mistake is one error that says where."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepsim.api import load_topology
+from stepsim.errors import TopologyError
+from stepsim.formats.topology_toml import read_topology
+from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+
+SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))
+
+DIMENSIONS = """
+name = "two"
+source = "test"
+[collective]
+launch_latency = "3 us"
+[[dimension]]
+name = "inner"
+kind = "switch"
+size = 4
+bandwidth = "100 GB/s"
+latency = "25 ns"
+[[dimension]]
+name = "outer"
+kind = "rail"
+size = 3
+bandwidth = "400 Gbps"
+latency = "500 ns"
+endpoint_latency = "1.5 us"
+efficiency = 0.5
+"""
+
+LINKS = """
+name = "pair"
+source = "test"
+npus = 2
+[[link_class]]
+name = "cable"
+bandwidth = "1 GB/s"
+latency = "1 us"
+[[link]]
+from = "npu0"
+to = "leaf"
+link_class = "cable"
+[[link]]
+from = "leaf"
+to = "npu1"
+link_class = "cable"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "net.toml"
+
+
+def edited(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, f"{old!r} must occur once"
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_files_name_their_source_and_carry_jobs(path: Path) -> None:
+    topology = read_topology(path)
+    assert topology.name == path.stem
+    assert topology.source.strip()
+    assert load_topology(path.stem) == topology
+    for npus in (2, 9, 24, 1024):
+        if topology.grows or npus <= topology.npus:
+            fitted = topology.fit(npus)
+            assert fitted.npus >= npus
+            there = fitted.traffic(np.array([0]), np.array([npus - 1]))
+            assert there.hops.sum() > 0
+
+
+def test_dimension_files_are_read_in_full(file: Path) -> None:
+    file.write_text(DIMENSIONS)
+    inner = LinkClass(name="inner", bandwidth=100e9, latency_ps=25_000)
+    outer = LinkClass(
+        name="outer",
+        bandwidth=50e9,
+        latency_ps=500_000,
+        endpoint_latency_ps=1_500_000,
+        efficiency=0.5,
+    )
+    assert outer.capacity == 25e9
+    assert read_topology(file) == DimensionTopology(
+        name="two",
+        source="test",
+        dimensions=(
+            Dimension(kind=DimensionKind.SWITCH, size=4, link=inner),
+            Dimension(kind=DimensionKind.RAIL, size=3, link=outer),
+        ),
+        launch_latency_ps=3_000_000,
+    )
+
+
+def test_auto_size_starts_with_two_blocks_and_grows(file: Path) -> None:
+    file.write_text(edited(DIMENSIONS, "size = 3", 'size = "auto"'))
+    topology = read_topology(file)
+    assert (topology.grows, topology.npus) == (True, 8)
+    assert topology.fit(17).npus == 20
+
+
+def test_links_run_both_ways_unless_oneway(file: Path) -> None:
+    file.write_text(LINKS)
+    topology = read_topology(file)
+    assert (topology.npus, topology.node_size) == (2, 2)
+    assert topology.link_counts() == (4,)
+    back = '[[link]]\nfrom = "npu1"\nto = "npu0"\nlink_class = "cable"\noneway = true\n'
+    file.write_text(LINKS + back)
+    topology = read_topology(file)
+    assert topology.link_counts() == (5,)
+    ends = [tuple(topology.traffic(np.array([s]), np.array([1 - s])).hops[0]) for s in (0, 1)]
+    assert ends == [(2,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "two"\n', "", ["name"]),
+        ('source = "test"\n', "", ["source"]),
+        ('name = "two"', "name = 2", ["name", "str"]),
+        ('kind = "rail"\n', "", ["dimension[1]", "kind"]),
+        ('latency = "25 ns"\n', "", ["dimension[0]", "latency"]),
+        ('"100 GB/s"', '"100"', ["dimension[0]", "inner", "bandwidth", "'100'", "unit"]),
+        ('"100 GB/s"', "100", ["dimension[0]", "bandwidth", "str"]),
+        ('"400 Gbps"', '"-400 Gbps"', ["dimension[1]", "outer", "bandwidth", "-400 Gbps"]),
+        ('"400 Gbps"', '"0 Gbps"', ["dimension[1]", "outer", "bandwidth", "0 Gbps"]),
+        ('"400 Gbps"', '"nan"', ["dimension[1]", "outer", "bandwidth", "nan"]),
+        ('"400 Gbps"', '"400 gbit"', ["dimension[1]", "outer", "bandwidth", "gbit"]),
+        ('"25 ns"', '"-25 ns"', ["dimension[0]", "inner", "latency", "-25 ns"]),
+        ('"25 ns"', '"25"', ["dimension[0]", "inner", "latency", "unit"]),
+        ('"1.5 us"', '"soon"', ["dimension[1]", "outer", "endpoint_latency", "soon"]),
+        ('"3 us"', '"3"', ["collective", "launch_latency", "unit"]),
+        ("= 0.5", "= 1.5", ["outer", "efficiency", "1.5"]),
+        ("= 0.5", "= 0", ["outer", "efficiency", "0"]),
+        ("= 0.5", "= nan", ["outer", "efficiency", "nan"]),
+        ('"rail"', '"rails"', ["dimension[1]", "outer", "kind", "'rails'", "fully_connected"]),
+        ("size = 3", "size = 3\nspeed = 9", ["dimension[1]", "speed"]),
+        ("[collective]", "[collective]\nlaunches = 1", ["collective", "launches"]),
+        ('source = "test"', 'source = "test"\ncolour = "red"', ["colour"]),
+        ("size = 4", 'size = "auto"', ["dimension[0]", "inner", "size", "outermost"]),
+        ("size = 4", "size = 0", ["dimension[0]", "inner", "size", "0", "positive"]),
+        ("size = 4", "size = -4", ["dimension[0]", "inner", "size", "-4"]),
+        ("size = 4", "size = 4.5", ["dimension[0]", "size"]),
+        ("size = 4", 'size = "many"', ["dimension[0]", "inner", "size", "many", "auto"]),
+        ("size = 4", "size = 16777216", ["product of sizes", "50331648"]),
+        ('name = "outer"', 'name = "inner"', ["names", "inner"]),
+        ('name = "outer"', 'name = "npus"', ["dimension[1]", "name", "npus"]),
+        ('name = "outer"', 'name = "a b"', ["dimension[1]", "name", "a b"]),
+        ('source = "test"', 'source = "test"\nnpus = 4', ["npus", "[[link]]"]),
+        ('source = "test"', 'source = "test"\nnpus_forward = true', ["npus_forward"]),
+    ],
+)
+def test_mistakes_in_dimensions_are_named(old: str, new: str, words: list[str], file: Path) -> None:
+    file.write_text(edited(DIMENSIONS, old, new))
+    check_refused(file, words)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("npus = 2\n", "", ["npus"]),
+        ("npus = 2", "npus = 0", ["npus", "0"]),
+        ("npus = 2", "npus = 3", ["npu0", "npu2", "connected"]),
+        ('to = "npu1"', 'to = "npu2"', ["link[1]", "to", "npu2", "npu0 to npu1"]),
+        ('from = "npu0"', 'from = "npu-1"', ["link[0]", "from", "npu-1"]),
+        ('from = "npu0"', 'from = "npu00"', ["link[0]", "from", "npu00"]),
+        ('to = "leaf"', 'to = "npu0"', ["link[0]", "npu0", "itself"]),
+        ('to = "leaf"', 'to = "other"', ["npu0", "npu1", "connected"]),
+        ('to = "leaf"\n', "", ["link[0]", "to"]),
+        ('name = "cable"', 'name = "wire"', ["link[0]", "link_class", "cable", "wire"]),
+        ('"1 GB/s"', '"1"', ["link_class[0]", "cable", "bandwidth", "unit"]),
+        ('"1 us"', '"1 us"\nefficiency = 2.0', ["cable", "efficiency", "2.0"]),
+        ("npus = 2", "npus = 2\nnode_size = -1", ["node_size", "-1"]),
+        ("npus = 2", "npus = 2\nnode_size = 0", ["node_size", "0"]),
+        (
+            "[[link_class]]",
+            '[[link_class]]\nname = "cable"\nbandwidth = "9 GB/s"\nlatency = "0 ns"\n'
+            "[[link_class]]",
+            ["cable"],
+        ),
+    ],
+)
+def test_mistakes_in_links_are_named(old: str, new: str, words: list[str], file: Path) -> None:
+    file.write_text(edited(LINKS, old, new))
+    check_refused(file, words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ["name"]),
+        (b'name = "x"\nsource = "y"\n', ["[[dimension]]", "[[link]]"]),
+        (b"name = \n", ["TOML", "line 1"]),
+        (b"\x7fELF\x02\x01\x01\x00\xff\xfe", ["not a text file"]),
+        (DIMENSIONS.encode() + LINKS.partition("npus = 2")[2].encode(), ["dimension", "link"]),
+    ],
+    ids=["empty", "no tables", "no TOML", "binary", "both kinds"],
+)
+def test_files_of_another_form_are_refused(content: bytes, words: list[str], file: Path) -> None:
+    file.write_bytes(content)
+    check_refused(file, words)
+
+
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+    check_refused(tmp_path / "absent.toml", ["No such file"])
+    check_refused(tmp_path, ["directory"])
+
+
+def test_unknown_names_list_the_shipped_ones() -> None:
+    with pytest.raises(TopologyError, match=r"no topology named 'hgx-h1000'.*hgx-h100.*ring"):
+        load_topology("hgx-h1000")
+
+
+def check_refused(path: Path, words: list[str]) -> None:
+    """One TopologyError that names the file and every word."""
+    with pytest.raises(TopologyError) as caught:
+        read_topology(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert [word for word in words if word not in message.removeprefix(str(path))] == []
