@@ -1,6 +1,5 @@
 """The command line. Everything else is imported when a command runs: `--help` stays fast."""
 
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -198,12 +197,7 @@ def inspect(
 def main() -> None:
     """Run the command line; a user's mistake prints one message and exits with 2."""
     try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        app()
     except StepsimError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)

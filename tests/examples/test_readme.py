@@ -27,7 +27,7 @@ def test_console_examples_print_what_they_show(command: str, expected: str) -> N
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     }
     run = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
+        ["bash", "-c", command],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
