@@ -39,13 +39,13 @@ class Part(IntEnum):
     HOST = 9
 
 
-_EXPOSED = {
+EXPOSED = {
     Axis.TP: Part.EXPOSED_TP,
     Axis.EP: Part.EXPOSED_EP,
     Axis.DP: Part.EXPOSED_DP,
     Axis.PP: Part.EXPOSED_PP,
 }
-_WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
+WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +192,8 @@ def _task_work(
     task: Task, graph: TaskGraph, start: Times, end: Times, after: tuple[int, ...]
 ) -> Work:
     if task.comm >= 0:
-        exposed = _EXPOSED[graph.comms[task.comm].axis]
+        exposed = EXPOSED[graph.comms[task.comm].axis]
         return Work(start=start, end=end, after=after, parts=None, exposed=exposed)
     parts = np.zeros(len(Part), dtype=np.int64)
-    parts[_WORK[task.kind]] = task.duration_ps
+    parts[WORK[task.kind]] = task.duration_ps
     return Work(start=start, end=end, after=after, parts=parts)

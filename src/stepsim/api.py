@@ -15,6 +15,7 @@ from stepsim.errors import PlanError
 from stepsim.execution import flatten
 from stepsim.formats.simai_text import read_simai_text
 from stepsim.formats.topology_toml import read_topology
+from stepsim.fragments import HostTimes
 from stepsim.p2p import P2PMode, default_mode
 from stepsim.parallel import ParallelPlan
 from stepsim.planning import plan_job
@@ -167,7 +168,9 @@ def simulate(
     rows = _choice(StageRows, "stage_rows", stage_rows)
     stages = split_stages(workload, plan, order.placement, rows)
     options = GraphOptions(
-        p2p=mode, tp_overlap=tp_overlap, host_overhead_ps=parse_time_ps(host_overhead)
+        p2p=mode,
+        tp_overlap=tp_overlap,
+        host=HostTimes(overhead_ps=parse_time_ps(host_overhead)),
     )
     graph = build_taskgraph(stages, order, plan, options)
     prices = Prices(plan=plan, topology=topology.fit(plan.npus), comms=graph.comms)

@@ -154,7 +154,6 @@ class _Run:
         """A task in words."""
         flat = self.flats[actor]
         segment = flat.program.segments[flat.segment[task]]
-        before = flat.program.actions[max(segment.action, 0)] if flat.program.actions else None
-        place = f" ({before.token})" if before and segment.action >= 0 else ""
+        place = f" ({flat.program.entries[segment.entry].token})" if segment.entry >= 0 else ""
         rank = int(self.actors.ranks[actor])
         return f"rank {rank} {segment.kind.name.lower()} {flat.segment[task]}{place}"

@@ -124,11 +124,17 @@ class FragmentBuilder:
                 after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
         return after
 
-    def host(self, duration_ps: int) -> tuple[int, ...]:
-        """Add host time before an action's first task."""
+    def host(self, label: str, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add host time; returns what follows it, `after` itself if there is none."""
         if not duration_ps:
-            return ()
-        return self._add(TaskKind.HOST, Stream.COMPUTE, "host", Phase.FORWARD, (), duration_ps)
+            return after
+        return self._add(TaskKind.HOST, Stream.COMPUTE, label, Phase.FORWARD, after, duration_ps)
+
+    def copy(self, task: Task, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add a task of another fragment with its own duration and predecessors."""
+        return self._add(
+            task.kind, task.stream, task.label, task.phase, after, duration_ps, task.comm
+        )
 
     def build(self, label: str, phase: Phase) -> Fragment:
         """The fragment; an empty one gets a task of no duration, so that it has a place."""
@@ -162,43 +168,106 @@ class FragmentBuilder:
         return (self._last[stream],)
 
 
-def forward_fragment(rows: Sequence[Row], comms: CommTable, host_ps: int = 0) -> Fragment:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTimes:
+    """Host time around an action in ps: before every action, and what is its own at the ends."""
+
+    overhead_ps: int = 0
+    get_batch_ps: int = 0
+    loss_ps: int = 0
+
+
+def forward_fragment(rows: Sequence[Row], comms: CommTable, host: HostTimes) -> Fragment:
     """Forward of a chunk: each row computes, then waits for its collective.
 
     A row with a `forward_lag` waits only at the end of the row that many places on.
     """
     builder = FragmentBuilder(comms=comms)
-    _forward_rows(builder, rows, builder.host(host_ps))
+    after = builder.host("host", host.overhead_ps, ())
+    after = builder.host("get_batch", host.get_batch_ps, after)
+    after = _forward_rows(builder, rows, after)
+    builder.host("loss", host.loss_ps, after)
     return builder.build("forward", Phase.FORWARD)
 
 
-def backward_fragment(
-    rows: Sequence[Row],
-    comms: CommTable,
-    *,
-    tp_overlap: bool,
-    host_ps: int = 0,
-    only: int | None = None,
-) -> Fragment:
-    """Full backward of a chunk: rows in reverse.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardParts:
+    """Which part of a backward a fragment holds, and how it is issued.
 
-    Input-gradient compute; its collective, beside which the weight-gradient compute runs (after
-    it without `tp_overlap`); the next row waits for both. Rows between the last checkpoint and a
-    `recompute` row run forward again before that row's backward. Weight-gradient collectives are
-    not part of it: they run once per step. `only` takes one row's share of the backward.
+    With `tp_overlap` a full backward computes the weight gradient beside the input gradient's
+    collective, else after it. `only` takes one row's share.
+    """
+
+    input_grad: bool = True
+    weight_grad: bool = True
+    tp_overlap: bool = True
+    only: int | None = None
+
+
+def backward_fragment(
+    rows: Sequence[Row], comms: CommTable, parts: BackwardParts, host: HostTimes
+) -> Fragment:
+    """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
+
+    Input-gradient compute; its collective, beside which the weight-gradient compute runs; the next
+    row waits for both. Rows between the last checkpoint and a `recompute` row run forward again
+    before that row's backward. Weight-gradient collectives are not part of it: they run once per
+    step.
     """
     builder = FragmentBuilder(comms=comms)
-    after = builder.host(host_ps)
-    for i in reversed(range(len(rows))) if only is None else (only,):
+    after = builder.host("host", host.overhead_ps, ())
+    for i in reversed(range(len(rows))) if parts.only is None else (parts.only,):
         row = rows[i]
-        if row.recompute:
-            after = _forward_rows(builder, rows[_last_checkpoint(rows, i) : i], after)
-        gradient = builder.compute(row.name, Phase.INPUT_GRAD, row.input_grad, after)
-        reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
-        beside = gradient if tp_overlap else reduced
-        weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
+        gradient = reduced = after
+        if parts.input_grad:
+            if row.recompute:
+                after = _forward_rows(builder, rows[_last_checkpoint(rows, i) : i], after)
+            gradient = builder.compute(row.name, Phase.INPUT_GRAD, row.input_grad, after)
+            reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
+        weights: tuple[int, ...] = ()
+        if parts.weight_grad:
+            beside = gradient if parts.tp_overlap else reduced
+            weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
         after = tuple(sorted({*reduced, *weights}))
     return builder.build("backward", Phase.INPUT_GRAD)
+
+
+def fused_fragment(
+    forward: Fragment, backward: Fragment, comms: CommTable, factor: float
+) -> Fragment:
+    """A forward and a backward as one: they take turns on the compute stream.
+
+    Tasks are merged by how far each half has come, so that one half computes while the other
+    communicates (DeepSeek-V3 technical report, section 3.2.1). Compute times are scaled by
+    `factor`, the time of the pair over that of its halves; their sum is rounded once.
+    """
+    builder = FragmentBuilder(comms=comms)
+    halves = (forward, backward)
+    merged = sorted(
+        (progress, half, number)
+        for half, fragment in enumerate(halves)
+        for number, progress in enumerate(_progress(fragment))
+    )
+    place: dict[tuple[int, int], tuple[int, ...]] = {}
+    computed = 0
+    for _, half, number in merged:
+        task = halves[half].tasks[number]
+        scaled = round((computed + task.duration_ps) * factor) - round(computed * factor)
+        computed += task.duration_ps
+        after = tuple(i for earlier in task.after for i in place[half, earlier])
+        place[half, number] = builder.copy(task, scaled, after)
+    return builder.build("fused", Phase.FORWARD)
+
+
+def _progress(fragment: Fragment) -> list[float]:
+    """Share of the fragment's compute done when each task ends."""
+    whole = sum(task.duration_ps for task in fragment.tasks) or 1
+    done = 0
+    shares = []
+    for task in fragment.tasks:
+        done += task.duration_ps
+        shares.append(done / whole)
+    return shares
 
 
 def per_step_fragment(items: Sequence[StepItem], comms: CommTable) -> Fragment:

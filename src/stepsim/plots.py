@@ -116,15 +116,16 @@ def _stage_lanes(timeline: Timeline) -> Iterator[Lane]:
         lane = Lane(label=f"stage {stage}", bordered=True)
         cohort, column = timeline.place(stage * plan.stage_ranks)
         program = cohort.flat.program
-        start, end = (times[:, column].tolist() for times in cohort.action_times())
-        for action, a, b in zip(program.actions, start, end, strict=True):
+        start, end = (times[:, column].tolist() for times in cohort.entry_times())
+        for entry, a, b in zip(program.entries, start, end, strict=True):
+            action = entry.parts()[0]
             colour = _FORWARD if action.kind is ActionKind.FORWARD else _BACKWARD
             lane.boxes.append(Box(start=a, end=b, colour=colour, text=str(action.microbatch)))
         start, end = (times[:, column].tolist() for times in cohort.segment_times())
         for segment, a, b in zip(program.segments, start, end, strict=True):
             if segment.kind is SegmentKind.PER_STEP:
                 lane.boxes.append(Box(start=a, end=b, colour=_PER_STEP))
-            elif segment.action < 0:
+            elif segment.entry < 0:
                 lane.marks.append(Box(start=a, end=b, colour=_TRANSFER))
         yield lane
 
@@ -137,7 +138,7 @@ def _stream_lanes(timeline: Timeline) -> Iterator[Lane]:
     lanes: dict[Stream, Lane] = {}
     for span in timeline.spans([0]):
         lane = lanes.setdefault(span.stream, Lane(label=span.stream.name.lower().replace("_", " ")))
-        colour = _PHASES[Phase(span.phase)] if span.action else _PER_STEP
+        colour = _PHASES[Phase(span.phase)] if span.entry else _PER_STEP
         lane.boxes.append(Box(start=span.start_ps, end=span.end_ps, colour=colour))
     yield from (lanes[stream] for stream in sorted(lanes))
 

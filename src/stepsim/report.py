@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.analysis import Part, PartsOfFragments, cohort_breakdown
+from stepsim.critical_path import critical_path, path_parts
 from stepsim.link_use import LinkUse, link_use
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
@@ -51,6 +52,7 @@ class Report:
     """Result of a step.
 
     `breakdown[a]` and `idle[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
+    `critical_path_ps` says what the chain of tasks that sets the step time is made of.
     """
 
     workload: str
@@ -65,6 +67,7 @@ class Report:
     idle: tuple[Idle, ...]
     stages: tuple[StageReport, ...]
     links: tuple[LinkUse, ...]
+    critical_path_ps: dict[Part, int]
     warnings: tuple[str, ...]
 
     @property
@@ -134,13 +137,14 @@ def make_report(
         idle=tuple(idle),
         stages=_stages(timeline, breakdown, idle),
         links=link_use(timeline.graph, prices, step),
+        critical_path_ps=path_parts(timeline, critical_path(timeline)),
         warnings=warnings,
     )
 
 
 def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:
     """Idle time of each actor of a cohort."""
-    start, end = cohort.action_times()
+    start, end = cohort.entry_times()
     if not len(start):
         return [Idle(head=pipeline_time_ps, inner=0, tail=0, busy=0)] * len(cohort.actors)
     busy = (end - start).sum(axis=0)
@@ -190,9 +194,10 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
     for cohort in timeline.cohorts:
         program = cohort.flat.program
         if program.stage == stage:
-            start, end = cohort.action_times()
+            start, end = cohort.entry_times()
             other = np.array(
-                [a.kind is not ActionKind.FORWARD for a in program.actions], dtype=np.int64
+                [e.parts()[0].kind is not ActionKind.FORWARD for e in program.entries],
+                dtype=np.int64,
             )
             weights = timeline.actors.counts[cohort.actors]
             np.add.at(sums, other, ((end - start) * weights).sum(axis=1))

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from stepsim.errors import PlanError
 from stepsim.parallel import ParallelPlan
-from stepsim.schedules import Placement
+from stepsim.schedules import Placement, PlacementKind
 from stepsim.workload import (
     Axis,
     CollectiveKind,
@@ -116,11 +116,16 @@ def _check_chunks(
     total, most, least = sum(map(len, longest)), max(map(len, longest)), min(map(len, longest))
     if least == 0:
         raise PlanError(f"pp is {plan.pp}: the model has {total} layers, one per stage at least")
-    if placement.chunks > least:
+    twice = placement.kind is PlacementKind.BIDIRECTIONAL
+    if twice:
+        warnings.append(
+            "every stage is held by two ranks: reducing gradients between the two is not modelled"
+        )
+    elif placement.chunks > least:
         raise PlanError(
             f"{placement.chunks} chunks: a stage has {least} layers, one per chunk at least"
         )
-    if most != least or most % placement.chunks:
+    if most != least or (most % placement.chunks and not twice):
         warnings.append(
             f"{total} layers over {plan.pp} stages of {placement.chunks} chunks: shared unevenly"
         )
@@ -142,12 +147,21 @@ def _chunk_rows(
     return tuple(
         (
             *(block.embedding if first else ()),
-            *(row for layer in _split(stages[rank], placement.chunks)[chunk] for row in layer),
+            *(row for layer in _chunk_layers(stages, placement, rank, chunk) for row in layer),
             *(block.head if last else ()),
             *(workload.loss if last and not every else ()),
         )
         for block, stages in zip(workload.microbatches, layers, strict=True)
     )
+
+
+def _chunk_layers(
+    stages: list[list[Rows]], placement: Placement, rank: int, chunk: int
+) -> list[Rows]:
+    """A part of the rank's layers, or a whole stage where ranks hold several."""
+    if placement.kind is PlacementKind.BIDIRECTIONAL:
+        return stages[placement.stage(rank, chunk)]
+    return _split(stages[rank], placement.chunks)[chunk]
 
 
 _SECTIONS: tuple[tuple[str, tuple[Phase, ...]], ...] = (

@@ -5,23 +5,37 @@ each a fragment of tasks or one end of a message. Collectives join the ranks of 
 join a segment of one stage's program with a segment of another's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from stepsim.errors import ScheduleError
 from stepsim.fragments import (
+    BackwardParts,
     CommTable,
     Fragment,
+    HostTimes,
     Stream,
     backward_fragment,
     forward_fragment,
+    fused_fragment,
     per_step_fragment,
     reduction_fragment,
 )
-from stepsim.p2p import Compute, Direction, Message, P2PMode, Post, Wait, program
+from stepsim.p2p import (
+    Compute,
+    Direction,
+    End,
+    Message,
+    P2PMode,
+    P2POptions,
+    Post,
+    Step,
+    Wait,
+    programs,
+)
 from stepsim.parallel import ParallelPlan
-from stepsim.schedules import Action, ActionKind, Schedule
+from stepsim.schedules import Action, ActionKind, Entry, Schedule
 from stepsim.stages import Stages, StageWork
 from stepsim.workload import Axis, CollectiveKind, CommOp, Group, Row
 
@@ -40,7 +54,7 @@ class SegmentKind(IntEnum):
 class Segment:
     """One entry of a program; `after` are earlier segments it waits for.
 
-    `fragment` is a number in the graph's list (-1 for messages); `action` the place in the
+    `fragment` is a number in the graph's list (-1 for messages); `entry` the place in the
     schedule's order (-1 outside the pipeline). A message has `comm`, and `peer` is the segment at
     its other end, in the program of stage `peer_stage`.
     """
@@ -49,7 +63,7 @@ class Segment:
     stream: Stream
     after: tuple[int, ...]
     fragment: int = -1
-    action: int = -1
+    entry: int = -1
     comm: int = -1
     peer_stage: int = -1
     peer: int = -1
@@ -57,10 +71,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What each rank of a stage runs. `actions` is the schedule's order, `segments` the program."""
+    """What each rank of a stage runs. `entries` is the schedule's order, `segments` the program."""
 
     stage: int
-    actions: tuple[Action, ...]
+    entries: tuple[Entry, ...]
     segments: tuple[Segment, ...]
 
 
@@ -84,25 +98,35 @@ class GraphOptions:
     """How a runtime issues its work.
 
     `tp_overlap`: weight-gradient compute runs beside the input gradient's collective.
-    `host_overhead_ps`: host time before each action.
+    `host`: host time before each action, at the first stage's forwards and after the last's.
+    `fused_factor`: compute time of a fused pair over that of its halves.
     """
 
     p2p: P2PMode
+    p2p_options: P2POptions = field(default_factory=P2POptions)
     tp_overlap: bool = True
-    host_overhead_ps: int = 0
+    host: HostTimes = field(default_factory=HostTimes)
+    fused_factor: float = 1.0
 
 
 def build_taskgraph(
     stages: Stages, schedule: Schedule, plan: ParallelPlan, options: GraphOptions
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
-    factory = _FragmentFactory(comms=CommTable(plan=plan), options=options)
+    factory = _FragmentFactory(
+        comms=CommTable(plan=plan), options=options, last_stage=schedule.placement.stages - 1
+    )
     drafts = []
-    for stage, work in enumerate(stages.works):
+    every = programs(schedule, options.p2p, options.p2p_options)
+    for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
         draft = _Draft(
-            stage=stage, schedule=schedule, factory=factory, message_bytes=stages.pp_comm_bytes
+            stage=stage,
+            schedule=schedule,
+            factory=factory,
+            message_bytes=stages.pp_comm_bytes,
+            free=options.p2p is P2PMode.EAGER or options.p2p_options.eager_transfers,
         )
-        draft.pipeline(work, options.p2p)
+        draft.pipeline(work, steps)
         draft.per_step(work)
         drafts.append(draft)
     return TaskGraph(
@@ -121,33 +145,64 @@ def _dropped_warnings(comms: CommTable) -> tuple[str, ...]:
     return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
+_GRADIENTS = {
+    ActionKind.BACKWARD: (True, True),
+    ActionKind.INPUT_GRAD: (True, False),
+    ActionKind.WEIGHT_GRAD: (False, True),
+}
+
+
 @dataclass(slots=True, kw_only=True)
 class _FragmentFactory:
     """Makes each distinct fragment once: rows that say the same share one."""
 
     comms: CommTable
     options: GraphOptions
+    last_stage: int
     fragments: list[Fragment] = field(default_factory=list)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
 
-    def action(self, kind: ActionKind, rows: Sequence[Row], only: int | None = None) -> int:
+    def action(self, action: Action, rows: Sequence[Row], only: int | None = None) -> int:
         """Number of the fragment of an action, or of one row's share of a backward."""
-        host_ps = self.options.host_overhead_ps if only in (None, len(rows) - 1) else 0
+        host = self._host(action, begins=only in (None, len(rows) - 1))
 
         def make() -> Fragment:
-            if kind is ActionKind.FORWARD:
-                return forward_fragment(rows, self.comms, host_ps)
-            overlap = self.options.tp_overlap
-            return backward_fragment(
-                rows, self.comms, tp_overlap=overlap, host_ps=host_ps, only=only
+            if action.kind is ActionKind.FORWARD:
+                return forward_fragment(rows, self.comms, host)
+            input_grad, weight_grad = _GRADIENTS[action.kind]
+            parts = BackwardParts(
+                input_grad=input_grad,
+                weight_grad=weight_grad,
+                tp_overlap=self.options.tp_overlap,
+                only=only,
             )
+            return backward_fragment(rows, self.comms, parts, host)
 
-        return self._number((kind, only, *map(id, rows)), make)
+        return self._number((action.kind, only, host, *map(id, rows)), make)
+
+    def fused(self, forward: int, backward: int) -> int:
+        """Number of the fragment of a fused pair of two fragments."""
+        factor = self.options.fused_factor
+
+        def make() -> Fragment:
+            halves = self.fragments[forward], self.fragments[backward]
+            return fused_fragment(*halves, self.comms, factor)
+
+        return self._number(("fused", forward, backward), make)
 
     def add(self, fragment: Fragment) -> int:
         """Number of a new fragment."""
         self.fragments.append(fragment)
         return len(self.fragments) - 1
+
+    def _host(self, action: Action, *, begins: bool) -> HostTimes:
+        """Host time of an action: get_batch and loss are the pipeline's ends' own."""
+        host, forward = self.options.host, action.kind is ActionKind.FORWARD
+        return HostTimes(
+            overhead_ps=host.overhead_ps if begins else 0,
+            get_batch_ps=host.get_batch_ps if forward and action.stage == 0 else 0,
+            loss_ps=host.loss_ps if forward and action.stage == self.last_stage else 0,
+        )
 
     def _number(self, key: tuple[object, ...], make: Callable[[], Fragment]) -> int:
         if key not in self._known:
@@ -161,34 +216,35 @@ class _FragmentFactory:
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """A program being written; `front` is what the next segment in order waits for."""
+    """A program being written; `front` is what the next segment in order waits for.
+
+    Where messages are `free`, they leave when they are posted, overtaking others, and are received
+    when they come; sends are never waited for.
+    """
 
     stage: int
     schedule: Schedule
     factory: _FragmentFactory
     message_bytes: int
+    free: bool
     segments: list[Segment] = field(default_factory=list)
-    ends: dict[tuple[Direction, Message], int] = field(default_factory=dict)
+    ends: dict[End, int] = field(default_factory=dict)
     _front: tuple[int, ...] = ()
     _last: dict[Stream, int] = field(default_factory=dict)
 
-    def pipeline(self, work: StageWork, mode: P2PMode) -> None:
-        """Write the actions and messages of the point-to-point program."""
-        order = self.schedule.orders[self.stage]
-        places = {action: i for i, action in enumerate(order)}
-        final = {action.chunk: action for action in order if action.kind is ActionKind.BACKWARD}
-        for step in program(self.schedule, mode, self.stage):
+    def pipeline(self, work: StageWork, steps: Iterable[Step]) -> None:
+        """Write the entries and messages of a point-to-point program."""
+        final = self._final_gradients()
+        for step in steps:
             match step:
-                case Compute(action=action):
-                    blocks = work.chunks[action.chunk]
-                    rows = blocks[action.microbatch % len(blocks)]
-                    last = action == final.get(action.chunk)
-                    self._action(action.kind, rows, places[action], last=last)
-                case Post():
-                    self._post(step)
-                case Wait(messages=messages):
-                    received = [self.ends[Direction.RECV, message] for message in messages]
-                    self._front = (*self._front, *received)
+                case Compute(place=place):
+                    self._entry(work, place, final)
+                case Post(ends=ends, wait=wait):
+                    self._post(ends)
+                    if wait:
+                        self._wait(ends, alone=True)
+                case Wait(ends=ends):
+                    self._wait(ends)
 
     def per_step(self, work: StageWork) -> None:
         """Write the rows that follow the pipeline; they need the reduced gradients."""
@@ -197,51 +253,100 @@ class _Draft:
             fragment = self.factory.add(per_step_fragment(work.per_step, self.factory.comms))
             self._in_order(SegmentKind.PER_STEP, fragment)
 
-    def _action(self, kind: ActionKind, rows: Sequence[Row], place: int, *, last: bool) -> None:
-        """An action; the last backward of a chunk releases each row's gradient reduction."""
-        reduces = last and any(row.weight_grad.comms for row in rows)
-        if not reduces:
-            self._in_order(SegmentKind.ACTION, self.factory.action(kind, rows), place)
+    def _final_gradients(self) -> set[Action]:
+        """The last action of each chunk that computes weight gradients."""
+        final = {
+            action.chunk: action
+            for action in self.schedule.actions(self.stage)
+            if action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
+        }
+        return set(final.values())
+
+    def _entry(self, work: StageWork, place: int, final: set[Action]) -> None:
+        """An action or a fused pair; a final one releases its rows' gradient reductions."""
+        parts = self.schedule.orders[self.stage][place].parts()
+        rows = [self._rows(work, action) for action in parts]
+        reducing = [r for a, r in zip(parts, rows, strict=True) if a in final and _reduces(r)]
+        if len(parts) == 1 and reducing:
+            self._row_by_row(parts[0], rows[0], place)
             return
+        numbers = [self.factory.action(a, r) for a, r in zip(parts, rows, strict=True)]
+        fragment = numbers[0] if len(parts) == 1 else self.factory.fused(*numbers)
+        self._in_order(SegmentKind.ACTION, fragment, place)
+        for row in (row for several in reducing for row in reversed(several)):
+            self._reduction(row)
+
+    def _rows(self, work: StageWork, action: Action) -> tuple[Row, ...]:
+        blocks = work.chunks[action.chunk]
+        return blocks[action.microbatch % len(blocks)]
+
+    def _row_by_row(self, action: Action, rows: Sequence[Row], place: int) -> None:
+        """A backward in as many segments as rows, each followed by the row's reduction."""
         for i in reversed(range(len(rows))):
-            fragment = self.factory.action(kind, rows, only=i)
+            fragment = self.factory.action(action, rows, only=i)
             self._in_order(SegmentKind.ACTION, fragment, place)
-            reduction = reduction_fragment(rows[i], self.factory.comms)
-            if reduction:
-                after = (*self._front, *self._queued(Stream.DP))
-                number = self.factory.add(reduction)
-                self._last[Stream.DP] = self._add(
-                    Segment(
-                        kind=SegmentKind.REDUCTION, stream=Stream.DP, after=after, fragment=number
-                    )
+            self._reduction(rows[i])
+
+    def _reduction(self, row: Row) -> None:
+        """Start a row's weight-gradient collectives on their stream; nothing waits for them."""
+        reduction = reduction_fragment(row, self.factory.comms)
+        if reduction:
+            self._last[Stream.DP] = self._add(
+                Segment(
+                    kind=SegmentKind.REDUCTION,
+                    stream=Stream.DP,
+                    after=(*self._front, *self._queued(Stream.DP)),
+                    fragment=self.factory.add(reduction),
                 )
+            )
 
     def _in_order(self, kind: SegmentKind, fragment: int, place: int = -1) -> None:
         segment = Segment(
-            kind=kind, stream=Stream.COMPUTE, after=self._front, fragment=fragment, action=place
+            kind=kind, stream=Stream.COMPUTE, after=self._front, fragment=fragment, entry=place
         )
         self._front = (self._add(segment),)
 
-    def _post(self, post: Post) -> None:
-        posted = []
-        for direction, message in post.messages:
+    def _post(self, ends: Iterable[End]) -> None:
+        for direction, message in ends:
             send = direction is Direction.SEND
-            stream = _message_stream(message, direction) if post.queued else Stream.EAGER
-            after = self._front if send or post.queued else ()
-            far = message.target if send else message.source
-            segment = Segment(
-                kind=SegmentKind.SEND if send else SegmentKind.RECV,
-                stream=stream,
-                after=tuple(sorted({*after, *self._queued(stream)})),
-                comm=self.factory.comms.number(self._message_op()) or 0,
-                peer_stage=self.schedule.placement.rank(far),
+            peer = self.schedule.placement.rank(
+                message.target if send else message.source, message.microbatch
             )
-            posted.append(self._add(segment))
-            self.ends[direction, message] = posted[-1]
-            if post.queued:
-                self._last[stream] = posted[-1]
-        if post.wait:
-            self._front = tuple(posted)
+            stream = Stream.EAGER if self.free else self._message_stream(peer, direction, message)
+            after = self._front if send or not self.free else ()
+            self.ends[direction, message] = self._add(
+                Segment(
+                    kind=SegmentKind.SEND if send else SegmentKind.RECV,
+                    stream=stream,
+                    after=tuple(sorted({*after, *self._queued(stream)})),
+                    comm=self.factory.comms.number(self._message_op()) or 0,
+                    peer_stage=peer,
+                )
+            )
+            if not self.free:
+                self._last[stream] = self.ends[direction, message]
+
+    def _wait(self, ends: Iterable[End], *, alone: bool = False) -> None:
+        """Make what follows wait for posted messages, `alone` for nothing else."""
+        waited = [
+            self.ends[direction, message]
+            for direction, message in ends
+            if direction is Direction.RECV or not self.free
+        ]
+        if waited:
+            self._front = tuple(waited) if alone and not self.free else (*self._front, *waited)
+
+    def _message_stream(self, peer: int, direction: Direction, message: Message) -> Stream:
+        """To the next rank or to the one before; with two ranks activations go forward."""
+        ranks = self.schedule.placement.ranks
+        ahead = (peer - self.stage) % ranks == 1
+        if direction is Direction.RECV:
+            ahead = (self.stage - peer) % ranks == 1
+        if ranks == 2:
+            ahead = message.kind is ActionKind.FORWARD
+        if direction is Direction.SEND:
+            return Stream.PP_FORWARD if ahead else Stream.PP_BACKWARD
+        return Stream.PP_FORWARD_RECV if ahead else Stream.PP_BACKWARD_RECV
 
     def _message_op(self) -> CommOp:
         return CommOp(
@@ -259,12 +364,8 @@ class _Draft:
         return len(self.segments) - 1
 
 
-def _message_stream(message: Message, direction: Direction) -> Stream:
-    """Activations go forward, gradients backward."""
-    forward = message.kind is ActionKind.FORWARD
-    if direction is Direction.SEND:
-        return Stream.PP_FORWARD if forward else Stream.PP_BACKWARD
-    return Stream.PP_FORWARD_RECV if forward else Stream.PP_BACKWARD_RECV
+def _reduces(rows: Iterable[Row]) -> bool:
+    return any(row.weight_grad.comms for row in rows)
 
 
 def _joined(draft: _Draft, drafts: Sequence[_Draft]) -> Program:
@@ -282,6 +383,6 @@ def _joined(draft: _Draft, drafts: Sequence[_Draft]) -> Program:
         segments[number] = replace(segments[number], peer=far.ends[other, message])
     return Program(
         stage=draft.stage,
-        actions=draft.schedule.orders[draft.stage],
+        entries=draft.schedule.orders[draft.stage],
         segments=tuple(segments),
     )

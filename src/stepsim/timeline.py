@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepsim.errors import PlanError, SimulationError
 from stepsim.execution import FlatProgram, Times
 from stepsim.fragments import Stream, TaskKind
-from stepsim.schedules import Action
+from stepsim.schedules import Entry
 from stepsim.symmetry import Actors
 from stepsim.taskgraph import Segment, SegmentKind, TaskGraph
 
@@ -22,7 +22,7 @@ _MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RE
 class Span:
     """One task of one rank on one stream, in ps.
 
-    `action` is None outside the pipeline, `phase` empty for messages, `size_bytes` 0 for compute.
+    `entry` is None outside the pipeline, `phase` empty for messages, `size_bytes` 0 for compute.
     """
 
     rank: int
@@ -31,7 +31,7 @@ class Span:
     kind: TaskKind
     label: str
     phase: str
-    action: Action | None
+    entry: Entry | None
     size_bytes: int
     start_ps: int
     end_ps: int
@@ -51,11 +51,11 @@ class Cohort:
         place = np.array(self.flat.segment, dtype=np.int64)
         return self._extents(place, len(self.flat.program.segments))
 
-    def action_times(self) -> tuple[Times, Times]:
-        """Start and end of every action of the schedule's order, of shape (actions, actors)."""
+    def entry_times(self) -> tuple[Times, Times]:
+        """Start and end of every entry of the schedule's order, of shape (entries, actors)."""
         segments = self.flat.program.segments
-        place = np.array([segments[s].action for s in self.flat.segment], dtype=np.int64)
-        return self._extents(place, len(self.flat.program.actions))
+        place = np.array([segments[s].entry for s in self.flat.segment], dtype=np.int64)
+        return self._extents(place, len(self.flat.program.entries))
 
     def _extents(self, place: NDArray[np.int64], places: int) -> tuple[Times, Times]:
         """First start and last end of the tasks that have each place; -1 is none."""
@@ -93,7 +93,7 @@ class Timeline:
     @cached_property
     def pipeline_time_ps(self) -> int:
         """End of the last action of the pipeline schedule."""
-        return max(int(cohort.action_times()[1].max(initial=0)) for cohort in self.cohorts)
+        return max(int(cohort.entry_times()[1].max(initial=0)) for cohort in self.cohorts)
 
     def tasks(self, rank: int) -> TaskTimes:
         """Times of every task of a rank, coalesced fragments laid out."""
@@ -125,7 +125,7 @@ class Timeline:
             columns = (times.segment, times.inner, times.start, times.end)
             for segment, inner, start, end in zip(*(c.tolist() for c in columns), strict=True):
                 yield self._span(
-                    rank, program.segments[segment], program.actions, inner, start, end
+                    rank, program.segments[segment], program.entries, inner, start, end
                 )
 
     def check_streams(self) -> None:
@@ -156,12 +156,12 @@ class Timeline:
         self,
         rank: int,
         segment: Segment,
-        actions: Sequence[Action],
+        entries: Sequence[Entry],
         inner: int,
         start_ps: int,
         end_ps: int,
     ) -> Span:
-        action = actions[segment.action] if segment.action >= 0 else None
+        entry = entries[segment.entry] if segment.entry >= 0 else None
         if segment.fragment < 0:
             kind, stream, phase, comm = (
                 _MESSAGE_KINDS[segment.kind],
@@ -181,7 +181,7 @@ class Timeline:
             kind=kind,
             label=label,
             phase=phase,
-            action=action,
+            entry=entry,
             size_bytes=self.graph.comms[comm].size_bytes if comm >= 0 else 0,
             start_ps=start_ps,
             end_ps=end_ps,

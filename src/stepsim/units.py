@@ -31,6 +31,13 @@ _BANDWIDTH = {f"{unit}/s": Fraction(factor) for unit, factor in _SIZE_BYTES.item
 }
 
 
+def plain_number(text: str) -> int | float:
+    """A plain decimal number, exact where it is an integer; raises ValueError."""
+    if "_" in text:
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
 def parse_time_ps(text: str) -> int:
     """Picoseconds in a text such as `500ns` or `1.5 us`, rounded to the nearest.
 
@@ -57,7 +64,7 @@ def parse_bandwidth(text: str) -> float:
     if text.strip().lower() == "inf":
         return math.inf
     value = _parse(text, _BANDWIDTH, expected)
-    if not 0 < value < Fraction(10) ** 30:
+    if not Fraction(1, 1000) <= value < Fraction(10) ** 30:
         raise UnitError(f"{text!r} is not {expected}")
     return float(value)
 
@@ -65,7 +72,7 @@ def parse_bandwidth(text: str) -> float:
 def format_time_ps(time_ps: float) -> str:
     """Time with a unit that leaves one to three digits before the point, e.g. `71.89 ms`."""
     for unit in ("s", "ms", "us", "ns"):
-        if abs(time_ps) >= _TIME_PS[unit]:
+        if abs(time_ps) >= 0.99995 * _TIME_PS[unit]:
             return f"{_four_digits(time_ps / _TIME_PS[unit])} {unit}"
     return f"{time_ps:.0f} ps" if time_ps else "0"
 
@@ -73,7 +80,7 @@ def format_time_ps(time_ps: float) -> str:
 def format_size_bytes(size_bytes: float) -> str:
     """Size with a binary unit, e.g. `128 MiB`."""
     for prefix in ("Ti", "Gi", "Mi", "Ki"):
-        if abs(size_bytes) >= _BINARY[prefix]:
+        if abs(size_bytes) >= 0.99995 * _BINARY[prefix]:
             return f"{_four_digits(size_bytes / _BINARY[prefix])} {prefix}B"
     return f"{size_bytes:.0f} B"
 
@@ -84,7 +91,7 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def _four_digits(value: float) -> str:
-    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+    digits = max(0, 3 - math.floor(math.log10(abs(value) * 1.00005)))
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -131,6 +131,8 @@ def test_every_run_is_consistent_and_folding_changes_nothing(
         assert (one.start == other.start).all()
         assert (one.end == other.end).all()
     assert folded.report.links == full.report.links
+    assert folded.report.critical_path_ps == full.report.critical_path_ps
+    assert sum(full.report.critical_path_ps.values()) == full.report.step_time_ps
 
 
 @settings(max_examples=40, deadline=None)

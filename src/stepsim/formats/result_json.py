@@ -39,6 +39,7 @@ def report_dict(report: Report) -> dict[str, Any]:
         "pipeline_time_ps": report.pipeline_time_ps,
         "bubble_fraction": report.bubble_fraction,
         "breakdown_ps": named_parts(report.mean_breakdown_ps()),
+        "critical_path_ps": named_parts(report.critical_path_ps),
         "ranks": _ranks(report),
         "stages": [_stage(stage) for stage in report.stages],
         "links": [_link(link) for link in report.links],

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from stepsim.errors import WorkloadError, bad_value
-from stepsim.units import MAX_INT64
+from stepsim.units import MAX_INT64, plain_number
 from stepsim.workload import Header, Policy
 
 _KEYS = {
@@ -85,6 +85,8 @@ def _collect(
         if key in _LISTS:
             count = _integer(place, key, next(queue, None))
             lists[key] = [_integer(place, f"{key} id", next(queue, None)) for _ in range(count)]
+        elif key in _KEYS and _KEYS[key] in values:
+            raise WorkloadError(f"{place}: {key} is given twice: expected once")
         elif key in _KEYS:
             values[_KEYS[key]] = _integer(place, key, next(queue, None))
         else:
@@ -97,7 +99,7 @@ def _integer(place: str, key: str, text: str | None) -> int:
     limit = MAX_INT64 if key == "pp_comm" else _MAX_DEGREE
     expected = f"an integer from 0 to {limit}"
     try:
-        value = int(text) if text and text.lstrip("+-").isdecimal() else float(text or "nan")
+        value = plain_number(text or "")
     except ValueError:
         raise WorkloadError(bad_value(place, key, text, expected)) from None
     if not (0 <= value <= limit and value == int(value)):

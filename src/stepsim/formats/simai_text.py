@@ -14,7 +14,7 @@ from pathlib import Path
 from stepsim.errors import WorkloadError, bad_value
 from stepsim.formats.simai_header import HeaderLine, parse_header
 from stepsim.formats.simai_sections import Sections, split_sections
-from stepsim.units import MAX_INT64, PS_PER_NS
+from stepsim.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.workload import (
     Axis,
     CollectiveKind,
@@ -92,6 +92,8 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     if strict and warnings:
         raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
     sections = split_sections(_with_checkpoints(path, rows, header), header)
+    if not sections.microbatches:
+        raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
     return Workload(
         source=path.name,
         policy=header.policy,
@@ -135,18 +137,19 @@ def _read_rows(path: Path, lines: list[Line], policy: Policy) -> tuple[list[Row]
     rows: list[Row] = []
     extra: list[int] = []
     ignored: Counter[str] = Counter()
+    customized = policy is Policy.HYBRID_CUSTOMIZED
+    expected = _FIELDS + customized
     if not lines:
         raise WorkloadError(f"{path}: has a header but no rows: nothing to simulate")
     for number, text in lines:
         fields = text.split()
         place = f"{path}:{number}"
-        customized = policy is Policy.HYBRID_CUSTOMIZED
-        if len(fields) < _FIELDS + customized:
+        if len(fields) < expected:
             raise WorkloadError(
                 f"{place}: row {fields[0][:40]!r} has {len(fields)} fields: "
-                f"expected {_FIELDS + customized} (is the line truncated?)"
+                f"expected {expected} (is the line truncated?)"
             )
-        if len(fields) > _FIELDS + customized:
+        if len(fields) > expected:
             extra.append(number)
         row_policy = _row_policy(place, fields[_FIELDS]) if customized else policy
         rows.append(_row(place, number, fields, row_policy, ignored))
@@ -156,7 +159,7 @@ def _read_rows(path: Path, lines: list[Line], policy: Policy) -> tuple[list[Row]
     ]
     if extra:
         warnings.append(
-            f"{len(extra)} rows have more than {_FIELDS} fields (first: line {extra[0]}): "
+            f"{len(extra)} rows have more than {expected} fields (first: line {extra[0]}): "
             "the rest is ignored"
         )
     return rows, warnings
@@ -217,12 +220,12 @@ def _comms(
 def _integer(place: str, field: str, text: str, most: int, *, least: int = 0) -> int:
     """Integer from `least` to `most`; floats such as `4194304.0` are rounded."""
     try:
-        value = int(text) if text.lstrip("+-").isdecimal() else float(text)
+        value = plain_number(text)
         if least <= value <= most:
             return round(value)
     except ValueError:
         pass
-    raise WorkloadError(bad_value(place, field, text, f"a number from {max(least, 0)} to {most}"))
+    raise WorkloadError(bad_value(place, field, text, f"a number from {least} to {most}"))
 
 
 def _with_checkpoints(path: Path, rows: list[Row], header: HeaderLine) -> list[Row]:

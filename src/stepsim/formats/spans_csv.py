@@ -28,7 +28,7 @@ def write_spans(timeline: Timeline, path: Path) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for span in timeline.spans():
-        action = span.action
+        entry = span.entry
         writer.writerow(
             (
                 span.rank,
@@ -37,8 +37,8 @@ def write_spans(timeline: Timeline, path: Path) -> None:
                 span.kind.name.lower(),
                 span.label,
                 span.phase,
-                action.token if action else "",
-                action.microbatch if action else "",
+                entry.token if entry else "",
+                entry.parts()[0].microbatch if entry else "",
                 span.size_bytes,
                 span.start_ps,
                 span.end_ps,

@@ -105,8 +105,8 @@ def _decode(path: Path) -> TopologyFile:
 
 
 def _dimensions(file: TopologyFile, launch: int) -> DimensionTopology:
-    for option in ("npus", "node_size"):
-        if getattr(file, option) is not None:
+    for option in ("npus", "node_size", "npus_forward", "link_class"):
+        if getattr(file, option):
             raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
     dimensions = tuple(_dimension(i, table) for i, table in enumerate(file.dimension))
     npus = prod(dimension.size for dimension in dimensions)
@@ -167,7 +167,13 @@ def _explicit(file: TopologyFile, launch: int) -> "ExplicitTopology":
 
     if file.npus is None or not 1 <= file.npus <= MAX_NPUS:
         raise TopologyError(bad_value("npus", "value", file.npus, f"1 to {MAX_NPUS}"))
-    classes = {table.name: i for i, table in enumerate(file.link_class)}
+    if file.node_size is not None and not 1 <= file.node_size <= file.npus:
+        raise TopologyError(bad_value("node_size", "value", file.node_size, f"1 to {file.npus}"))
+    classes: dict[str, int] = {}
+    for i, each in enumerate(file.link_class):
+        if classes.setdefault(each.name, i) != i:
+            expected = "a name of its own"
+            raise TopologyError(bad_value(f"link_class[{i}]", "name", each.name, expected))
     links: list[Link] = []
     for i, table in enumerate(file.link):
         place = f"link[{i}]"

@@ -1,19 +1,88 @@
 """Pipeline schedules by name: pure functions from (ranks, microbatches, chunks) to actions."""
 
 from collections.abc import Callable
+from inspect import signature
 
-from stepsim.errors import ScheduleError
-from stepsim.schedules.base import Action, ActionKind, Placement, Schedule
+from stepsim.errors import ScheduleError, bad_value
+from stepsim.schedules.base import (
+    Action,
+    ActionKind,
+    Entry,
+    FusedPair,
+    Placement,
+    PlacementKind,
+    Schedule,
+)
+from stepsim.schedules.dualpipe import dualpipe, dualpipe_v
+from stepsim.schedules.gpipe import gpipe
+from stepsim.schedules.interleaved import interleaved
+from stepsim.schedules.interleaved_zb import interleaved_zb
+from stepsim.schedules.looped_bfs import looped_bfs
 from stepsim.schedules.one_f_one_b import one_f_one_b
+from stepsim.schedules.zb_h1 import zb_h1
+from stepsim.schedules.zb_v import zb_v
 
-BUILDERS: dict[str, Callable[..., Schedule]] = {"1f1b": one_f_one_b}
+BUILDERS: dict[str, Callable[..., Schedule]] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "looped-bfs": looped_bfs,
+    "interleaved-zb": interleaved_zb,
+    "zb-h1": zb_h1,
+    "zb-v": zb_v,
+    "dualpipe": dualpipe,
+    "dualpipe-v": dualpipe_v,
+}
+_SHAPE = ("ranks", "microbatches", "chunks")
 
 
-def build(name: str, *, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
-    """Schedule of that name; raises ScheduleError when it is unknown or refuses the shape."""
+def parse_name(text: str) -> tuple[str, int | None]:
+    """Name and chunks of `interleaved` or `interleaved:4`; raises ScheduleError if unknown."""
+    name, colon, chunks = text.partition(":")
     if name not in BUILDERS:
-        raise ScheduleError(f"schedule is {name!r}: expected one of {', '.join(BUILDERS)}")
-    return BUILDERS[name](ranks=ranks, microbatches=microbatches, chunks=chunks)
+        raise ScheduleError(f"schedule is {text!r}: expected one of {', '.join(BUILDERS)}")
+    if not colon:
+        return name, None
+    if not (chunks.isascii() and chunks.isdecimal() and len(chunks) < 10):
+        allowed = f"a number of chunks after the colon, such as {name}:2"
+        raise ScheduleError(f"schedule is {text!r}: expected {allowed}")
+    return name, int(chunks)
 
 
-__all__ = ["BUILDERS", "Action", "ActionKind", "Placement", "Schedule", "build"]
+def build(
+    name: str, *, ranks: int, microbatches: int, chunks: int | None = None, **options: object
+) -> Schedule:
+    """Schedule of a name such as `1f1b` or `interleaved:4`, with the options it has.
+
+    Without `chunks` it holds as many per rank as it is known for: one, or two. Raises ScheduleError
+    when the name is unknown, the schedule refuses the shape or has no such option.
+    """
+    known, named_chunks = parse_name(name)
+    if chunks is not None and named_chunks not in (None, chunks):
+        raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, f"{named_chunks}"))
+    builder = BUILDERS[known]
+    _check_options(known, options, [p for p in signature(builder).parameters if p not in _SHAPE])
+    held = named_chunks if chunks is None else chunks
+    shape = {} if held is None else {"chunks": held}
+    return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
+
+
+def _check_options(name: str, options: dict[str, object], known: list[str]) -> None:
+    for option, value in options.items():
+        if option not in known:
+            allowed = f"the options {', '.join(known)}" if known else "no options"
+            raise ScheduleError(bad_value(f"schedule {name}", f"option {option}", value, allowed))
+
+
+__all__ = [
+    "BUILDERS",
+    "Action",
+    "ActionKind",
+    "Entry",
+    "FusedPair",
+    "Placement",
+    "PlacementKind",
+    "Schedule",
+    "build",
+    "parse_name",
+]

@@ -1,5 +1,6 @@
 """What a pipeline schedule is: an ordered list of actions per rank, with no durations."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,40 +30,102 @@ class Action:
         """Torch's notation, e.g. `2F0`."""
         return f"{self.stage}{self.kind}{self.microbatch}"
 
+    def parts(self) -> tuple["Action", ...]:
+        """The action itself."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedPair:
+    """A forward and a backward of different microbatches that run as one."""
+
+    forward: Action
+    backward: Action
+
+    @property
+    def token(self) -> str:
+        """Torch's notation, e.g. `(0F4;3B1)OVERLAP_F_B`."""
+        return f"({self.forward.token};{self.backward.token})OVERLAP_F_B"
+
+    def parts(self) -> tuple[Action, ...]:
+        """Forward and backward."""
+        return self.forward, self.backward
+
+
+Entry = Action | FusedPair
+"""What a rank runs as one."""
+
+
+class PlacementKind(StrEnum):
+    """How virtual stages lie on ranks.
+
+    `loop`: stage s on rank s mod P. `v`: two chunks, down the ranks and back up. `bidirectional`:
+    P stages, held twice, from both ends (DualPipe).
+    """
+
+    LOOP = "loop"
+    V = "v"
+    BIDIRECTIONAL = "bidirectional"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Virtual stages of `ranks * chunks`: chunk c of rank r is stage `c * ranks + r` (a loop)."""
+    """Which rank holds which virtual stage; `microbatches` matter where they enter at both ends."""
 
     ranks: int
     chunks: int = 1
+    kind: PlacementKind = PlacementKind.LOOP
+    microbatches: int = 1
 
     @property
     def stages(self) -> int:
-        """Virtual stages."""
-        return self.ranks * self.chunks
+        """Virtual stages of the model."""
+        return self.ranks if self.kind is PlacementKind.BIDIRECTIONAL else self.ranks * self.chunks
 
     def stage(self, rank: int, chunk: int) -> int:
         """Virtual stage of a rank's chunk."""
-        return chunk * self.ranks + rank
+        match self.kind:
+            case PlacementKind.LOOP:
+                return chunk * self.ranks + rank
+            case PlacementKind.V:
+                return rank if chunk == 0 else 2 * self.ranks - 1 - rank
+            case PlacementKind.BIDIRECTIONAL:
+                upper = rank >= self.ranks // 2
+                return rank if (chunk == 1) == upper else self.ranks - 1 - rank
 
-    def rank(self, stage: int) -> int:
-        """Rank that holds a virtual stage."""
-        return stage % self.ranks
+    def rank(self, stage: int, microbatch: int = 0) -> int:
+        """Rank that runs a virtual stage for a microbatch."""
+        match self.kind:
+            case PlacementKind.LOOP:
+                return stage % self.ranks
+            case PlacementKind.V:
+                return stage if stage < self.ranks else 2 * self.ranks - 1 - stage
+            case PlacementKind.BIDIRECTIONAL:
+                ahead = microbatch < self.microbatches // 2
+                return stage if ahead else self.ranks - 1 - stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """`orders[r]` are the actions of pipeline rank r in execution order."""
+    """`orders[r]` is what pipeline rank r runs, in order.
+
+    `warm_up[r]` forwards of it come before its steady state; empty where a schedule has none.
+    """
 
     name: str
     placement: Placement
     microbatches: int
-    orders: tuple[tuple[Action, ...], ...]
+    orders: tuple[tuple[Entry, ...], ...]
+    warm_up: tuple[int, ...] = ()
 
     def tokens(self) -> list[list[str]]:
         """The orders in torch's notation."""
-        return [[action.token for action in order] for order in self.orders]
+        return [[entry.token for entry in order] for order in self.orders]
+
+    def actions(self, rank: int) -> Iterator[Action]:
+        """The actions of a rank, fused pairs taken apart."""
+        for entry in self.orders[rank]:
+            yield from entry.parts()
 
 
 def check_shape(name: str, *, ranks: int, microbatches: int, chunks: int) -> None:

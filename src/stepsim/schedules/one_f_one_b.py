@@ -24,6 +24,7 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
         placement=Placement(ranks=ranks),
         microbatches=microbatches,
         orders=tuple(tuple(_order(rank, ranks, microbatches)) for rank in range(ranks)),
+        warm_up=tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks)),
     )
 
 

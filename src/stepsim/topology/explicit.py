@@ -187,8 +187,13 @@ class ExplicitTopology:
                         shares[link] += 1 / len(paths) / len(links)
                     if links:
                         taken[self.link_list[links[0]].link_class] += 1
-                hops = [max(pair) for pair in zip(hops, taken, strict=True)]
+                hops = max(hops, taken, key=self._endpoint_latency)
         return Route(shares=dict(shares), hops=tuple(hops))
+
+    def _endpoint_latency(self, hops: list[int]) -> int:
+        """What the ends of a message on this path add; all paths are equal otherwise."""
+        crossed = zip(self.link_classes, hops, strict=True)
+        return max((link.endpoint_latency_ps for link, count in crossed if count), default=-1)
 
 
 def _out(npu: int) -> str:

@@ -1,0 +1,145 @@
+"""The chain of tasks that makes the step as long as it is.
+
+Without contention every task starts exactly when the last thing it waits for ends, so the path can
+be walked back from the last task of the step to its beginning without a gap.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepsim.analysis import EXPOSED, WORK, Part
+from stepsim.errors import SimulationError
+from stepsim.execution import FragmentTimes
+from stepsim.fragments import Fragment, Task
+from stepsim.taskgraph import Segment, TaskGraph
+from stepsim.timeline import Cohort, Timeline
+from stepsim.workload import Group
+
+Place = tuple[int, int]
+"""An actor and the number of a task in its flat program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStep:
+    """A task on the path: the rank that runs it, its segment, start and end in ps."""
+
+    rank: int
+    task: int
+    segment: Segment
+    start_ps: int
+    end_ps: int
+
+
+def critical_path(timeline: Timeline) -> list[PathStep]:
+    """Tasks of the path in order of time, each starting when the one before ends.
+
+    Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
+    path has a gap, which no run without contention has.
+    """
+    walk = _Walk(timeline=timeline)
+    place = walk.last_task()
+    steps: list[PathStep] = []
+    while True:
+        steps.append(walk.step(place))
+        if steps[-1].start_ps == 0:
+            return steps[::-1]
+        place = walk.cause(place, steps[-1].start_ps)
+
+
+def path_parts(timeline: Timeline, path: list[PathStep]) -> dict[Part, int]:
+    """The path's time by what it is spent on, in ps; the sum is the step time."""
+    total = dict.fromkeys(Part, 0)
+    graph = timeline.graph
+    for step in path:
+        flat = timeline.place(step.rank)[0].flat
+        fragment, inner = step.segment.fragment, flat.inner[step.task]
+        if fragment < 0:
+            total[Part.EXPOSED_PP] += step.end_ps - step.start_ps
+        elif inner >= 0:
+            task = graph.fragments[fragment].tasks[inner]
+            total[_part(task, graph)] += step.end_ps - step.start_ps
+        else:
+            _add_inside(total, graph.fragments[fragment], flat.times[fragment], graph)
+    return total
+
+
+def _add_inside(
+    total: dict[Part, int], fragment: Fragment, times: FragmentTimes, graph: TaskGraph
+) -> None:
+    """Add the path through a coalesced fragment, walked back in the same way."""
+    now = times.duration_ps
+    candidates: Sequence[int] = range(len(fragment.tasks))
+    while now > 0:
+        number = next(i for i in reversed(candidates) if times.end[i] == now)
+        now = int(times.start[number])
+        total[_part(fragment.tasks[number], graph)] += int(times.end[number]) - now
+        candidates = fragment.tasks[number].after
+
+
+def _part(task: Task, graph: TaskGraph) -> Part:
+    return WORK[task.kind] if task.comm < 0 else EXPOSED[graph.comms[task.comm].axis]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """Looks up times and partners of tasks by actor."""
+
+    timeline: Timeline
+    columns: list[tuple[Cohort, int]] = field(default_factory=list)
+    meeting: dict[tuple[Group, int], list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        actors = self.timeline.actors
+        self.columns = [self.timeline.place(rank) for rank in actors.ranks.tolist()]
+        found: dict[tuple[Group, int], list[int]] = defaultdict(list)
+        for group, numbers in actors.groups.items():
+            for actor, number in enumerate(numbers.tolist()):
+                found[group, number].append(actor)
+        self.meeting = found
+
+    def last_task(self) -> Place:
+        """The task that ends last, of the lowest actor."""
+        ends = [cohort.end[:, column] for cohort, column in self.columns]
+        actor = int(np.argmax([end.max(initial=-1) for end in ends]))
+        return actor, int(np.argmax(ends[actor]))
+
+    def step(self, place: Place) -> PathStep:
+        """The path's step at a task."""
+        actor, task = place
+        cohort, column = self.columns[actor]
+        return PathStep(
+            rank=int(self.timeline.actors.ranks[actor]),
+            task=task,
+            segment=cohort.flat.program.segments[cohort.flat.segment[task]],
+            start_ps=int(cohort.start[task, column]),
+            end_ps=int(cohort.end[task, column]),
+        )
+
+    def cause(self, place: Place, start_ps: int) -> Place:
+        """A task that ends when this one starts, among what its members wait for."""
+        for actor, task in self.members(place):
+            cohort, column = self.columns[actor]
+            for before in reversed(cohort.flat.after[task]):
+                if cohort.end[before, column] == start_ps:
+                    return actor, before
+        raise SimulationError(f"critical path: nothing ends at {start_ps} ps, where a task starts")
+
+    def members(self, place: Place) -> list[Place]:
+        """The task itself first, then those that start together with it."""
+        actor, task = place
+        flat = self.columns[actor][0].flat
+        group, number = flat.group[task], flat.segment[task]
+        if group is None:
+            return [place]
+        if group is Group.PP:
+            segment, actors = flat.program.segments[number], self.timeline.actors
+            shift = (segment.peer_stage - flat.program.stage) * self.timeline.graph.plan.stage_ranks
+            peer = int(actors.actor_of[actors.ranks[actor] + shift])
+            return [place, (peer, self.columns[peer][0].flat.first[segment.peer])]
+        where = int(self.timeline.actors.groups[group][actor])
+        others = [a for a in self.meeting[group, where] if a != actor]
+        inner = flat.inner[task]
+        return [place, *((a, self.columns[a][0].flat.first[number] + inner) for a in others)]

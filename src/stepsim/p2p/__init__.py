@@ -1,0 +1,70 @@
+"""Point-to-point programs: when each rank posts its messages and what it waits for.
+
+The program is all that tells runtimes apart: a schedule says what is computed in which order, a
+program adds POST and WAIT to it.
+"""
+
+from collections.abc import Iterable
+
+from stepsim.errors import ScheduleError
+from stepsim.p2p.interleaved import interleaved_blocking, interleaved_overlap
+from stepsim.p2p.plain import blocking, eager
+from stepsim.p2p.runtime import overlapped
+from stepsim.p2p.steps import (
+    Compute,
+    Direction,
+    End,
+    Message,
+    P2PMode,
+    P2POptions,
+    Post,
+    Step,
+    Wait,
+)
+from stepsim.schedules import Schedule
+
+
+def default_mode(schedule: Schedule) -> P2PMode:
+    """What the schedule's runtime does unless asked otherwise."""
+    return P2PMode.BLOCKING if schedule.name in ("gpipe", "1f1b") else P2PMode.OVERLAP
+
+
+def programs(schedule: Schedule, mode: P2PMode, options: P2POptions) -> list[Iterable[Step]]:
+    """Steps of every rank.
+
+    `eager`: the consumer may start one hop after the producer ended; senders never wait. Defined
+    for every schedule. `blocking`: Megatron-LM's runtimes without overlap, for gpipe, 1f1b and
+    interleaved. `overlap`: Megatron-LM's interleaved runtime with `overlap_p2p_comm`; for other
+    schedules torch's. Raises ScheduleError where a schedule does not define the mode.
+    """
+    ranks = range(schedule.placement.ranks)
+    match mode, schedule.name:
+        case P2PMode.EAGER, _:
+            return [eager(schedule, rank) for rank in ranks]
+        case P2PMode.OVERLAP, "interleaved":
+            return [interleaved_overlap(schedule, rank, options) for rank in ranks]
+        case P2PMode.OVERLAP, _:
+            return list(overlapped(schedule))
+        case P2PMode.BLOCKING, "interleaved":
+            return [interleaved_blocking(schedule, rank) for rank in ranks]
+        case P2PMode.BLOCKING, "1f1b" | "gpipe":
+            return [blocking(schedule, rank) for rank in ranks]
+    raise ScheduleError(
+        f"schedule {schedule.name} does not define p2p {mode}: its runtime never waits for a whole "
+        "batch (expected eager or overlap)"
+    )
+
+
+__all__ = [
+    "Compute",
+    "Direction",
+    "End",
+    "Message",
+    "P2PMode",
+    "P2POptions",
+    "Post",
+    "Step",
+    "Wait",
+    "default_mode",
+    "programs",
+]

@@ -1,0 +1,119 @@
+"""Rank order and process groups, on cases small enough to write by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.errors import PlanError
+from stepsim.parallel import ParallelPlan
+from stepsim.workload import Group
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> ParallelPlan:
+    tp, dp, pp = (draw(st.integers(1, 6)) for _ in range(3))
+    fitting = [ep for ep in range(1, tp * dp + 1) if dp % ep == 0 or (tp * dp) % ep == 0]
+    return ParallelPlan(tp=tp, dp=dp, pp=pp, ep=draw(st.sampled_from(fitting)))
+
+
+def listed(plan: ParallelPlan, group: Group) -> list[list[int]]:
+    return sorted(plan.groups(group).tolist())
+
+
+def test_tp_is_fastest_and_pp_slowest() -> None:
+    plan = ParallelPlan(tp=2, dp=3, pp=2)
+    assert plan.npus == 12
+    assert plan.stage_ranks == 6
+    assert [plan.coordinates(rank) for rank in (0, 1, 2, 5, 6, 11)] == [
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 1, 0),
+        (1, 2, 0),
+        (0, 0, 1),
+        (1, 2, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        (Group.TP, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13], [14, 15]]),
+        (Group.DP, [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]),
+        (Group.EP, [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]]),
+        (Group.DP_EP, [[0, 4], [1, 5], [2, 6], [3, 7], [8, 12], [9, 13], [10, 14], [11, 15]]),
+        (Group.PP, [[0, 8], [1, 9], [2, 10], [3, 11], [4, 12], [5, 13], [6, 14], [7, 15]]),
+        (Group.STAGE, [list(range(8)), list(range(8, 16))]),
+    ],
+)
+def test_groups_of_tp2_dp4_pp2_ep2(group: Group, expected: list[list[int]]) -> None:
+    assert listed(ParallelPlan(tp=2, dp=4, pp=2, ep=2), group) == expected
+
+
+@pytest.mark.parametrize(
+    ("ep", "expert_groups", "across"),
+    [
+        (4, [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        (8, [list(range(8))], [[rank] for rank in range(8)]),
+    ],
+)
+def test_folded_expert_groups_take_consecutive_ranks(
+    ep: int, expert_groups: list[list[int]], across: list[list[int]]
+) -> None:
+    plan = ParallelPlan(tp=4, dp=2, ep=ep)
+    assert listed(plan, Group.EP) == expert_groups
+    assert listed(plan, Group.DP_EP) == across
+
+
+def test_folded_expert_groups_stay_in_their_stage() -> None:
+    plan = ParallelPlan(tp=2, dp=1, pp=2, ep=2)
+    assert listed(plan, Group.EP) == [[0, 1], [2, 3]]
+
+
+@given(plans(), st.sampled_from(Group))
+def test_every_kind_of_group_partitions_the_ranks(plan: ParallelPlan, group: Group) -> None:
+    groups = plan.groups(group)
+    assert sorted(groups.ravel().tolist()) == list(range(plan.npus))
+    assert groups.shape[1] == plan.group_size(group)
+    assert np.all(np.diff(groups, axis=1) > 0)
+
+
+@given(plans(), st.sampled_from([g for g in Group if g is not Group.PP]))
+def test_groups_other_than_pp_lie_inside_one_stage(plan: ParallelPlan, group: Group) -> None:
+    stages = plan.groups(group) // plan.stage_ranks
+    assert np.all(stages == stages[:, :1])
+
+
+@given(plans())
+def test_ranks_of_an_expert_group_hold_different_experts(plan: ParallelPlan) -> None:
+    across = {r: i for i, ranks in enumerate(listed(plan, Group.DP_EP)) for r in ranks}
+    for ranks in listed(plan, Group.EP):
+        assert len({across[rank] for rank in ranks}) == plan.ep
+
+
+@given(plans())
+def test_coordinates_are_the_digits_of_the_rank(plan: ParallelPlan) -> None:
+    for rank in range(plan.npus):
+        tp, dp, pp = plan.coordinates(rank)
+        assert (tp < plan.tp, dp < plan.dp, pp < plan.pp) == (True, True, True)
+        assert rank == tp + plan.tp * (dp + plan.dp * pp)
+        assert plan.stage_of(rank) == pp
+
+
+@pytest.mark.parametrize("field", ["tp", "dp", "pp", "ep", "microbatches"])
+@pytest.mark.parametrize("value", [0, -2])
+def test_degrees_below_one_are_refused(field: str, value: int) -> None:
+    with pytest.raises(PlanError, match=f"{field} is {value}"):
+        ParallelPlan(**{field: value})
+
+
+@pytest.mark.parametrize(("tp", "dp", "ep"), [(2, 4, 3), (2, 4, 16), (1, 1, 2)])
+def test_ep_must_divide_the_stage(tp: int, dp: int, ep: int) -> None:
+    with pytest.raises(PlanError, match=rf"ep is {ep}: .*dp \({dp}\).*tp\*dp \({tp * dp}\)"):
+        ParallelPlan(tp=tp, dp=dp, ep=ep)
+
+
+@pytest.mark.parametrize("rank", [-1, 8])
+def test_ranks_outside_the_job_have_no_coordinates(rank: int) -> None:
+    with pytest.raises(PlanError, match=f"rank is {rank}: .*0 to 7"):
+        ParallelPlan(tp=2, dp=4).coordinates(rank)

@@ -1,0 +1,493 @@
+"""The workload text in its variants, and every mistake in it as one clear error."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepsim.errors import WorkloadError
+from stepsim.formats.simai_text import read_simai_text
+from stepsim.workload import (
+    Axis,
+    CollectiveKind,
+    CommOp,
+    Group,
+    Header,
+    Microbatch,
+    Phase,
+    Policy,
+    Row,
+    Workload,
+)
+
+Read = Callable[..., Workload]
+Write = Callable[[str | bytes], Path]
+
+TRANSFORMER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2"
+REDUCE, GATHER, TO_ALL = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_TO_ALL,
+)
+
+
+def line(
+    name: str = "layer",
+    forward: str = "1 NONE 0",
+    input_grad: str = "1 NONE 0",
+    weight_grad: str = "1 NONE 0",
+    end: str = "100",
+) -> str:
+    return "\t".join([name, "-1", *f"{forward} {input_grad} {weight_grad} {end}".split()])
+
+
+def text(header: str, *lines: str) -> str:
+    return "\n".join([header, str(len(lines)), *lines]) + "\n"
+
+
+def named(*names: str) -> str:
+    """A transformer file of rows with these names."""
+    return text(TRANSFORMER, *(line(name) for name in names))
+
+
+def names(rows: tuple[Row, ...]) -> list[str]:
+    return [row.name for row in rows]
+
+
+def layer_names(block: Microbatch) -> list[list[str]]:
+    return [names(layer) for layer in block.layers]
+
+
+@pytest.fixture
+def read(write_workload: Write) -> Read:
+    """Reads a text as a file would be read."""
+
+    def read_text(content: str | bytes, *, strict: bool = False) -> Workload:
+        return read_simai_text(write_workload(content), strict=strict)
+
+    return read_text
+
+
+def first_row(workload: Workload) -> Row:
+    return next(workload.rows())
+
+
+# Header
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "model_parallel_NPU_group: 8 ep: 4 pp: 2 vpp: 8 ga: 1 all_gpus: 128 pp_comm: 50331648",
+        "model_parallel_NPU_group 8 ep 4 pp 2 vpp 8 ga 1 all_gpus 128 pp_comm 50331648",
+        "pp_comm: 50331648.0 all_gpus: 128 ga: 1 vpp: 8 pp: 2 ep: 4 model_parallel_NPU_group: 8",
+        "model_parallel_NPU_group: 8 expert_parallel_npu_group: 4 pp: 2 vpp: 8 ga: 1 "
+        "all_gpus: 128 checkpoints: 0 checkpoint_initiates: 0 pp_comm 50331648",
+    ],
+)
+def test_header_keys_come_in_any_order_with_or_without_colon(keys: str, read: Read) -> None:
+    workload = read(text(f"HYBRID_TRANSFORMER_FWD_IN_BCKWD {keys}", line()))
+    assert workload.policy is Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD
+    assert workload.header == Header(
+        tp=8, ep=4, pp=2, vpp=8, ga=1, npus=128, pp_comm_bytes=50331648
+    )
+
+
+@pytest.mark.parametrize(
+    "keys", ["", "model_parallel_NPU_group: 0 ep: 0 pp: 0 vpp: 0 ga: 0 all_gpus: 0 pp_comm: 0"]
+)
+def test_missing_and_zero_keys_mean_one_or_unknown(keys: str, read: Read) -> None:
+    header = read(text(f"HYBRID_TRANSFORMER {keys}", line())).header
+    assert header == Header(tp=1, ep=1, pp=1, vpp=1, ga=None, npus=None, pp_comm_bytes=None)
+
+
+def test_positional_header_of_astra_sim(read: Read) -> None:
+    header = "HYBRID_TRANSFORMER\tmodel_parallel_NPU_group: 4 checkpoints: 2 0 2"
+    workload = read(text(f"{header} checkpoint_initiates: 1 1", line(), line(), line()))
+    rows = list(workload.rows())
+    assert workload.header == Header(tp=4)
+    assert [row.checkpoint for row in rows] == [True, False, True]
+    assert [row.recompute for row in rows] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "header", ["HYBRID_DLRM 2", "HYBRID_DLRM\tDLRM_LAST_BOTTOM_LAYER: 2", "HYBRID_DLRM_ENHANCED 2"]
+)
+def test_dlrm_embedding_overlaps_the_bottom_layers(header: str, read: Read) -> None:
+    embedding = line("Embedding", "300 ALLTOALL 98304")
+    workload = read(text(header, embedding, line("Bottom0"), line("Bottom1"), line("Top")))
+    assert [row.forward_lag for row in workload.rows()] == [2, 0, 0, 0]
+    assert workload.warnings == ()
+
+
+def test_unknown_header_keys_are_kept_in_a_warning(read: Read) -> None:
+    workload = read(text(f"{TRANSFORMER} flavour: 7 pp: 2", line()))
+    assert workload.header.pp == 2
+    assert [w for w in workload.warnings if "flavour" in w and "7" in w]
+
+
+def test_inference_mode_is_a_known_key(read: Read) -> None:
+    assert read(text(f"{TRANSFORMER} mode: 1", line())).warnings == ()
+
+
+# Rows
+
+
+PLAIN = text(TRANSFORMER, line("a", "5 ALLREDUCE 64"), line("b", "7 NONE 0"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PLAIN.replace("\n", "\r\n"),
+        PLAIN.replace("\t", "    "),
+        PLAIN.replace("\t", " \t "),
+        PLAIN.rstrip("\n"),
+        PLAIN.replace("\n", "\t\t\n"),
+        PLAIN.replace("\n", "\n\n"),
+        b"\xef\xbb\xbf" + PLAIN.encode(),
+    ],
+    ids=["CRLF", "spaces", "both", "no final newline", "trailing tabs", "empty lines", "BOM"],
+)
+def test_white_space_means_nothing(content: str | bytes, read: Read) -> None:
+    def facts(workload: Workload) -> object:
+        works = [(row.name, row.works()) for row in workload.rows()]
+        return workload.header, works, workload.warnings
+
+    assert facts(read(content)) == facts(read(PLAIN))
+
+
+def test_rows_are_read_field_by_field(read: Read) -> None:
+    content = text(
+        TRANSFORMER, line("a", "11 ALLGATHER 64", "12 REDUCESCATTER 32", "13 ALLREDUCE 16")
+    )
+    row = first_row(read(content))
+    assert (row.name, row.line) == ("a", 3)
+    assert [work.compute_ps for _, work in row.works()] == [11_000, 12_000, 13_000]
+    assert [
+        (phase, work.comms[0].kind, work.comms[0].size_bytes) for phase, work in row.works()
+    ] == [
+        (Phase.FORWARD, CollectiveKind.ALL_GATHER, 64),
+        (Phase.INPUT_GRAD, CollectiveKind.REDUCE_SCATTER, 32),
+        (Phase.WEIGHT_GRAD, CollectiveKind.ALL_REDUCE, 16),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("4194304.0", 4194304),
+        ("1e6", 10**6),
+        ("12955156480", 12_955_156_480),
+        ("9223372036854775807", 2**63 - 1),
+    ],
+)
+def test_sizes_may_be_floats_and_large(written: str, size: int, read: Read) -> None:
+    row = first_row(read(text(TRANSFORMER, line(forward=f"1 ALLREDUCE {written}"))))
+    assert [comm.size_bytes for comm in row.forward.comms] == [size]
+
+
+def test_collectives_of_no_bytes_are_none(read: Read) -> None:
+    assert first_row(read(text(TRANSFORMER, line(forward="1 ALLREDUCE 0")))).forward.comms == ()
+
+
+def test_all_reduce_all_to_all_is_two_collectives(read: Read) -> None:
+    row = first_row(read(text(TRANSFORMER, line(forward="1 ALLREDUCEALLTOALL 8"))))
+    assert [(comm.kind, comm.size_bytes) for comm in row.forward.comms] == [
+        (REDUCE, 8),
+        (TO_ALL, 8),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("ALLREDUCE", REDUCE),
+        ("ALLGATHER", GATHER),
+        ("REDUCESCATTER", CollectiveKind.REDUCE_SCATTER),
+        ("ALLTOALL", TO_ALL),
+        ("BROADCAST", CollectiveKind.BROADCAST),
+    ],
+)
+@pytest.mark.parametrize(
+    ("suffix", "group", "axis"),
+    [
+        ("_TP", Group.TP, Axis.TP),
+        ("_DP", Group.DP, Axis.DP),
+        ("_EP", Group.EP, Axis.EP),
+        ("_DP_EP", Group.DP_EP, Axis.DP),
+    ],
+)
+def test_suffix_names_the_group_in_every_phase(
+    word: str, kind: CollectiveKind, suffix: str, group: Group, axis: Axis, read: Read
+) -> None:
+    phase = f"1 {word}{suffix} 8"
+    comm = CommOp(kind=kind, group=group, axis=axis, size_bytes=8)
+    row = first_row(read(text(TRANSFORMER, line("a", phase, phase, phase))))
+    assert [work.comms for _, work in row.works()] == [(comm,)] * 3
+
+
+POLICY_GROUPS: list[tuple[str, Group | None, Group | None]] = [
+    ("HYBRID_TRANSFORMER", Group.TP, Group.DP),
+    ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", Group.TP, Group.DP),
+    ("DATA", None, Group.STAGE),
+    ("MICRO", Group.STAGE, Group.STAGE),
+    ("MODEL", Group.STAGE, None),
+    ("DISTRIBUTED_INFERENCE", Group.STAGE, None),
+    ("HYBRID_DATA_MODEL", Group.INNER, Group.OUTER),
+    ("HYBRID_MODEL_DATA", Group.OUTER, Group.INNER),
+    ("HYBRID_DLRM", Group.STAGE, Group.STAGE),
+    ("HYBRID_DLRM_ENHANCED", Group.STAGE, Group.STAGE),
+]
+
+
+@pytest.mark.parametrize("customized", [False, True])
+@pytest.mark.parametrize(("policy", "model", "data"), POLICY_GROUPS)
+def test_policy_names_the_groups(
+    policy: str, model: Group | None, data: Group | None, customized: bool, read: Read
+) -> None:
+    phase = "1 ALLREDUCE 8"
+    header, end = ("HYBRID_CUSTOMIZED", f"100 {policy}") if customized else (policy, "100")
+    workload = read(text(header, line("a", phase, phase, phase, end)))
+    expected = [[model] if model else [], [model] if model else [], [data] if data else []]
+    works = first_row(workload).works()
+    assert [[comm.group for comm in work.comms] for _, work in works] == expected
+    assert bool(workload.warnings) == (None in (model, data))
+
+
+def test_a_suffix_holds_where_the_policy_communicates_nothing(read: Read) -> None:
+    workload = read(text("DATA", line(forward="1 ALLTOALL_EP 8")))
+    assert [comm.group for comm in first_row(workload).forward.comms] == [Group.EP]
+
+
+# Warnings
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (f"{TRANSFORMER}\n5\n{line()}\n", ["line 2", "5 rows", "has 1"]),
+        (text(TRANSFORMER, line(), line(end="100 0 0 0 0 0")), ["12 fields", "line 4"]),
+        (text(f"{TRANSFORMER} flavour: 7", line()), ["flavour"]),
+        (text("DATA", line(forward="1 ALLREDUCE 8")), ["1 forward collectives ignored"]),
+    ],
+    ids=["row count", "17 fields", "unknown key", "collective without group"],
+)
+def test_doubts_about_the_file_warn_and_are_refused_when_strict(
+    content: str, words: list[str], read: Read
+) -> None:
+    (warning,) = read(content).warnings
+    assert [word for word in words if word not in warning] == []
+    with pytest.raises(WorkloadError) as caught:
+        read(content, strict=True)
+    assert warning in str(caught.value)
+
+
+def test_strict_takes_a_clean_file(read: Read) -> None:
+    assert read(PLAIN, strict=True).warnings == ()
+
+
+def test_blocks_win_over_ga(read: Read) -> None:
+    workload = read(text(f"{TRANSFORMER} ga: 4", *[line("embedding_layer"), line("a")] * 2))
+    assert len(workload.microbatches) == 2
+    assert [w for w in workload.warnings if "ga 4" in w and "2 microbatch" in w]
+
+
+def test_vpp_is_no_evidence_of_interleaving(read: Read) -> None:
+    assert [w for w in read(text(f"{TRANSFORMER} vpp: 8", line())).warnings if "vpp 8" in w]
+
+
+# Sections
+
+
+def test_sections_of_an_aicb_file(read: Read) -> None:
+    layer = ["attention_column", "attention_row", "mlp_column", "mlp_row"]
+    block = ["embedding_layer", *layer, *layer, "final_column"]
+    workload = read(
+        named("grad_gather", "layernorm", "other", *block, *block, "cross_entropy1", "optimizer1")
+    )
+    assert len(workload.microbatches) == 2
+    for microbatch in workload.microbatches:
+        assert names(microbatch.embedding) == ["embedding_layer"]
+        assert layer_names(microbatch) == [layer, layer]
+        assert names(microbatch.head) == ["final_column"]
+    assert names(workload.loss) == ["cross_entropy1"]
+    assert names(workload.per_step) == ["grad_gather", "layernorm", "other", "optimizer1"]
+    assert workload.layers == 2
+
+
+def test_numbered_names_open_blocks_and_layers_too(read: Read) -> None:
+    workload = read(
+        named(
+            *("embedding_layer", "attention_column_1", "attention_row_1", "mlp_1"),
+            *("embedding_layer_2", "attention_column_2", "attention_row_2", "mlp_2", "mlp_3"),
+        )
+    )
+    assert [layer_names(block) for block in workload.microbatches] == [
+        [["attention_column_1", "attention_row_1", "mlp_1"]],
+        [["attention_column_2", "attention_row_2", "mlp_2", "mlp_3"]],
+    ]
+
+
+def test_rows_before_the_first_attention_belong_to_the_first_layer(read: Read) -> None:
+    (block,) = read(named("embedding_layer", "norm", "attention", "mlp", "attention")).microbatches
+    assert layer_names(block) == [["norm", "attention", "mlp"], ["attention"]]
+
+
+def test_embedding_norm_after_the_last_layer_is_head(read: Read) -> None:
+    (block,) = read(named("embedding_layer", "attention_norm", "embedding_norm")).microbatches
+    assert names(block.head) == ["embedding_norm"]
+
+
+def test_without_embedding_layer_there_is_one_microbatch(read: Read) -> None:
+    workload = read(named("grad_gather", "conv1", "conv2", "optimizer1"))
+    (block,) = workload.microbatches
+    assert (block.embedding, block.head) == ((), ())
+    assert layer_names(block) == [["conv1"], ["conv2"]]
+    assert names(workload.per_step) == ["grad_gather", "optimizer1"]
+
+
+def test_embedding_rows_alone_are_a_micro_benchmark(read: Read) -> None:
+    workload = read(named("embedding_layer", "embedding_layer"))
+    assert [layer_names(block) for block in workload.microbatches] == [[["embedding_layer"]]] * 2
+
+
+def test_checkpoint_ids_count_rows_from_zero(read: Read) -> None:
+    header = f"{TRANSFORMER} checkpoints: 1 1 checkpoint_initiates: 1 3"
+    content = text(header, line("grad_gather"), *[line("embedding_layer"), line("a"), line("b")])
+    rows = {row.name: row for row in read(content).rows()}
+    assert [name for name, row in rows.items() if row.checkpoint] == ["embedding_layer"]
+    assert [name for name, row in rows.items() if row.recompute] == ["b"]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ["empty"]),
+        (b" \n\t\n", ["empty"]),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", ["not a text file"]),
+        (PLAIN.encode("utf-16"), ["not a text file"]),
+        (f"{TRANSFORMER}\n", ["row count"]),
+        (f"{TRANSFORMER}\n2\n", ["no rows"]),
+        (named("grad_gather"), ["no row belongs to a layer"]),
+    ],
+    ids=["empty", "blank", "binary", "utf-16", "header only", "no rows", "per-step rows only"],
+)
+def test_files_without_a_workload_are_refused(
+    content: str | bytes, words: list[str], write_workload: Write
+) -> None:
+    path = write_workload(content)
+    with pytest.raises(WorkloadError) as caught:
+        read_simai_text(path)
+    place, _, problem = str(caught.value).partition(": ")
+    assert place.endswith(path.name)
+    assert [word for word in words if word not in problem] == []
+
+
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+    check_refused(tmp_path / "absent.txt", f"{tmp_path / 'absent.txt'}: ", ["No such file"])
+    check_refused(tmp_path, f"{tmp_path}: ", ["directory"])
+
+
+SECOND_ROW = 4  # line number
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (line("mlp").rpartition("\t")[0], ["'mlp'", "11 fields", "12"]),
+        ("mlp", ["'mlp'", "1 fields", "12"]),
+        (line("mlp", "12x NONE 0"), ["forward compute", "'mlp'", "'12x'", "0 to"]),
+        (line("mlp", "-1 NONE 0"), ["forward compute", "'mlp'", "'-1'", "0 to"]),
+        (line("mlp", "1e14 NONE 0"), ["forward compute", "'mlp'", "'1e14'", "0 to"]),
+        (line("mlp", "nan NONE 0"), ["forward compute", "'mlp'", "'nan'", "0 to"]),
+        (line("mlp", "inf NONE 0"), ["forward compute", "'mlp'", "'inf'", "0 to"]),
+        (line("mlp", "1 ALLREDUCE 1k"), ["forward bytes", "'mlp'", "'1k'", "0 to"]),
+        (line("mlp", "1 ALLREDUCE -8"), ["forward bytes", "'mlp'", "'-8'", "0 to"]),
+        (
+            line("mlp", "1 ALLREDUCE 9223372036854775808"),
+            ["forward bytes", "'mlp'", "'9223372036854775808'", "to 9223372036854775807"],
+        ),
+        (line("mlp", "1 ALLREDUCE 1e19"), ["forward bytes", "'1e19'", "to 9223372036854775807"]),
+        (line("mlp", "1 ALLREDUCE --8"), ["forward bytes", "'--8'"]),
+        (line("mlp", input_grad="x NONE 0"), ["input-grad compute", "'mlp'", "'x'"]),
+        (line("mlp", weight_grad="1 NONE x"), ["weight-grad bytes", "'mlp'", "'x'"]),
+        (line("mlp", end="x"), ["process time", "'mlp'", "'x'"]),
+        (
+            line("mlp", "1 ALLREDUCT 8"),
+            ["forward collective", "'mlp'", "'ALLREDUCT'", "ALLREDUCE, ", "BROADCAST", "_DP_EP"],
+        ),
+        (line("mlp", "1 ALLREDUCE_PP 8"), ["forward collective", "'ALLREDUCE_PP'", "_EP"]),
+        (line("mlp", weight_grad="1 SEND 8"), ["weight-grad collective", "'mlp'", "'SEND'"]),
+        (line("mlp").replace("-1", "none"), ["dependency", "'mlp'", "'none'"]),
+    ],
+)
+def test_mistakes_in_a_row_are_named(row: str, words: list[str], write_workload: Write) -> None:
+    path = write_workload(text(TRANSFORMER, line(), row))
+    check_refused(path, f"{path}:{SECOND_ROW}: ", words)
+
+
+def test_dependency_may_be_any_integer(read: Read, write_workload: Write) -> None:
+    assert read(text(TRANSFORMER, line().replace("-1", "-7"))).warnings == ()
+    with pytest.raises(WorkloadError, match="expected a number from -"):
+        read_simai_text(write_workload(text(TRANSFORMER, line().replace("-1", "none"))))
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("100", ["12 fields", "13"]),
+        ("100 SIDEWAYS", ["row policy", "'SIDEWAYS'", "HYBRID_DATA_MODEL"]),
+        ("100 HYBRID_CUSTOMIZED", ["row policy", "'HYBRID_CUSTOMIZED'", "HYBRID_DATA_MODEL"]),
+    ],
+)
+def test_mistakes_in_a_rows_policy_are_named(
+    end: str, words: list[str], write_workload: Write
+) -> None:
+    path = write_workload(text("HYBRID_CUSTOMIZED", line(end="1 DATA"), line(end=end)))
+    check_refused(path, f"{path}:{SECOND_ROW}: ", words)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("SIDEWAYS pp: 2", ["policy", "'SIDEWAYS'", "HYBRID_TRANSFORMER"]),
+        ("1234", ["policy", "'1234'", "HYBRID_TRANSFORMER"]),
+        (f"{TRANSFORMER} pp: two", ["pp", "'two'", "integer from 0"]),
+        (f"{TRANSFORMER} pp: -2", ["pp", "'-2'", "integer from 0"]),
+        (f"{TRANSFORMER} pp: 1.5", ["pp", "'1.5'", "integer from 0"]),
+        (f"{TRANSFORMER} ep: nan", ["ep", "'nan'", "integer from 0"]),
+        (f"{TRANSFORMER} all_gpus: 99999999999", ["all_gpus", "'99999999999'", "to 16777216"]),
+        (f"{TRANSFORMER} pp_comm: 1e30", ["pp_comm", "'1e30'", "to 9223372036854775807"]),
+        (f"{TRANSFORMER} ga:", ["ga", "None", "integer from 0"]),
+        (f"{TRANSFORMER} checkpoints: 2 0", ["checkpoints id", "None"]),
+    ],
+)
+def test_mistakes_in_the_header_are_named(
+    header: str, words: list[str], write_workload: Write
+) -> None:
+    path = write_workload(text(header, line()))
+    check_refused(path, f"{path}:1: ", words)
+
+
+def test_checkpoints_must_be_rows(write_workload: Write) -> None:
+    path = write_workload(text(f"{TRANSFORMER} checkpoints: 1 2", line(), line()))
+    check_refused(path, str(path), ["header", "checkpoints id", "2", "0 to 1"])
+
+
+@pytest.mark.parametrize("count", ["many", "-1", "nan", "1 2"])
+def test_row_count_must_be_a_number(count: str, write_workload: Write) -> None:
+    path = write_workload(f"{TRANSFORMER}\n{count}\n{line()}\n")
+    check_refused(path, f"{path}:2: ", ["row count", repr(count), "0 to"])
+
+
+def check_refused(path: Path, start: str, words: list[str]) -> None:
+    """One WorkloadError that begins with the place and holds every word after it."""
+    with pytest.raises(WorkloadError) as caught:
+        read_simai_text(path)
+    message = str(caught.value)
+    assert message.startswith(start)
+    assert [word for word in words if word not in message.removeprefix(start)] == []

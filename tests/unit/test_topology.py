@@ -1,0 +1,344 @@
+"""Routes: which links a message takes, and that they are what the topology's graph says."""
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise, permutations, product
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from stepsim.collectives import collective_shape, collective_time_ps
+from stepsim.errors import TopologyError
+from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Topology
+from stepsim.topology.explicit import ExplicitTopology, Link
+from stepsim.workload import CollectiveKind
+
+Shares = dict[tuple[str, str], float]
+
+NESTED = [
+    "ring:1",
+    "ring:2",
+    "ring:5",
+    "ring:6",
+    "line:4",
+    "fully_connected:4",
+    "switch:4",
+    "rail:3",
+    "fully_connected:4 rail:3",
+    "switch:4 rail:2",
+    "ring:4 switch:3",
+    "line:3 ring:3",
+    "ring:2 line:2 fully_connected:3",
+    "switch:2 rail:2 switch:3",
+    "ring:3 switch:2 rail:2",
+    "rail:2 switch:1 ring:4",
+]
+
+
+def nested(text: str, *, grows: bool = False) -> DimensionTopology:
+    """Dimensions such as `ring:4 rail:2`, each with its own bandwidth and latency."""
+    dimensions = []
+    for k, word in enumerate(text.split()):
+        kind, size = word.split(":")
+        link = LinkClass(name=f"{kind}{k}", bandwidth=1e9 / (k + 1), latency_ps=1_000 * (k + 1))
+        dimensions.append(Dimension(kind=DimensionKind(kind), size=int(size), link=link))
+    return DimensionTopology(name=text, source="test", dimensions=tuple(dimensions), grows=grows)
+
+
+def shares(topology: Topology, source: int, destination: int) -> Shares:
+    """Share of the flow on each link of its way, by the names of the link's ends."""
+    traffic = topology.traffic(np.array([source]), np.array([destination]))
+    assert np.all(traffic.flow == 0)
+    crossed = zip(traffic.link.tolist(), traffic.share.tolist(), strict=True)
+    return {topology.link_ends(link): share for link, share in crossed}
+
+
+def hops(topology: Topology, source: int, destination: int) -> int:
+    return int(topology.traffic(np.array([source]), np.array([destination])).hops.sum())
+
+
+def nodes(topology: Topology, source: int, destination: int) -> list[str]:
+    """Nodes on the way of a flow that takes one path."""
+    taken = shares(topology, source, destination)
+    assert set(taken.values()) == {1.0}
+    path: list[str] = nx.shortest_path(nx.DiGraph(list(taken)), f"npu{source}", f"npu{destination}")
+    assert len(path) == len(taken) + 1
+    return path
+
+
+def way(*npus: int) -> Shares:
+    """All of the flow from NPU to NPU."""
+    return {(f"npu{a}", f"npu{b}"): 1.0 for a, b in pairwise(npus)}
+
+
+def check_route(topology: Topology, source: int, destination: int) -> None:
+    """The flow's links are edges of the graph and carry it from source to destination.
+
+    What enters a node leaves it again, and every path is as long as `hops` says.
+    """
+    graph = topology.graph()
+    taken = shares(topology, source, destination)
+    assert all(graph.has_edge(u, v) for u, v in taken)
+    balance = dict.fromkeys(graph, 0.0)
+    for (u, v), share in taken.items():
+        balance[u] += share
+        balance[v] -= share
+    expected = dict.fromkeys(graph, 0.0)
+    if source != destination:
+        expected |= {f"npu{source}": 1.0, f"npu{destination}": -1.0}
+    assert balance == pytest.approx(expected)
+    length = hops(topology, source, destination)
+    assert sum(taken.values()) == pytest.approx(length)
+    if source != destination:
+        used = nx.DiGraph(list(taken))
+        assert nx.shortest_path_length(used, f"npu{source}", f"npu{destination}") == length
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_routes_are_paths_of_the_graph(text: str) -> None:
+    topology = nested(text)
+    for source, destination in product(range(topology.npus), repeat=2):
+        check_route(topology, source, destination)
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_graph_and_link_numbers_agree(text: str) -> None:
+    topology = nested(text)
+    graph = topology.graph()
+    edges = list(graph.edges(data=True))
+    names = [data["name"] for _, _, data in edges]
+    classes = topology.link_class(np.array([data["link"] for _, _, data in edges], dtype=np.int64))
+    assert names == [topology.link_classes[c].name for c in classes]
+    assert topology.link_counts() == tuple(names.count(c.name) for c in topology.link_classes)
+    assert [kind for _, kind in graph.nodes(data="kind")].count("npu") == topology.npus
+    for u, v, data in edges:
+        assert topology.link_ends(data["link"]) == (u, v)
+
+
+def test_ring_takes_the_shorter_way() -> None:
+    ring = nested("ring:5")
+    assert shares(ring, 0, 2) == way(0, 1, 2)
+    assert shares(ring, 0, 3) == way(0, 4, 3)
+    assert shares(ring, 4, 0) == way(4, 0)
+
+
+def test_opposite_ends_of_an_even_ring_send_half_each_way() -> None:
+    ring = nested("ring:4")
+    assert shares(ring, 0, 2) == dict.fromkeys([*way(0, 1, 2), *way(0, 3, 2)], 0.5)
+    assert hops(ring, 0, 2) == 2
+
+
+def test_ring_of_two_is_one_cable() -> None:
+    assert shares(nested("ring:2"), 0, 1) == way(0, 1)
+    assert nested("ring:2").link_counts() == (2,)
+
+
+def test_line_has_no_way_around() -> None:
+    line = nested("line:4")
+    assert shares(line, 0, 3) == way(0, 1, 2, 3)
+    assert shares(line, 2, 0) == way(2, 1, 0)
+
+
+def test_fully_connected_is_one_hop() -> None:
+    assert shares(nested("fully_connected:4"), 1, 3) == way(1, 3)
+
+
+def test_switch_is_two_hops_through_a_node_that_is_no_npu() -> None:
+    switch = nested("switch:4")
+    _, middle, _ = nodes(switch, 1, 3)
+    assert switch.graph().nodes[middle]["kind"] == "switch"
+
+
+def test_rail_is_reached_over_the_inner_dimension_first() -> None:
+    topology = nested("fully_connected:4 rail:3")
+    first, inner, rail, last = nodes(topology, 1, 11)  # coordinates (1, 0) to (3, 2)
+    assert [first, inner, last] == ["npu1", "npu3", "npu11"]
+    assert topology.graph().nodes[rail]["kind"] == "switch"
+
+
+def test_each_inner_coordinate_has_its_own_rail() -> None:
+    topology = nested("fully_connected:4 rail:3")
+    rails = [nodes(topology, npu, npu + 4)[1] for npu in range(4)]
+    assert len(set(rails)) == 4
+    assert [nodes(topology, npu, npu + 8)[1] for npu in range(4)] == rails
+
+
+def test_outer_switch_joins_all_npus_inside() -> None:
+    topology = nested("ring:4 switch:2")
+    middle = {nodes(topology, a, b)[1] for a, b in ((0, 6), (3, 4), (7, 1))}
+    assert len(middle) == 1
+    assert shares(topology, 0, 1) == way(0, 1)
+    traffic = topology.traffic(np.array([0, 0]), np.array([6, 1]))
+    assert traffic.hops.tolist() == [[0, 2], [1, 0]]
+
+
+def test_many_flows_are_traced_as_each_alone() -> None:
+    topology = nested("ring:4 switch:2 rail:2")
+    pairs = np.array(list(permutations(range(topology.npus), 2)))
+    together = topology.traffic(pairs[:, 0], pairs[:, 1])
+    for i, (source, destination) in enumerate(pairs.tolist()):
+        mine = together.flow == i
+        ends = [topology.link_ends(link) for link in together.link[mine].tolist()]
+        alone = shares(topology, source, destination)
+        assert dict(zip(ends, together.share[mine].tolist(), strict=True)) == alone
+
+
+@pytest.mark.parametrize("text", ["ring:4 rail:2", "line:4", "line:2 switch:3", "switch:2 ring:4"])
+def test_groups_that_look_alike_cost_the_same(text: str) -> None:
+    topology = nested(text)
+    groups = np.array(list(combinations(range(topology.npus), 3)))
+    price: dict[tuple[CollectiveKind, bytes], int] = {}
+    kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST)
+    for kind, (group, look) in product(kinds, zip(groups, topology.canonical(groups), strict=True)):
+        shape = collective_shape(topology, kind, group)
+        cost = collective_time_ps(topology, shape, 9_000)
+        assert price.setdefault((kind, look.tobytes()), cost) == cost
+
+
+def test_canonical_groups_ignore_where_a_group_lies_but_not_on_a_line() -> None:
+    def looks(text: str) -> int:
+        topology = nested(text)
+        neighbours = np.array([[0, 1], [1, 2], [2, 3]])
+        return len(np.unique(topology.canonical(neighbours), axis=0))
+
+    assert [looks("ring:4"), looks("switch:4"), looks("line:4")] == [1, 1, 3]
+
+
+def test_growing_topology_takes_the_size_of_the_job() -> None:
+    topology = nested("switch:8 rail:2", grows=True)
+    assert [topology.fit(npus).npus for npus in (1, 8, 9, 1024)] == [8, 8, 16, 1024]
+    assert topology.fit(1024).node_size == 8
+    assert topology.default_npus == 16
+
+
+def test_fixed_topology_holds_smaller_jobs_only() -> None:
+    topology = nested("switch:8 rail:2")
+    assert topology.fit(5) is topology
+    assert topology.default_npus == 16
+    with pytest.raises(TopologyError, match=r"has 16 NPUs: the job needs 17"):
+        topology.fit(17)
+
+
+def test_dimensions_must_exist_and_have_distinct_names() -> None:
+    link = LinkClass(name="twin", bandwidth=1.0)
+    twin = Dimension(kind=DimensionKind.RING, size=2, link=link)
+    with pytest.raises(TopologyError, match="at least one dimension"):
+        DimensionTopology(name="t", source="", dimensions=())
+    with pytest.raises(TopologyError, match="repeat: twin, twin"):
+        DimensionTopology(name="t", source="", dimensions=(twin, twin))
+    with pytest.raises(TopologyError, match="twin: size is 0"):
+        Dimension(kind=DimensionKind.RING, size=0, link=link)
+
+
+def explicit(
+    npus: int,
+    cables: Sequence[tuple[str, str] | tuple[str, str, int]],
+    *,
+    forward: bool = False,
+    latencies_ps: Sequence[int] = (1_000,),
+) -> ExplicitTopology:
+    """Cables in both directions, `(end, end)` or `(end, end, class)`; a class per latency."""
+    links = []
+    for a, b, *of_class in cables:
+        number = of_class[0] if of_class else 0
+        links += [Link(start=s, end=e, link_class=number) for s, e in ((a, b), (b, a))]
+    return ExplicitTopology(
+        name="explicit",
+        source="test",
+        npus=npus,
+        link_classes=tuple(
+            LinkClass(name=f"class{i}", bandwidth=1e9, latency_ps=ps)
+            for i, ps in enumerate(latencies_ps)
+        ),
+        link_list=tuple(links),
+        node_size=npus,
+        npus_forward=forward,
+    )
+
+
+TWO_SPINES = [(f"npu{i}", f"leaf{i}") for i in range(2)] + [
+    (f"leaf{i}", spine) for i in range(2) for spine in ("left", "right")
+]
+
+
+def test_equal_cost_paths_share_evenly() -> None:
+    topology = explicit(2, TWO_SPINES)
+    taken = shares(topology, 0, 1)
+    assert taken["leaf0", "left"] == taken["right", "leaf1"] == 0.5
+    assert taken["npu0", "leaf0"] == 1
+    check_route(topology, 0, 1)
+
+
+def test_parallel_links_share_evenly() -> None:
+    topology = explicit(2, [("npu0", "npu1")] * 4)
+    traffic = topology.traffic(np.array([0]), np.array([1]))
+    assert traffic.share.tolist() == [0.25] * 4
+    assert len(set(traffic.link.tolist())) == 4
+    assert traffic.hops.tolist() == [[1]]
+
+
+def test_only_the_fastest_of_parallel_links_are_taken() -> None:
+    topology = explicit(2, [("npu0", "npu1", 0), ("npu0", "npu1", 1)], latencies_ps=(9, 5))
+    assert topology.traffic(np.array([0]), np.array([1])).hops.tolist() == [[0, 1]]
+
+
+def test_least_latency_beats_fewest_hops() -> None:
+    cables = [("npu0", "npu1", 0), ("npu0", "sw", 1), ("sw", "npu1", 1)]
+    taken = shares(explicit(2, cables, latencies_ps=(9, 4)), 0, 1)
+    assert set(taken) == {("npu0", "sw"), ("sw", "npu1")}
+
+
+def test_equal_latency_prefers_fewer_hops() -> None:
+    cables = [("npu0", "npu1", 0), ("npu0", "sw", 1), ("sw", "npu1", 1)]
+    assert shares(explicit(2, cables, latencies_ps=(8, 4)), 0, 1) == way(0, 1)
+
+
+def test_equal_paths_through_different_classes_do_not_add_up() -> None:
+    cables = [("npu0", "a", 0), ("a", "npu1", 0), ("npu0", "b", 1), ("b", "npu1", 1)]
+    topology = explicit(2, cables, latencies_ps=(1_000, 1_000))
+    check_route(topology, 0, 1)
+
+
+def test_npus_forward_only_where_told() -> None:
+    chain = [("npu0", "npu1"), ("npu1", "npu2")]
+    assert shares(explicit(3, chain, forward=True), 0, 2) == way(0, 1, 2)
+    with pytest.raises(TopologyError, match=r"npu0 and npu2 are not connected.*npus_forward"):
+        explicit(3, chain)
+
+
+def test_way_back_must_exist() -> None:
+    oneway = Link(start="npu0", end="npu1", link_class=0)
+    with pytest.raises(TopologyError, match="npu0 and npu1 are not connected"):
+        ExplicitTopology(
+            name="oneway",
+            source="test",
+            npus=2,
+            link_classes=(LinkClass(name="wire", bandwidth=1.0),),
+            link_list=(oneway,),
+            node_size=2,
+        )
+
+
+def test_explicit_topology_has_the_size_it_has() -> None:
+    topology = explicit(2, TWO_SPINES)
+    assert topology.fit(2) is topology
+    assert (topology.grows, topology.default_npus) == (False, 2)
+    assert topology.link_counts() == (len(TWO_SPINES) * 2,)
+    with pytest.raises(TopologyError, match="has 2 NPUs: the job needs 3"):
+        topology.fit(3)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"bandwidth": 0.0}, "bandwidth"),
+        ({"bandwidth": float("nan")}, "bandwidth"),
+        ({"bandwidth": 1.0, "efficiency": 0.0}, "efficiency"),
+        ({"bandwidth": 1.0, "efficiency": 1.01}, "efficiency"),
+        ({"bandwidth": 1.0, "latency_ps": -1}, "latency"),
+        ({"bandwidth": 1.0, "endpoint_latency_ps": -1}, "latency"),
+    ],
+)
+def test_link_classes_refuse_impossible_values(values: dict[str, float], problem: str) -> None:
+    with pytest.raises(TopologyError, match=f"wire.*{problem}"):
+        LinkClass(name="wire", **values)  # type: ignore[arg-type]
