@@ -1,6 +1,6 @@
 """The Python interface: the words of the command line, as functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,17 +11,17 @@ import numpy as np
 from stepsim import engine
 from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
 from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
-from stepsim.errors import PlanError
+from stepsim.errors import PlanError, ScheduleError
 from stepsim.execution import flatten
 from stepsim.formats.simai_text import read_simai_text
 from stepsim.formats.topology_toml import read_topology
 from stepsim.fragments import HostTimes
-from stepsim.p2p import P2PMode, default_mode
+from stepsim.p2p import P2PMode, P2POptions, default_mode
 from stepsim.parallel import ParallelPlan
-from stepsim.planning import plan_job
+from stepsim.planning import check_plan, plan_job
 from stepsim.pricing import Prices
 from stepsim.report import Report, make_report
-from stepsim.schedules import build
+from stepsim.schedules import Schedule, build
 from stepsim.shipped import DEFAULT_TOPOLOGY, topology_file
 from stepsim.stages import StageRows, split_stages
 from stepsim.symmetry import every_rank, fold
@@ -63,9 +63,9 @@ class Result:
 
         Raises OutputError when the file cannot be written.
         """
-        from stepsim.plots import plot_timeline
+        from stepsim.plots import plot_timelines
 
-        plot_timeline(self.timeline, self.report, Path(path))
+        plot_timelines([(self.timeline, self.report)], Path(path))
 
     def write_csv(self, path: str | Path) -> None:
         """Write the spans of one rank per class of ranks; raises OutputError."""
@@ -138,14 +138,21 @@ def simulate(
     compute_scale: ComputeScale | None = None,
     stage_rows: StageRows | str = StageRows.ENDS,
     tp_overlap: bool = True,
+    p2p_options: P2POptions | None = None,
+    schedule_options: Mapping[str, object] | None = None,
     host_overhead: str = "0 ns",
+    get_batch: str = "0 ns",
+    loss_time: str = "0 ns",
+    fused_factor: float = 1.0,
     fold_ranks: bool = True,
     progress: engine.Progress | None = None,
 ) -> Result:
     """Simulate one training step.
 
     Without `topology` it is hgx-h100. `plan` replaces what the file, `npus`, `pp`, `microbatches`
-    and `global_batch` would give. `p2p` defaults to what the schedule's runtime does. Raises the
+    and `global_batch` would give. `schedule` is a name such as `interleaved:4` or a .csv file in
+    torch's notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each
+    action, `get_batch` before the first stage's forwards, `loss_time` after the last's. Raises the
     errors of `stepsim.errors` when the input is wrong or contradictory.
     """
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
@@ -163,14 +170,21 @@ def simulate(
             microbatch_size=microbatch_size,
         )
         notes += assumed
-    order = build(schedule, ranks=plan.pp, microbatches=plan.microbatches, chunks=chunks or 1)
+    check_plan(plan, workload)
+    order = _schedule(schedule, plan, chunks, schedule_options or {})
     mode = _choice(P2PMode, "p2p", p2p or default_mode(order))
     rows = _choice(StageRows, "stage_rows", stage_rows)
     stages = split_stages(workload, plan, order.placement, rows)
     options = GraphOptions(
         p2p=mode,
+        p2p_options=p2p_options or P2POptions(),
         tp_overlap=tp_overlap,
-        host=HostTimes(overhead_ps=parse_time_ps(host_overhead)),
+        host=HostTimes(
+            overhead_ps=parse_time_ps(host_overhead),
+            get_batch_ps=parse_time_ps(get_batch),
+            loss_ps=parse_time_ps(loss_time),
+        ),
+        fused_factor=fused_factor,
     )
     graph = build_taskgraph(stages, order, plan, options)
     prices = Prices(plan=plan, topology=topology.fit(plan.npus), comms=graph.comms)
@@ -179,7 +193,7 @@ def simulate(
         timeline,
         prices,
         workload=workload.source,
-        schedule=order.name,
+        schedule=order,
         p2p=mode,
         warnings=(*notes, *stages.warnings, *graph.warnings),
     )
@@ -198,6 +212,25 @@ def run_graph(
     flats = flatten(graph, actors, prices)
     starts = engine.run(flats, actors, graph.plan, progress)
     return make_timeline(graph, actors, flats, starts)
+
+
+def _schedule(
+    name: str, plan: ParallelPlan, chunks: int | None, options: Mapping[str, object]
+) -> Schedule:
+    """The schedule of a name, or of a file."""
+    if not name.endswith(".csv"):
+        ranks, count = plan.pp, plan.microbatches
+        return build(name, ranks=ranks, microbatches=count, chunks=chunks, **options)
+    from stepsim.formats.schedule_csv import read_schedule
+
+    schedule = read_schedule(Path(name))
+    found = schedule.placement.ranks, schedule.microbatches
+    if found != (plan.pp, plan.microbatches):
+        raise ScheduleError(
+            f"{name}: holds {found[0]} ranks and {found[1]} microbatches: "
+            f"the job has pp {plan.pp} and {plan.microbatches} (--pp, --microbatches)"
+        )
+    return schedule
 
 
 def _resolve(topology: Topology | str | Path | None) -> Topology:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim import __version__
-from stepsim.errors import OutputError, StepsimError
+from stepsim.cli_options import PlanOptions, RunOptions, takes
+from stepsim.errors import OutputError, PlanError, StepsimError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,36 +25,12 @@ app = typer.Typer(
 WorkloadArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="Workload text of SimAI, AICB or ASTRA-sim.")
 ]
-TopologyOption = Annotated[
-    str | None,
-    typer.Option("--topology", "-t", help="Shipped topology or TOML file. [default: hgx-h100]"),
+JsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
 ]
-NpusOption = Annotated[
-    int | None, typer.Option("--npus", help="NPUs of the job; more or fewer scale dp.")
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
 ]
-PpOption = Annotated[
-    int | None, typer.Option("--pp", help="Pipeline stages; the model's layers are re-split.")
-]
-MicrobatchesOption = Annotated[
-    int | None, typer.Option("--microbatches", "-m", help="Microbatches of each pipeline.")
-]
-GlobalBatchOption = Annotated[
-    int | None, typer.Option("--global-batch", help="Samples per step, of all pipelines together.")
-]
-MicrobatchSizeOption = Annotated[
-    int, typer.Option("--microbatch-size", help="Samples of a microbatch, with --global-batch.")
-]
-ComputeScaleOption = Annotated[
-    str,
-    typer.Option(
-        "--compute-scale",
-        help="Factor on compute times, e.g. 0.5, or forward=0.5,input_grad=0.6,weight_grad=0.6.",
-    ),
-]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Refuse files that would be read with a warning.")
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No warnings, no progress.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -67,83 +44,32 @@ def root(
 
 
 @app.command()
+@takes(RunOptions)
 def simulate(
     file: WorkloadArgument,
-    topology: TopologyOption = None,
-    schedule: Annotated[str, typer.Option("--schedule", help="Pipeline schedule.")] = "1f1b",
+    options: RunOptions,
+    schedule: Annotated[
+        str, typer.Option("--schedule", help="Schedule, e.g. interleaved:4, or torch's CSV.")
+    ] = "1f1b",
     chunks: Annotated[
         int | None, typer.Option("--chunks", help="Virtual stages of each rank.")
     ] = None,
-    p2p: Annotated[
-        str | None,
-        typer.Option("--p2p", help="eager or blocking. [default: as the runtime does]"),
-    ] = None,
-    npus: NpusOption = None,
-    pp: PpOption = None,
-    microbatches: MicrobatchesOption = None,
-    global_batch: GlobalBatchOption = None,
-    microbatch_size: MicrobatchSizeOption = 1,
-    compute_scale: ComputeScaleOption = "1",
-    stage_rows: Annotated[
-        str,
-        typer.Option(
-            "--stage-rows",
-            help="Who runs embedding and head rows: ends, or every stage as SimAI has it.",
-        ),
-    ] = "ends",
-    tp_overlap: Annotated[
-        bool,
-        typer.Option(
-            "--tp-overlap/--no-tp-overlap",
-            help="Weight gradients are computed beside the input gradient's collective.",
-        ),
-    ] = True,
-    host_overhead: Annotated[
-        str, typer.Option("--host-overhead", help="Host time before each action, e.g. 250us.")
-    ] = "0 ns",
-    fold: Annotated[
-        bool,
-        typer.Option("--fold/--no-fold", help="Simulate one rank of each class of ranks."),
-    ] = True,
-    strict: StrictOption = False,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the timeline: .png, .svg or .pdf.")
-    ] = None,
+    json: JsonOption = None,
+    plot: PlotOption = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Simulate one training step of a workload FILE."""
     from stepsim import api
-    from stepsim.compute import parse_compute_scale
     from stepsim.progress import progress_bar
     from stepsim.tables import print_report
 
     _check_outputs(json, plot, csv)
-    workload = api.load_workload(file, strict=strict)
-    with progress_bar(enabled=not quiet) as progress:
+    workload = api.load_workload(file, strict=options.strict)
+    with progress_bar(enabled=not options.quiet) as progress:
         result = api.simulate(
-            workload,
-            topology,
-            schedule=schedule,
-            microbatches=microbatches,
-            chunks=chunks,
-            p2p=p2p,
-            npus=npus,
-            pp=pp,
-            global_batch=global_batch,
-            microbatch_size=microbatch_size,
-            compute_scale=parse_compute_scale(compute_scale),
-            stage_rows=stage_rows,
-            tp_overlap=tp_overlap,
-            host_overhead=host_overhead,
-            fold_ranks=fold,
-            progress=progress,
+            workload, schedule=schedule, chunks=chunks, progress=progress, **options.arguments()
         )
-    if not quiet:
-        _warn(result.report.warnings)
+    _warn(result.report.warnings, options)
     if plot:
         result.plot(plot)
     if csv:
@@ -157,41 +83,97 @@ def simulate(
 
 
 @app.command()
-def inspect(
+@takes(RunOptions)
+def compare(
     file: WorkloadArgument,
-    topology: TopologyOption = None,
-    npus: NpusOption = None,
-    pp: PpOption = None,
-    microbatches: MicrobatchesOption = None,
-    global_batch: GlobalBatchOption = None,
-    microbatch_size: MicrobatchSizeOption = 1,
-    compute_scale: ComputeScaleOption = "1",
-    strict: StrictOption = False,
-    quiet: QuietOption = False,
+    options: RunOptions,
+    schedules: Annotated[
+        str, typer.Option("--schedules", help="Names or CSV files, separated by commas.")
+    ] = "1f1b,interleaved:2,interleaved:4,zb-h1",
+    with_: Annotated[
+        str | None, typer.Option("--with", help="simai-formula: add SimAI's closed formula.")
+    ] = None,
+    json: JsonOption = None,
+    plot: PlotOption = None,
 ) -> None:
+    """Compare pipeline schedules on a workload FILE."""
+    from stepsim import api
+    from stepsim.compare import compare as run
+    from stepsim.compare import simai_totals
+    from stepsim.formats.comparison_json import comparison_json
+    from stepsim.formats.outputs import write_whole
+    from stepsim.progress import progress_bar
+    from stepsim.tables import print_comparison, print_simai
+
+    if with_ not in (None, "simai-formula"):
+        raise PlanError(f"with is {with_!r}: expected simai-formula")
+    _check_outputs(json, plot)
+    workload = api.load_workload(file, strict=options.strict)
+    with progress_bar(enabled=not options.quiet) as progress:
+        comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
+    _warn(comparison.warnings, options)
+    if plot:
+        comparison.plot(plot)
+    totals = simai_totals(workload, comparison) if with_ else None
+    document = comparison_json(comparison, totals) if json else b""
+    if json == "-":
+        typer.echo(document.decode(), nl=False)
+        return
+    if json:
+        write_whole(Path(json), document)
+    print_comparison(_console(), comparison)
+    if totals:
+        print_simai(_console(), totals)
+
+
+@app.command()
+@takes(PlanOptions)
+def inspect(file: WorkloadArgument, options: PlanOptions) -> None:
     """Print what stepsim understands of a workload FILE, and what it assumes."""
     from stepsim import api
-    from stepsim.compute import parse_compute_scale, scale_compute
+    from stepsim.compute import scale_compute
     from stepsim.inspection import inspect_workload
     from stepsim.planning import plan_job
     from stepsim.shipped import DEFAULT_TOPOLOGY
     from stepsim.tables import print_inspection
 
-    workload = api.load_workload(file, strict=strict)
-    workload = scale_compute(workload, parse_compute_scale(compute_scale))
-    plan, assumed = plan_job(
-        workload,
-        api.load_topology(topology or DEFAULT_TOPOLOGY),
-        npus=npus,
-        pp=pp,
-        microbatches=microbatches,
-        global_batch=global_batch,
-        microbatch_size=microbatch_size,
-    )
+    arguments = options.arguments()
+    topology = api.load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
+    workload = api.load_workload(file, strict=options.strict)
+    workload = scale_compute(workload, arguments.pop("compute_scale"))
+    plan, assumed = plan_job(workload, topology, **arguments)
     seen = inspect_workload(workload, plan, assumed)
-    if not quiet:
-        _warn(seen.warnings)
+    _warn(seen.warnings, options)
     print_inspection(_console(), seen)
+
+
+@app.command()
+def convert(
+    schedule: Annotated[str, typer.Argument(help="Schedule, e.g. interleaved:4, or a CSV.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT.csv", help="File to write.")],
+    ranks: Annotated[int, typer.Option("--ranks", help="Pipeline ranks.")],
+    microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Microbatches.")],
+    chunks: Annotated[
+        int | None, typer.Option("--chunks", help="Virtual stages of each rank.")
+    ] = None,
+) -> None:
+    """Write a schedule as a torch pipeline CSV."""
+    from stepsim.formats.schedule_csv import write_schedule
+    from stepsim.schedules import build
+
+    write_schedule(build(schedule, ranks=ranks, microbatches=microbatches, chunks=chunks), target)
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="Result of simulate --json.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="Result to compare with it.")],
+) -> None:
+    """Explain the difference of two step times: settings, components, stages, links."""
+    from stepsim.diff import diff_results, print_diff
+    from stepsim.formats.result_read import read_result
+
+    print_diff(_console(), diff_results(read_result(a), read_result(b)))
 
 
 def main() -> None:
@@ -206,7 +188,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def _check_outputs(json: str | None, plot: Path | None, csv: Path | None) -> None:
+def _check_outputs(json: str | None, plot: Path | None, csv: Path | None = None) -> None:
     """Refuse outputs that cannot be written before the run, not after it."""
     from stepsim.formats.outputs import check_writable
 
@@ -228,6 +210,7 @@ def _console() -> "Console":
     return Console(highlight=False, markup=False)
 
 
-def _warn(warnings: Iterable[str]) -> None:
-    for warning in warnings:
+def _warn(warnings: Iterable[str], options: PlanOptions) -> None:
+    """Print warnings on stderr unless asked to be quiet."""
+    for warning in () if options.quiet else warnings:
         typer.echo(f"warning: {warning}", err=True)

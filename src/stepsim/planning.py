@@ -52,6 +52,25 @@ def plan_job(
     )
 
 
+def check_plan(plan: ParallelPlan, workload: Workload) -> None:
+    """Raise PlanError when a plan changes tp or ep, which the file's numbers already hold."""
+    if _has_dimension_groups(workload):
+        return
+    for name in ("tp", "ep"):
+        own, asked = getattr(workload.header, name), getattr(plan, name)
+        if own != asked:
+            raise PlanError(
+                f"{name} is {asked}: {workload.source} was made for {name} {own}, and its compute "
+                "times and sizes hold for that alone"
+            )
+
+
+def _has_dimension_groups(workload: Workload) -> bool:
+    """Whether the policy speaks of topology dimensions instead of tp and dp."""
+    groups = {c.group for row in workload.rows() for _, work in row.works() for c in work.comms}
+    return bool(groups & {Group.INNER, Group.OUTER})
+
+
 def _check_range(name: str, value: int | None, most: int) -> None:
     if value is not None and not 1 <= value <= most:
         raise PlanError(f"{name} is {value}: expected 1 to {most}")
@@ -75,10 +94,9 @@ def _job_size(
 
 def _inner_size(workload: Workload, topology: Topology, npus: int) -> int:
     """Tp, or the innermost dimension's size where the policy speaks of dimensions."""
-    groups = {c.group for row in workload.rows() for _, work in row.works() for c in work.comms}
-    if not groups & {Group.INNER, Group.OUTER}:
-        return workload.header.tp
-    return min(topology.node_size, npus)
+    if _has_dimension_groups(workload):
+        return min(topology.node_size, npus)
+    return workload.header.tp
 
 
 def _microbatches(plan: ParallelPlan, global_batch: int, microbatch_size: int) -> int:

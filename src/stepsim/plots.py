@@ -1,16 +1,19 @@
 """Figures. The only module that imports matplotlib, and only when a figure is drawn."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from stepsim.critical_path import critical_path
 from stepsim.errors import OutputError
 from stepsim.formats.outputs import write_whole
 from stepsim.fragments import Stream
 from stepsim.report import Report
-from stepsim.schedules import ActionKind
+from stepsim.schedules import ActionKind, Entry
 from stepsim.taskgraph import SegmentKind
 from stepsim.timeline import Timeline
 from stepsim.units import format_time_ps
@@ -22,32 +25,61 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-_FORWARD, _BACKWARD, _WEIGHT = "#4477aa", "#ee9944", "#ccbb44"
-_PER_STEP, _TRANSFER, _IDLE = "#aa7799", "#444444", "#e9e9e9"
+_COLOURS = {
+    ActionKind.FORWARD: "#4477aa",
+    ActionKind.BACKWARD: "#ee9944",
+    ActionKind.INPUT_GRAD: "#cc6677",
+    ActionKind.WEIGHT_GRAD: "#77aa66",
+}
+_NAMES = {
+    ActionKind.FORWARD: "forward",
+    ActionKind.BACKWARD: "backward",
+    ActionKind.INPUT_GRAD: "input gradient",
+    ActionKind.WEIGHT_GRAD: "weight gradient",
+}
+_PHASES = {
+    Phase.FORWARD: _COLOURS[ActionKind.FORWARD],
+    Phase.INPUT_GRAD: _COLOURS[ActionKind.INPUT_GRAD],
+    Phase.WEIGHT_GRAD: _COLOURS[ActionKind.WEIGHT_GRAD],
+}
+_PER_STEP, _TRANSFER, _IDLE, _PATH = "#aa7799", "#444444", "#e9e9e9", "#000000"
 _SCALES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
-_WIDTH_IN = 12.0
-_ROW_IN = 0.36
+_WIDTH_IN, _DPI = 12.0, 150
+_MAX_HEIGHT_IN = 16.0
+_MAX_ROW_IN = 0.36
 _FONT_PT = 7.0
+_PLOT_SHARE = 0.88
+_PIXELS = _WIDTH_IN * _DPI * _PLOT_SHARE
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A rectangle in a row, from `start` to `end` ps, with an optional number inside."""
+    """A rectangle in a row from `start` to `end` ps; a fused pair's lower half has `below`."""
 
     start: int
     end: int
     colour: str
     text: str = ""
+    below: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Lane:
-    """One row of the figure: boxes, and thin `marks` along its lower edge."""
+    """One row: boxes, transfers along its lower edge, the critical path along its upper edge."""
 
     label: str
     bordered: bool = False
     boxes: list[Box] = field(default_factory=list)
-    marks: list[Box] = field(default_factory=list)
+    transfers: list[Box] = field(default_factory=list)
+    path: list[Box] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """The rows of one run."""
+
+    title: str
+    lanes: tuple[Lane, ...]
 
 
 def check_figure_path(path: Path) -> None:
@@ -57,44 +89,48 @@ def check_figure_path(path: Path) -> None:
         raise OutputError(f"{path}: cannot draw {shown}: expected {', '.join(SUFFIXES)}")
 
 
-def plot_timeline(timeline: Timeline, report: Report, path: Path) -> None:
-    """Draw the step: a row per pipeline stage, or a row per stream where there is no pipeline.
+def plot_timelines(runs: Sequence[tuple[Timeline, Report]], path: Path) -> None:
+    """Draw runs above each other on one time axis.
 
-    Microbatch numbers are written where they fit. Raises OutputError when the file cannot be
-    written or its suffix names no figure format.
+    A row is a pipeline stage, or a stream where there is no pipeline. Microbatch numbers are
+    written where they fit. Raises OutputError when the file cannot be written or its suffix names
+    no figure format.
     """
-    check_figure_path(path)
     from matplotlib import rc_context
 
+    check_figure_path(path)
     kind = path.suffix[1:].lower()
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     data = io.BytesIO()
     with rc_context({"svg.hashsalt": "stepsim", "font.size": 9}):
-        figure = timeline_figure(timeline, report)
-        figure.savefig(data, format=kind, dpi=150, metadata=undated)
+        figure = timelines_figure(runs)
+        figure.savefig(data, format=kind, dpi=_DPI, metadata=undated)
     write_whole(path, data.getvalue())
 
 
-def timeline_figure(timeline: Timeline, report: Report) -> "Figure":
-    """The figure that `plot_timeline` writes."""
+def timelines_figure(runs: Sequence[tuple[Timeline, Report]]) -> "Figure":
+    """The figure that `plot_timelines` writes."""
     from matplotlib.figure import Figure
 
-    piped = report.plan.pp > 1
-    lanes = list(_stage_lanes(timeline) if piped else _stream_lanes(timeline))
-    scale, unit = next(s for s in _SCALES if report.step_time_ps >= s[0] or s[0] == 1)
-    figure = Figure(figsize=(_WIDTH_IN, 1.35 + _ROW_IN * len(lanes)), layout="constrained")
-    axes = figure.subplots()
-    for row, lane in enumerate(lanes):
-        _draw_lane(axes, lane, row, report.step_time_ps or 1, scale)
-    axes.set_ylim(len(lanes) - 0.4, -0.6)
-    axes.set_xlim(0, report.step_time_ps / scale or 1)
-    axes.set_yticks(range(len(lanes)), [lane.label for lane in lanes])
-    axes.set_xlabel(f"time ({unit})")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.set_title(_title(report), loc="left", fontsize=10)
-    _legend(axes, piped=piped)
+    panels = [_panel(timeline, report) for timeline, report in runs]
+    width_ps = max(report.step_time_ps for _, report in runs) or 1
+    rows = [len(panel.lanes) for panel in panels]
+    fixed = 0.75 + 0.6 * len(panels)
+    row_in = min(_MAX_ROW_IN, (_MAX_HEIGHT_IN - fixed) / sum(rows))
+    figure = Figure(figsize=(_WIDTH_IN, fixed + row_in * sum(rows)), layout="constrained")
+    every = figure.subplots(len(panels), squeeze=False, sharex=True, height_ratios=rows)[:, 0]
+    scale, unit = next(s for s in _SCALES if width_ps >= s[0] or s[0] == 1)
+    for axes, panel in zip(every, panels, strict=True):
+        _draw_panel(axes, panel, width_ps, scale, row_in)
+    every[-1].set_xlim(0, width_ps / scale)
+    every[-1].set_xlabel(f"time ({unit})")
+    _legend(figure, panels)
     return figure
+
+
+def _panel(timeline: Timeline, report: Report) -> Panel:
+    lanes = _stage_lanes(timeline) if report.plan.pp > 1 else _stream_lanes(timeline)
+    return Panel(title=_title(report), lanes=tuple(lanes))
 
 
 def _title(report: Report) -> str:
@@ -110,27 +146,42 @@ def _title(report: Report) -> str:
 
 
 def _stage_lanes(timeline: Timeline) -> Iterator[Lane]:
-    """The first rank of every stage: its actions, its per-step work, its messages as marks."""
+    """The first rank of every stage: its entries, its per-step work, its transfers."""
     plan = timeline.graph.plan
+    path = critical_path(timeline)
     for stage in range(plan.pp):
         lane = Lane(label=f"stage {stage}", bordered=True)
         cohort, column = timeline.place(stage * plan.stage_ranks)
         program = cohort.flat.program
+        chunks = 1 + max((a.chunk for e in program.entries for a in e.parts()), default=0)
         start, end = (times[:, column].tolist() for times in cohort.entry_times())
         for entry, a, b in zip(program.entries, start, end, strict=True):
-            action = entry.parts()[0]
-            colour = _FORWARD if action.kind is ActionKind.FORWARD else _BACKWARD
-            lane.boxes.append(Box(start=a, end=b, colour=colour, text=str(action.microbatch)))
+            lane.boxes.append(_entry_box(entry, a, b, chunks))
         start, end = (times[:, column].tolist() for times in cohort.segment_times())
         for segment, a, b in zip(program.segments, start, end, strict=True):
             if segment.kind is SegmentKind.PER_STEP:
                 lane.boxes.append(Box(start=a, end=b, colour=_PER_STEP))
             elif segment.entry < 0:
-                lane.marks.append(Box(start=a, end=b, colour=_TRANSFER))
+                lane.transfers.append(Box(start=a, end=b, colour=_TRANSFER))
+        lane.path = [
+            Box(start=step.start_ps, end=step.end_ps, colour=_PATH)
+            for step in path
+            if plan.stage_of(step.rank) == stage
+        ]
         yield lane
 
 
-_PHASES = {Phase.FORWARD: _FORWARD, Phase.INPUT_GRAD: _BACKWARD, Phase.WEIGHT_GRAD: _WEIGHT}
+def _entry_box(entry: Entry, start: int, end: int, chunks: int) -> Box:
+    """An action, shaded by chunk; of a fused pair the forward above, the backward below."""
+    shades = [_shade(_COLOURS[a.kind], a.chunk / chunks) for a in entry.parts()]
+    numbers = "/".join(str(action.microbatch) for action in entry.parts())
+    return Box(start=start, end=end, colour=shades[0], text=numbers, below="".join(shades[1:]))
+
+
+def _shade(colour: str, share: float) -> str:
+    """The colour mixed with white; later chunks are lighter."""
+    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(c + (255 - c) * share * 0.75):02x}" for c in channels)
 
 
 def _stream_lanes(timeline: Timeline) -> Iterator[Lane]:
@@ -143,38 +194,95 @@ def _stream_lanes(timeline: Timeline) -> Iterator[Lane]:
     yield from (lanes[stream] for stream in sorted(lanes))
 
 
-def _draw_lane(axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int) -> None:
-    """Boxes over an idle background, microbatch numbers where they fit."""
-    axes.broken_barh([(0, width_ps / scale)], (row - 0.4, 0.8), facecolors=_IDLE)
-    for boxes, (low, height) in ((lane.boxes, (-0.4, 0.8)), (lane.marks, (0.28, 0.12))):
-        axes.broken_barh(
-            [(box.start / scale, (box.end - box.start) / scale) for box in boxes],
-            (row + low, height),
-            facecolors=[box.colour for box in boxes],
-            edgecolors="white" if lane.bordered and boxes is lane.boxes else "none",
-            linewidth=0.3,
-        )
-    points_per_ps = _WIDTH_IN * 72 * 0.88 / width_ps
-    for box in lane.boxes:
-        if len(box.text) * _FONT_PT * 0.7 < (box.end - box.start) * points_per_ps:
+def _draw_panel(axes: "Axes", panel: Panel, width_ps: int, scale: int, row_in: float) -> None:
+    thinned = sum(
+        _draw_lane(axes, lane, row, width_ps, scale, row_in) for row, lane in enumerate(panel.lanes)
+    )
+    note = f"\n{thinned} actions narrower than a pixel are drawn by majority" if thinned else ""
+    axes.set_title(panel.title + note, loc="left", fontsize=10)
+    axes.set_ylim(len(panel.lanes) - 0.4, -0.6)
+    step = max(1, round(0.12 / row_in))
+    ticks = range(0, len(panel.lanes), step)
+    axes.set_yticks(list(ticks), [panel.lanes[row].label for row in ticks])
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _draw_lane(axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int, row_in: float) -> int:
+    """Boxes over an idle background; returns how many were too narrow to draw one by one."""
+    boxes = _thin(lane.boxes, width_ps)
+    _draw(axes, [Box(start=0, end=width_ps, colour=_IDLE)], row - 0.4, 0.8, scale, "none")
+    edge = "white" if lane.bordered and row_in > 0.2 else "none"
+    _draw(axes, boxes, row - 0.4, 0.8, scale, edge)
+    fused = [Box(start=b.start, end=b.end, colour=b.below) for b in boxes if b.below]
+    _draw(axes, fused, row, 0.4, scale, "none")
+    framed = [Box(start=b.start, end=b.end, colour="none") for b in boxes if b.below]
+    _draw(axes, framed, row - 0.4, 0.8, scale, "black")
+    _draw(axes, _thin(lane.transfers, width_ps), row + 0.3, 0.1, scale, "none")
+    _draw(axes, _thin(lane.path, width_ps), row - 0.48, 0.08, scale, "none")
+    font = min(_FONT_PT, row_in * 72 * 0.5)
+    points_per_ps = _WIDTH_IN * 72 * _PLOT_SHARE / width_ps
+    for box in boxes if font > 4 else ():
+        if 0 < len(box.text) * font * 0.7 < (box.end - box.start) * points_per_ps:
             middle = (box.start + box.end) / 2 / scale
-            axes.text(
-                middle, row, box.text, ha="center", va="center", fontsize=_FONT_PT, color="white"
-            )
+            dark = sum(int(box.colour[i : i + 2], 16) for i in (1, 3, 5)) < 480
+            shade = "white" if dark else "black"
+            axes.text(middle, row, box.text, ha="center", va="center", fontsize=font, color=shade)
+    return len(lane.boxes) - len(boxes)
 
 
-def _legend(axes: "Axes", *, piped: bool) -> None:
+def _draw(
+    axes: "Axes", boxes: Sequence[Box], low: float, height: float, scale: int, edge: str
+) -> None:
+    """Rectangles of one row, without the autoscaling that `broken_barh` pays for."""
+    if not boxes:
+        return
+    from matplotlib.collections import PolyCollection
+
+    start, end = (np.array([getattr(b, side) for b in boxes]) / scale for side in ("start", "end"))
+    low_edge, high_edge = np.full(len(boxes), low), np.full(len(boxes), low + height)
+    corners = [(start, low_edge), (start, high_edge), (end, high_edge), (end, low_edge)]
+    axes.add_collection(
+        PolyCollection(
+            np.stack([np.stack(corner, axis=1) for corner in corners], axis=1),
+            facecolors=[box.colour for box in boxes],
+            edgecolors=edge,
+            linewidth=0.3,
+        ),
+        autolim=False,
+    )
+
+
+def _thin(boxes: Sequence[Box], width_ps: int) -> list[Box]:
+    """Boxes narrower than a pixel are merged, pixel by pixel, under the longest one's colour."""
+    pixel = width_ps / _PIXELS
+    drawn: list[Box] = []
+    column: dict[int, list[Box]] = {}
+    for box in boxes:
+        if len(boxes) <= _PIXELS or box.end - box.start >= pixel:
+            drawn.append(box)
+        else:
+            column.setdefault(int(box.start / pixel), []).append(box)
+    for several in column.values():
+        longest = max(several, key=lambda box: box.end - box.start)
+        drawn.append(Box(start=several[0].start, end=several[-1].end, colour=longest.colour))
+    return drawn
+
+
+def _legend(figure: "Figure", panels: Sequence[Panel]) -> None:
+    """Only what the figure shows."""
     from matplotlib.patches import Patch
 
-    colours = {"forward": _FORWARD, "backward": _BACKWARD}
-    if piped:
-        colours |= {"per step": _PER_STEP, "transfer": _TRANSFER, "idle (bubble)": _IDLE}
-    else:
-        colours |= {"weight gradient": _WEIGHT, "per step": _PER_STEP, "idle": _IDLE}
-    axes.figure.legend(
-        handles=[Patch(color=colour, label=name) for name, colour in colours.items()],
+    lanes = [lane for panel in panels for lane in panel.lanes]
+    boxes = [box for lane in lanes for box in (*lane.boxes, *lane.transfers, *lane.path)]
+    used = {box.colour for box in boxes} | {box.below for box in boxes}
+    named = {_NAMES[kind]: colour for kind, colour in _COLOURS.items()}
+    named |= {"per step": _PER_STEP, "transfer": _TRANSFER, "critical path": _PATH}
+    shown = {name: colour for name, colour in named.items() if colour in used}
+    figure.legend(
+        handles=[Patch(color=c, label=name) for name, c in (shown | {"idle": _IDLE}).items()],
         loc="outside lower right",
-        ncols=len(colours),
+        ncols=len(shown) + 1,
         frameon=False,
         fontsize=8,
     )

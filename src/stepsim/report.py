@@ -10,7 +10,8 @@ from stepsim.critical_path import critical_path, path_parts
 from stepsim.link_use import LinkUse, link_use
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
-from stepsim.schedules import ActionKind
+from stepsim.schedules import ActionKind, Schedule
+from stepsim.schedules.activations import PeakLive, peak_live
 from stepsim.timeline import Cohort, Timeline
 from stepsim.units import PS_PER_S
 
@@ -37,10 +38,18 @@ class Idle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """One stage: durations of its actions, mean idle time and parts of its ranks, in ps."""
+    """One stage: durations of its actions, mean idle time and parts of its ranks, in ps.
+
+    The steady state is from the first backward's start to the last forward's end; warm-up lies
+    before it, cool-down after. `peak_activations` counts (chunk, microbatch) pairs, freed at the
+    backward (or its input-gradient part) and freed at its weight-gradient part.
+    """
 
     stage: int
     ranks: tuple[int, int]
+    steady_start_ps: int
+    steady_end_ps: int
+    peak_activations: PeakLive
     forward_ps: int
     backward_ps: int
     idle: Idle
@@ -88,6 +97,21 @@ class Report:
         totals = np.array([idle.total for idle in self.idle], dtype=np.float64)
         return float(np.average(totals, weights=self.counts)) / self.pipeline_time_ps
 
+    @property
+    def zero_bubble_rate(self) -> float:
+        """Pipeline time that a stage without idle time would not need, over pipeline time.
+
+        (T - m(F+B+W)) / T of the Zero Bubble paper (arXiv:2401.10241), for the busiest rank.
+        """
+        if not self.pipeline_time_ps:
+            return 0.0
+        return 1 - max(idle.busy for idle in self.idle) / self.pipeline_time_ps
+
+    @property
+    def peak_activations(self) -> int:
+        """Largest number of live activations of any rank, freed at the weight gradient."""
+        return max(stage.peak_activations.freed_at_w for stage in self.stages)
+
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts averaged over ranks, rounded so that they still sum to the step time."""
         return mean_parts(self.breakdown, self.counts)
@@ -110,7 +134,7 @@ def make_report(
     prices: Prices,
     *,
     workload: str,
-    schedule: str,
+    schedule: Schedule,
     p2p: str,
     warnings: tuple[str, ...],
 ) -> Report:
@@ -127,7 +151,7 @@ def make_report(
     return Report(
         workload=workload,
         topology=prices.topology.name,
-        schedule=schedule,
+        schedule=schedule.label,
         p2p=p2p,
         plan=timeline.graph.plan,
         step_time_ps=step,
@@ -135,7 +159,7 @@ def make_report(
         actor_of=actors.actor_of,
         breakdown=breakdown,
         idle=tuple(idle),
-        stages=_stages(timeline, breakdown, idle),
+        stages=_stages(timeline, schedule, breakdown, idle),
         links=link_use(timeline.graph, prices, step),
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
         warnings=warnings,
@@ -157,9 +181,10 @@ def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:
 
 
 def _stages(
-    timeline: Timeline, breakdown: NDArray[np.int64], idle: list[Idle]
+    timeline: Timeline, schedule: Schedule, breakdown: NDArray[np.int64], idle: list[Idle]
 ) -> tuple[StageReport, ...]:
     plan, actors = timeline.graph.plan, timeline.actors
+    peaks = peak_live(schedule)
     reports = []
     for stage in range(plan.pp):
         here = np.flatnonzero(actors.stages == stage)
@@ -169,10 +194,14 @@ def _stages(
             return round(float(np.average(values, weights=counts)))
 
         forward, backward = _action_means(timeline, stage)
+        steady_start, steady_end = _steady_state(timeline, stage)
         reports.append(
             StageReport(
                 stage=stage,
                 ranks=(stage * plan.stage_ranks, (stage + 1) * plan.stage_ranks - 1),
+                steady_start_ps=steady_start,
+                steady_end_ps=steady_end,
+                peak_activations=peaks[stage],
                 forward_ps=forward,
                 backward_ps=backward,
                 idle=Idle(
@@ -204,3 +233,14 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
             np.add.at(counts, other, weights.sum())
     means = sums / np.maximum(counts, 1)
     return round(float(means[0])), round(float(means[1]))
+
+
+def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
+    """Start of the first backward and end of the last forward of a stage's first rank."""
+    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
+    start, end = (times[:, column].tolist() for times in cohort.entry_times())
+    kinds = [{part.kind for part in entry.parts()} for entry in cohort.flat.program.entries]
+    forward = {ActionKind.FORWARD}
+    first = min((a for a, kind in zip(start, kinds, strict=True) if kind - forward), default=0)
+    last = max((b for b, kind in zip(end, kinds, strict=True) if kind & forward), default=0)
+    return first, last

@@ -73,7 +73,7 @@ def split_stages(
     """
     warnings: list[str] = []
     layers = [_stage_layers(block, workload, plan.pp) for block in workload.microbatches]
-    _check_chunks(layers, plan, placement, warnings)
+    warnings += _check_chunks(workload, layers, plan, placement)
     if plan.pp != workload.header.pp:
         warnings.append(
             f"pp {workload.header.pp} in the file, {plan.pp} asked for: layers are re-split, and "
@@ -110,25 +110,29 @@ def _split(layers: list[Rows], parts: int) -> list[list[Rows]]:
 
 
 def _check_chunks(
-    layers: list[list[list[Rows]]], plan: ParallelPlan, placement: Placement, warnings: list[str]
-) -> None:
+    workload: Workload,
+    layers: list[list[list[Rows]]],
+    plan: ParallelPlan,
+    placement: Placement,
+) -> Iterable[str]:
+    """Warnings about how layers are shared out; raises PlanError when there are too few."""
     longest = max(layers, key=lambda stages: sum(map(len, stages)))
-    total, most, least = sum(map(len, longest)), max(map(len, longest)), min(map(len, longest))
-    if least == 0:
+    lengths = [len(stage) for stage in longest]
+    total, chunks = sum(lengths), placement.chunks
+    if min(lengths) == 0:
         raise PlanError(f"pp is {plan.pp}: the model has {total} layers, one per stage at least")
-    twice = placement.kind is PlacementKind.BIDIRECTIONAL
-    if twice:
-        warnings.append(
-            "every stage is held by two ranks: reducing gradients between the two is not modelled"
-        )
-    elif placement.chunks > least:
+    if placement.kind is PlacementKind.BIDIRECTIONAL:
+        yield "every stage is held by two ranks: reducing gradients between the two is not modelled"
+        return
+    rows = min(sum(map(len, stage)) for stage in longest)
+    if chunks > workload.layers or chunks > rows:
         raise PlanError(
-            f"{placement.chunks} chunks: a stage has {least} layers, one per chunk at least"
+            f"{chunks} chunks: the file's stage has {workload.layers} layers, one per chunk at least"
         )
-    if most != least or (most % placement.chunks and not twice):
-        warnings.append(
-            f"{total} layers over {plan.pp} stages of {placement.chunks} chunks: shared unevenly"
-        )
+    if chunks > min(lengths):
+        yield f"{min(lengths)} layers per stage in {chunks} chunks: layers are cut between rows"
+    elif len(set(lengths)) > 1 or max(lengths) % chunks:
+        yield f"{total} layers over {plan.pp} stages of {chunks} chunks: shared unevenly"
 
 
 def _chunk_rows(
@@ -158,10 +162,16 @@ def _chunk_rows(
 def _chunk_layers(
     stages: list[list[Rows]], placement: Placement, rank: int, chunk: int
 ) -> list[Rows]:
-    """A part of the rank's layers, or a whole stage where ranks hold several."""
+    """A part of the rank's layers, or a whole stage where ranks hold several.
+
+    Layers are cut between rows where a re-split pipeline has fewer of them than chunks.
+    """
     if placement.kind is PlacementKind.BIDIRECTIONAL:
         return stages[placement.stage(rank, chunk)]
-    return _split(stages[rank], placement.chunks)[chunk]
+    layers = stages[rank]
+    if len(layers) < placement.chunks:
+        layers = [(row,) for layer in layers for row in layer]
+    return _split(layers, placement.chunks)[chunk]
 
 
 _SECTIONS: tuple[tuple[str, tuple[Phase, ...]], ...] = (

@@ -6,12 +6,15 @@ from rich.console import Console
 from rich.table import Table
 
 from stepsim.analysis import Part
+from stepsim.compare import Comparison, exposed_p2p_ps
 from stepsim.inspection import Inspection, Traffic
 from stepsim.parallel import ParallelPlan
 from stepsim.report import Report, StageReport
+from stepsim.simai_formula import SimaiTotals
 from stepsim.units import format_bandwidth, format_size_bytes, format_time_ps
 
 _STAGES_SHOWN = 16
+_SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 _PART_NAMES = {
     Part.COMPUTE: "compute",
     Part.EXPOSED_TP: "exposed tp",
@@ -74,6 +77,40 @@ def print_inspection(console: Console, seen: Inspection) -> None:
     _print_table(console, compute)
     _print_traffic(console, "collectives of stage 0, per microbatch", seen.traffic)
     _print_traffic(console, "collectives of stage 0, per step", seen.step_traffic)
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """A row per schedule, then why the others cannot run."""
+    report = comparison.valid[0][1].report
+    _print_pairs(
+        console,
+        [("workload", report.workload), ("topology", report.topology), ("job", _job(report.plan))],
+    )
+    columns = ("schedule", "p2p", "step", "speed-up", "bubble", "exposed p2p", "activations")
+    table = _table("schedules; activations are the peak of any rank, in chunks", *columns)
+    for name, result in comparison.valid:
+        table.add_row(
+            name,
+            result.report.p2p,
+            format_time_ps(result.report.step_time_ps),
+            f"{comparison.speedup(result):.3f}",
+            f"{result.report.bubble_fraction:.1%}",
+            format_time_ps(exposed_p2p_ps(result)),
+            str(result.report.peak_activations),
+        )
+    _print_table(console, table)
+    for candidate in comparison.candidates:
+        if candidate.refusal:
+            console.print(f"\n{candidate.name} cannot run: {candidate.refusal}", soft_wrap=True)
+
+
+def print_simai(console: Console, totals: SimaiTotals) -> None:
+    """SimAI-Analytical's closed formula, in microseconds, one column per part."""
+    parts = {part: getattr(totals, part) for part in _SIMAI_PARTS}
+    table = _table("SimAI's closed formula (us)", *parts)
+    table.add_row(*(f"{value:.0f}" for value in parts.values()))
+    _print_table(console, table)
+    console.print(totals.note, soft_wrap=True)
 
 
 def _job(plan: ParallelPlan) -> str:

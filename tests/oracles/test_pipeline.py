@@ -140,7 +140,7 @@ def test_eager_times_and_idle_are_the_reference_evaluation(shared: Path) -> None
             prices = prices_of(graph, expected["p2p"])
             timeline = run_graph(graph, prices)
             report = make_report(
-                timeline, prices, workload="", schedule="1f1b", p2p="eager", warnings=()
+                timeline, prices, workload="", schedule=schedule, p2p="eager", warnings=()
             )
             assert report.pipeline_time_ps == expected["makespan"], (case["P"], case["m"], name)
             idle = [report.idle[actor] for actor in report.actor_of]

@@ -46,6 +46,11 @@ def programs(schedule: Schedule, mode: P2PMode, options: P2POptions) -> list[Ite
         case P2PMode.OVERLAP, _:
             return list(overlapped(schedule))
         case P2PMode.BLOCKING, "interleaved":
+            if len(ranks) == 2:
+                raise ScheduleError(
+                    "schedule interleaved: Megatron refuses p2p blocking on 2 ranks: expected "
+                    "eager or overlap"
+                )
             return [interleaved_blocking(schedule, rank) for rank in ranks]
         case P2PMode.BLOCKING, "1f1b" | "gpipe":
             return [blocking(schedule, rank) for rank in ranks]

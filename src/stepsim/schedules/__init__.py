@@ -1,5 +1,6 @@
 """Pipeline schedules by name: pure functions from (ranks, microbatches, chunks) to actions."""
 
+import re
 from collections.abc import Callable
 from inspect import signature
 
@@ -23,8 +24,8 @@ from stepsim.schedules.zb_h1 import zb_h1
 from stepsim.schedules.zb_v import zb_v
 
 BUILDERS: dict[str, Callable[..., Schedule]] = {
-    "gpipe": gpipe,
     "1f1b": one_f_one_b,
+    "gpipe": gpipe,
     "interleaved": interleaved,
     "looped-bfs": looped_bfs,
     "interleaved-zb": interleaved_zb,
@@ -43,7 +44,7 @@ def parse_name(text: str) -> tuple[str, int | None]:
         raise ScheduleError(f"schedule is {text!r}: expected one of {', '.join(BUILDERS)}")
     if not colon:
         return name, None
-    if not (chunks.isascii() and chunks.isdecimal() and len(chunks) < 10):
+    if not re.fullmatch("[0-9]{1,9}", chunks):
         allowed = f"a number of chunks after the colon, such as {name}:2"
         raise ScheduleError(f"schedule is {text!r}: expected {allowed}")
     return name, int(chunks)
@@ -61,10 +62,16 @@ def build(
     if chunks is not None and named_chunks not in (None, chunks):
         raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, f"{named_chunks}"))
     builder = BUILDERS[known]
-    _check_options(known, options, [p for p in signature(builder).parameters if p not in _SHAPE])
+    _check_options(known, options, options_of(known))
     held = named_chunks if chunks is None else chunks
     shape = {} if held is None else {"chunks": held}
     return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
+
+
+def options_of(name: str) -> list[str]:
+    """Options that a schedule has beside ranks, microbatches and chunks; none if unknown."""
+    builder = BUILDERS.get(name.partition(":")[0])
+    return [p for p in signature(builder).parameters if p not in _SHAPE] if builder else []
 
 
 def _check_options(name: str, options: dict[str, object], known: list[str]) -> None:
@@ -84,5 +91,6 @@ __all__ = [
     "PlacementKind",
     "Schedule",
     "build",
+    "options_of",
     "parse_name",
 ]

@@ -118,6 +118,12 @@ class Schedule:
     orders: tuple[tuple[Entry, ...], ...]
     warm_up: tuple[int, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """The name, with the chunks where a rank has several, e.g. `interleaved:4`."""
+        chunks = self.placement.chunks
+        return f"{self.name}:{chunks}" if chunks > 1 else self.name
+
     def tokens(self) -> list[list[str]]:
         """The orders in torch's notation."""
         return [[entry.token for entry in order] for order in self.orders]

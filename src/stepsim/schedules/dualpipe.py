@@ -23,11 +23,14 @@ from stepsim.schedules.base import (
 Slot = tuple[tuple[ActionKind, int], ...]
 """What a rank runs as one: (kind, chunk), two of them for a fused pair."""
 
-_F0, _F1 = (((ActionKind.FORWARD, chunk),) for chunk in range(2))
-_B0, _B1 = (((ActionKind.BACKWARD, chunk),) for chunk in range(2))
-_I0, _I1 = (((ActionKind.INPUT_GRAD, chunk),) for chunk in range(2))
-_W = ((ActionKind.WEIGHT_GRAD, 0),)
-"""Of the oldest input gradient without one, in whichever chunk that was."""
+_F0: Slot = ((ActionKind.FORWARD, 0),)
+_F1: Slot = ((ActionKind.FORWARD, 1),)
+_B0: Slot = ((ActionKind.BACKWARD, 0),)
+_B1: Slot = ((ActionKind.BACKWARD, 1),)
+_I0: Slot = ((ActionKind.INPUT_GRAD, 0),)
+_I1: Slot = ((ActionKind.INPUT_GRAD, 1),)
+_W: Slot = ((ActionKind.WEIGHT_GRAD, 0),)
+"""Of the oldest input gradient that has none yet, whichever chunk that was in."""
 
 
 def dualpipe(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -41,15 +44,15 @@ def dualpipe(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
         ranks=ranks, chunks=2, kind=PlacementKind.BIDIRECTIONAL, microbatches=microbatches
     )
 
-    def order(rank: int) -> Iterator[Entry]:
-        from_end = min(rank, ranks - 1 - rank)
-        return _numbered(_slots(from_end, ranks // 2, microbatches // 2), rank, placement)
-
+    half, each_way = ranks // 2, microbatches // 2
     return Schedule(
         name="dualpipe",
         placement=placement,
         microbatches=microbatches,
-        orders=tuple(tuple(order(rank)) for rank in range(ranks)),
+        orders=tuple(
+            tuple(_numbered(_slots(min(rank, ranks - 1 - rank), half, each_way), rank, placement))
+            for rank in range(ranks)
+        ),
     )
 
 
@@ -61,14 +64,14 @@ def dualpipe_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     _check("dualpipe-v", ranks=ranks, microbatches=microbatches, chunks=chunks, even=False)
     placement = Placement(ranks=ranks, chunks=2, kind=PlacementKind.V)
 
-    def order(rank: int) -> Iterator[Entry]:
-        return _numbered(_slots(rank, ranks, microbatches), rank, placement)
-
     return Schedule(
         name="dualpipe-v",
         placement=placement,
         microbatches=microbatches,
-        orders=tuple(tuple(order(rank)) for rank in range(ranks)),
+        orders=tuple(
+            tuple(_numbered(_slots(rank, ranks, microbatches), rank, placement))
+            for rank in range(ranks)
+        ),
     )
 
 
@@ -94,35 +97,38 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[Slot]:
 def _numbered(slots: Iterable[Slot], rank: int, placement: Placement) -> Iterator[Entry]:
     """Microbatches count up per chunk and direction, from the first that comes by this rank."""
     stages = [placement.stage(rank, chunk) for chunk in range(2)]
-    firsts = [
-        0 if placement.rank(stage) == rank else placement.microbatches // 2 for stage in stages
-    ]
-    forwards, backwards = ([count(first) for first in firsts] for _ in range(2))
+    second_half = placement.microbatches // 2
+    firsts = [0 if placement.rank(stage) == rank else second_half for stage in stages]
+    forwards, backwards = [count(j) for j in firsts], [count(j) for j in firsts]
     split: deque[tuple[int, int]] = deque()
 
     def action(kind: ActionKind, chunk: int) -> Action:
-        if kind is ActionKind.WEIGHT_GRAD:
-            chunk, microbatch = split.popleft()
-        else:
-            microbatch = next((forwards if kind is ActionKind.FORWARD else backwards)[chunk])
-        if kind is ActionKind.INPUT_GRAD:
-            split.append((chunk, microbatch))
+        match kind:
+            case ActionKind.FORWARD:
+                microbatch = next(forwards[chunk])
+            case ActionKind.BACKWARD:
+                microbatch = next(backwards[chunk])
+            case ActionKind.INPUT_GRAD:
+                microbatch = next(backwards[chunk])
+                split.append((chunk, microbatch))
+            case ActionKind.WEIGHT_GRAD:
+                chunk, microbatch = split.popleft()
         return Action(kind=kind, stage=stages[chunk], chunk=chunk, microbatch=microbatch)
 
     for slot in slots:
-        first, *second = (action(kind, chunk) for kind, chunk in slot)
-        yield FusedPair(forward=first, backward=second[0]) if second else first
+        entry, *backward = (action(kind, chunk) for kind, chunk in slot)
+        yield FusedPair(forward=entry, backward=backward[0]) if backward else entry
 
 
 def _check(name: str, *, ranks: int, microbatches: int, chunks: int, even: bool) -> None:
     check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
-    kind = "an even number of " if even else ""
     if chunks != 2:
-        problem = ("chunks", chunks, "2")
+        problem = bad_value(f"schedule {name}", "chunks", chunks, "2")
     elif even and ranks % 2:
-        problem = ("ranks", ranks, f"an even number such as {ranks + 1}")
+        problem = bad_value(f"schedule {name}", "ranks", ranks, f"an even number, e.g. {ranks + 1}")
     elif microbatches < 2 * ranks or (even and microbatches % 2):
-        problem = ("microbatches", microbatches, f"{kind}at least {2 * ranks}, twice the ranks")
+        allowed = f"{'an even number, ' if even else ''}at least {2 * ranks} (twice the ranks)"
+        problem = bad_value(f"schedule {name}", "microbatches", microbatches, allowed)
     else:
         return
-    raise ScheduleError(bad_value(f"schedule {name}", *problem))
+    raise ScheduleError(problem)

@@ -15,7 +15,8 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     """
     check_shape("gpipe", ranks=ranks, microbatches=microbatches, chunks=chunks)
     if chunks != 1:
-        raise ScheduleError(bad_value("schedule gpipe", "chunks", chunks, "1 (looped-bfs has more)"))
+        allowed = "1 (looped-bfs holds more)"
+        raise ScheduleError(bad_value("schedule gpipe", "chunks", chunks, allowed))
     return Schedule(
         name="gpipe",
         placement=Placement(ranks=ranks),
@@ -28,4 +29,5 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
             )
             for rank in range(ranks)
         ),
+        warm_up=(microbatches,) * ranks,
     )

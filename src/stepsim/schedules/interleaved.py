@@ -34,21 +34,20 @@ def interleaved(
     chosen original refuses.
     """
     check_shape("interleaved", ranks=ranks, microbatches=microbatches, chunks=chunks)
-    if grouping == "torch":
-        _check_unset(group_size)
-        group = torch_group_size("interleaved", ranks, microbatches)
-    elif grouping == "megatron":
-        group = ranks if group_size is None else group_size
-        _check_megatron(ranks, microbatches, chunks, group)
-    else:
-        allowed = " or ".join(GROUPINGS)
-        raise ScheduleError(bad_value("schedule interleaved", "grouping", grouping, allowed))
+    group = _group_size(ranks, microbatches, chunks, group_size, grouping)
     forwards = forward_table(chunks, microbatches, group)
+    backwards = backward_table(forwards, chunks)
+    warm_up = [
+        min(2 * (ranks - 1 - rank) + (chunks - 1) * group, len(forwards)) for rank in range(ranks)
+    ]
     return Schedule(
         name="interleaved",
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
-        orders=tuple(_order(rank, ranks, chunks, group, forwards) for rank in range(ranks)),
+        orders=tuple(
+            _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
+        ),
+        warm_up=tuple(warm_up),
     )
 
 
@@ -86,43 +85,51 @@ def torch_group_size(name: str, ranks: int, microbatches: int) -> int:
     rounds = max(1, microbatches // ranks)
     group, left = divmod(microbatches, rounds)
     if left:
-        allowed = f"a multiple of the {rounds} rounds (microbatches // ranks), e.g. {group * rounds}"
+        allowed = f"a multiple of microbatches // ranks ({rounds}), such as {group * rounds}"
         raise ScheduleError(bad_value(f"schedule {name}", "microbatches", microbatches, allowed))
     return group
 
 
 def _order(
-    rank: int, ranks: int, chunks: int, group: int, forward_slots: Table
+    rank: int, ranks: int, lead: int, forward_slots: Table, backward_slots: Table
 ) -> tuple[Action, ...]:
-    lead = min(2 * (ranks - 1 - rank) + (chunks - 1) * group, len(forward_slots))
     forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
-    backwards = actions(ActionKind.BACKWARD, rank, ranks, backward_table(forward_slots, chunks))
+    backwards = actions(ActionKind.BACKWARD, rank, ranks, backward_slots)
     return (*forwards[:lead], *by_turns(forwards[lead:], backwards))
 
 
-def _check_unset(group_size: int | None) -> None:
+def _group_size(
+    ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
+) -> int:
+    if grouping not in GROUPINGS:
+        raise _refusal("grouping", grouping, " or ".join(GROUPINGS))
+    if grouping == "megatron":
+        group = ranks if group_size is None else group_size
+        _check_megatron(ranks, microbatches, chunks, group)
+        return group
     if group_size is not None:
-        allowed = "none: grouping torch sets it from ranks and microbatches"
-        raise ScheduleError(bad_value("schedule interleaved", "group_size", group_size, allowed))
+        raise _refusal("group_size", group_size, "none: grouping torch sets its own")
+    return torch_group_size("interleaved", ranks, microbatches)
 
 
 def _check_megatron(ranks: int, microbatches: int, chunks: int, group: int) -> None:
     """Raise ScheduleError unless v >= 2, P <= g <= m, and a short last group has P or more."""
-    left = microbatches % group if group > 0 else 0
     if chunks < 2:
-        problem = ("chunks", chunks, "at least 2 (1f1b has one)")
-    elif microbatches < ranks:
-        allowed = f"at least as many as ranks ({ranks}), or grouping torch"
-        problem = ("microbatches", microbatches, allowed)
-    elif not ranks <= group <= microbatches:
+        raise _refusal("chunks", chunks, "at least 2 (1f1b holds one)")
+    if microbatches < ranks:
+        allowed = f"at least {ranks} (ranks), or grouping torch"
+        raise _refusal("microbatches", microbatches, allowed)
+    if not ranks <= group <= microbatches:
         allowed = f"from {ranks} (ranks) to {microbatches} (microbatches)"
-        problem = ("group_size", group, allowed)
-    elif 0 < left < ranks:
+        raise _refusal("group_size", group, allowed)
+    left = microbatches % group
+    if 0 < left < ranks:
         allowed = (
-            f"a multiple of group_size ({group}) such as {microbatches - left}, "
+            f"a multiple of group_size ({group}), such as {microbatches - left}, "
             f"or one with a remainder of at least {ranks} (ranks)"
         )
-        problem = ("microbatches", microbatches, allowed)
-    else:
-        return
-    raise ScheduleError(bad_value("schedule interleaved", *problem))
+        raise _refusal("microbatches", microbatches, allowed)
+
+
+def _refusal(field: str, value: object, allowed: str) -> ScheduleError:
+    return ScheduleError(bad_value("schedule interleaved", field, value, allowed))

@@ -24,19 +24,22 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
     check_shape("interleaved-zb", ranks=ranks, microbatches=microbatches, chunks=chunks)
     group = torch_group_size("interleaved-zb", ranks, microbatches)
     forwards = forward_table(chunks, microbatches, group)
+    backwards = backward_table(forwards, chunks)
+    warm_up = [min(ranks - 1 - rank + (chunks - 1) * group, len(forwards)) for rank in range(ranks)]
     return Schedule(
         name="interleaved-zb",
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
-        orders=tuple(_order(rank, ranks, chunks, group, forwards) for rank in range(ranks)),
+        orders=tuple(
+            _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
+        ),
+        warm_up=tuple(warm_up),
     )
 
 
 def _order(
-    rank: int, ranks: int, chunks: int, group: int, forward_slots: Table
+    rank: int, ranks: int, lead: int, forward_slots: Table, backward_slots: Table
 ) -> tuple[Action, ...]:
-    lead = min(ranks - 1 - rank + (chunks - 1) * group, len(forward_slots))
-    backward_slots = backward_table(forward_slots, chunks)
     forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
     input_grads = actions(ActionKind.INPUT_GRAD, rank, ranks, backward_slots)
     weight_grads = actions(ActionKind.WEIGHT_GRAD, rank, ranks, backward_slots)

@@ -16,6 +16,7 @@ def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
         orders=tuple(_order(rank, ranks, table) for rank in range(ranks)),
+        warm_up=(len(table),) * ranks,
     )
 
 

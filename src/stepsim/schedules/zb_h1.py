@@ -20,13 +20,14 @@ def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     """
     check_shape("zb-h1", ranks=ranks, microbatches=microbatches, chunks=chunks)
     if chunks != 1:
-        allowed = "1 (interleaved-zb has more)"
+        allowed = "1 (interleaved-zb holds more)"
         raise ScheduleError(bad_value("schedule zb-h1", "chunks", chunks, allowed))
     return Schedule(
         name="zb-h1",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,
         orders=tuple(_order(rank, ranks, microbatches) for rank in range(ranks)),
+        warm_up=tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks)),
     )
 
 

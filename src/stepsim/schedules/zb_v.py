@@ -1,7 +1,6 @@
 """ZB-V: two chunks per rank, down the ranks and back up, with split backwards.
 
-Qi et al., "Pipeline parallelism with controllable memory", NeurIPS 2024, and "Zero bubble pipeline
-parallelism", ICLR 2024, section 6; torch `ScheduleZBVZeroBubble`.
+Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, section 6; torch `ScheduleZBVZeroBubble`.
 """
 
 from collections import defaultdict
@@ -21,9 +20,9 @@ from stepsim.schedules.base import (
 Slot = tuple[ActionKind, int]
 """What to do in which chunk, with the chunk's next microbatch."""
 
-_F0, _F1 = ((ActionKind.FORWARD, chunk) for chunk in range(2))
-_I0, _I1 = ((ActionKind.INPUT_GRAD, chunk) for chunk in range(2))
-_W0, _W1 = ((ActionKind.WEIGHT_GRAD, chunk) for chunk in range(2))
+_F0, _F1 = (ActionKind.FORWARD, 0), (ActionKind.FORWARD, 1)
+_I0, _I1 = (ActionKind.INPUT_GRAD, 0), (ActionKind.INPUT_GRAD, 1)
+_W0, _W1 = (ActionKind.WEIGHT_GRAD, 0), (ActionKind.WEIGHT_GRAD, 1)
 
 
 def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -37,16 +36,14 @@ def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
         raise ScheduleError(bad_value("schedule zb-v", "chunks", chunks, "2"))
     placement = Placement(ranks=ranks, chunks=chunks, kind=PlacementKind.V)
     full = max(microbatches, 2 * ranks - 1)
-
-    def order(rank: int) -> Iterator[Action]:
-        every = _numbered(_slots(rank, ranks, full), rank, placement)
-        return (action for action in every if action.microbatch < microbatches)
-
     return Schedule(
         name="zb-v",
         placement=placement,
         microbatches=microbatches,
-        orders=tuple(tuple(order(rank)) for rank in range(ranks)),
+        orders=tuple(
+            tuple(_numbered(_slots(rank, ranks, full), rank, placement, microbatches))
+            for rank in range(ranks)
+        ),
     )
 
 
@@ -66,10 +63,13 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[Slot]:
     ]
 
 
-def _numbered(slots: Iterable[Slot], rank: int, placement: Placement) -> Iterator[Action]:
-    """Microbatches count up from 0 per kind and chunk."""
+def _numbered(
+    slots: Iterable[Slot], rank: int, placement: Placement, microbatches: int
+) -> Iterator[Action]:
+    """Microbatches count up from 0 per kind and chunk; slots beyond the last stay empty."""
     following: defaultdict[Slot, Iterator[int]] = defaultdict(count)
     for kind, chunk in slots:
-        stage = placement.stage(rank, chunk)
         microbatch = next(following[kind, chunk])
-        yield Action(kind=kind, stage=stage, chunk=chunk, microbatch=microbatch)
+        if microbatch < microbatches:
+            stage = placement.stage(rank, chunk)
+            yield Action(kind=kind, stage=stage, chunk=chunk, microbatch=microbatch)

@@ -1,0 +1,174 @@
+"""Options that several commands share, declared once."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+Options = TypeVar("Options")
+
+
+class Switch(StrEnum):
+    """On or off."""
+
+    ON = "on"
+    OFF = "off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What sets the size and the speed of a job."""
+
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", "-t", help="Shipped topology or TOML file. [default: hgx-h100]"),
+    ] = None
+    npus: Annotated[
+        int | None, typer.Option("--npus", help="NPUs of the job; more or fewer scale dp.")
+    ] = None
+    pp: Annotated[
+        int | None, typer.Option("--pp", help="Pipeline stages; the layers are re-split.")
+    ] = None
+    microbatches: Annotated[
+        int | None, typer.Option("--microbatches", "-m", help="Microbatches of each pipeline.")
+    ] = None
+    global_batch: Annotated[
+        int | None,
+        typer.Option("--global-batch", help="Samples per step, of all pipelines together."),
+    ] = None
+    microbatch_size: Annotated[
+        int, typer.Option("--microbatch-size", help="Samples of a microbatch.")
+    ] = 1
+    compute_scale: Annotated[
+        str,
+        typer.Option(
+            "--compute-scale",
+            help="Factor on compute, e.g. 0.5, or forward=0.5,input_grad=0.6,weight_grad=0.6.",
+        ),
+    ] = "1"
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse files that would be read with a warning.")
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No warnings, no progress.")] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of `stepsim.simulate`, the topology among them."""
+        from stepsim.compute import parse_compute_scale
+
+        return {
+            "topology": self.topology,
+            "npus": self.npus,
+            "pp": self.pp,
+            "microbatches": self.microbatches,
+            "global_batch": self.global_batch,
+            "microbatch_size": self.microbatch_size,
+            "compute_scale": parse_compute_scale(self.compute_scale),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(PlanOptions):
+    """What sets how a job is run."""
+
+    p2p: Annotated[
+        str | None,
+        typer.Option(
+            "--p2p", help="eager, blocking or overlap. [default: as the schedule's runtime]"
+        ),
+    ] = None
+    warmup_flush: Annotated[
+        bool,
+        typer.Option("--warmup-flush", help="Megatron's overlap_p2p_comm_warmup_flush."),
+    ] = False
+    deallocate_outputs: Annotated[
+        bool,
+        typer.Option(
+            "--deallocate-outputs",
+            help="Wait for each asynchronous forward send at once, as Megatron's training does.",
+        ),
+    ] = False
+    group_size: Annotated[
+        int | None,
+        typer.Option("--group-size", help="Microbatches per group of an interleaved schedule."),
+    ] = None
+    stage_rows: Annotated[
+        str,
+        typer.Option(
+            "--stage-rows", help="Who runs embedding and head rows: ends, or every stage (SimAI)."
+        ),
+    ] = "ends"
+    tp_overlap: Annotated[
+        Switch,
+        typer.Option(
+            "--tp-overlap",
+            help="Compute weight gradients beside the input gradient's collective.",
+        ),
+    ] = Switch.ON
+    host_overhead: Annotated[
+        str, typer.Option("--host-overhead", help="Host time before each action, e.g. 250us.")
+    ] = "0 ns"
+    get_batch: Annotated[
+        str, typer.Option("--get-batch", help="Host time before the first stage's forwards.")
+    ] = "0 ns"
+    loss_time: Annotated[
+        str, typer.Option("--loss-time", help="Host time after the last stage's forwards.")
+    ] = "0 ns"
+    fused_factor: Annotated[
+        float,
+        typer.Option("--fused-factor", help="Compute of a fused pair over that of its halves."),
+    ] = 1.0
+    fold: Annotated[
+        bool,
+        typer.Option("--fold/--no-fold", help="Simulate one rank of each class of ranks."),
+    ] = True
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of `stepsim.simulate`."""
+        from stepsim.p2p import P2POptions
+
+        return super().arguments() | {
+            "p2p": self.p2p,
+            "p2p_options": P2POptions(
+                warmup_flush=self.warmup_flush, deallocate_outputs=self.deallocate_outputs
+            ),
+            "schedule_options": {"group_size": self.group_size} if self.group_size else {},
+            "stage_rows": self.stage_rows,
+            "tp_overlap": self.tp_overlap is Switch.ON,
+            "host_overhead": self.host_overhead,
+            "get_batch": self.get_batch,
+            "loss_time": self.loss_time,
+            "fused_factor": self.fused_factor,
+            "fold_ranks": self.fold,
+        }
+
+
+def takes(options_type: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a dataclass, which it receives as `options`."""
+    hints = get_type_hints(options_type, include_extras=True)
+    names = [field.name for field in fields(options_type)]  # type: ignore[arg-type]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**arguments: Any) -> None:
+            chosen = {name: arguments.pop(name) for name in names}
+            command(**arguments, options=options_type(**chosen))
+
+        own = inspect.signature(command).parameters
+        shared = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=hints[field.name],
+            )
+            for field in fields(options_type)  # type: ignore[arg-type]
+        ]
+        kept = [p.replace(kind=p.KEYWORD_ONLY) for n, p in own.items() if n != "options"]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*kept, *shared)}
+        return run
+
+    return decorate

@@ -1,0 +1,91 @@
+"""One workload under several pipeline schedules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepsim.analysis import Part
+from stepsim.api import Result, load_workload, simulate
+from stepsim.errors import PlanError, ScheduleError
+from stepsim.schedules import options_of
+from stepsim.simai_formula import SimaiTotals, simai_formula
+from stepsim.topology import Topology
+from stepsim.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule as the user named it: its result, or why it cannot run this job."""
+
+    name: str
+    result: Result | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Candidates in the order asked for; speed-ups are over the first that runs."""
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def valid(self) -> tuple[tuple[str, Result], ...]:
+        """Names and results of the candidates that run."""
+        return tuple((c.name, c.result) for c in self.candidates if c.result)
+
+    def speedup(self, result: Result) -> float:
+        """Step time of the first valid candidate over this one's."""
+        return self.valid[0][1].step_time_s / result.step_time_s
+
+    def plot(self, path: str | Path) -> None:
+        """Draw all timelines on one time axis; raises OutputError."""
+        from stepsim.plots import plot_timelines
+
+        plot_timelines([(r.timeline, r.report) for _, r in self.valid], Path(path))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of all candidates, each once."""
+        return tuple(dict.fromkeys(w for _, r in self.valid for w in r.report.warnings))
+
+
+def compare(
+    workload: Workload | str | Path,
+    schedules: Sequence[str],
+    topology: Topology | str | Path | None = None,
+    **options: Any,
+) -> Comparison:
+    """Simulate a workload under each schedule; `options` are those of `simulate`.
+
+    Schedule options go to the schedules that have them. A schedule that cannot run the job is kept
+    with its reason. Raises ScheduleError when none can,
+    and every other error of `simulate`.
+    """
+    if not schedules:
+        raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
+    workload = workload if isinstance(workload, Workload) else load_workload(workload)
+    candidates = []
+    asked = options.pop("schedule_options", None) or {}
+    for name in schedules:
+        accepted = {k: v for k, v in asked.items() if k in options_of(name)}
+        try:
+            result = simulate(
+                workload, topology, schedule=name, schedule_options=accepted, **options
+            )
+            candidates.append(Candidate(name=name, result=result))
+        except (ScheduleError, PlanError) as error:
+            candidates.append(Candidate(name=name, refusal=str(error)))
+    if not any(candidate.result for candidate in candidates):
+        raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
+    return Comparison(candidates=tuple(candidates))
+
+
+def simai_totals(workload: Workload, comparison: Comparison) -> SimaiTotals:
+    """SimAI's closed formula for the same plan, with the topology's node size and link rates."""
+    return simai_formula(workload, comparison.valid[0][1].report.plan)
+
+
+def exposed_p2p_ps(result: Result) -> int:
+    """Point-to-point time that compute waited for, mean over ranks, in ps."""
+    return result.report.mean_breakdown_ps()[Part.EXPOSED_PP]

@@ -1,0 +1,160 @@
+"""Reading a result that `stepsim simulate --json` wrote, see `stepsim.formats.result_json`.
+
+Only what a comparison needs is read. Keys, parts and degrees that a later stepsim adds are
+tolerated: unknown keys are ignored, unknown parts and degrees are kept by name.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from stepsim.analysis import Part
+from stepsim.errors import StepsimError, bad_value
+from stepsim.report import SCHEMA_VERSION
+from stepsim.units import MAX_INT64
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+Bandwidth = Annotated[float, msgspec.Meta(gt=0)]
+
+_DEGREES = ("tp", "dp", "pp", "ep")
+_MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
+_MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
+
+
+class StageEntry(msgspec.Struct, frozen=True):
+    """A stage: mean parts of its ranks, in ps."""
+
+    stage: Count
+    breakdown_ps: dict[str, Count]
+
+
+class LinkEntry(msgspec.Struct, frozen=True):
+    """A class of links; its bandwidth is None when it is free, `busy_ps` its busiest link's."""
+
+    name: str
+    bandwidth_bytes_per_s: Bandwidth | None
+    total_bytes: Count
+    busy_ps: Count
+
+
+class ResultDocument(msgspec.Struct, frozen=True):
+    """A result: parts of the step by name, in ps; every breakdown sums to `step_time_ps`."""
+
+    schema_version: int
+    workload: str
+    topology: str
+    schedule: str
+    p2p: str
+    npus: Count
+    microbatches: Count
+    plan: dict[str, Count]
+    step_time_ps: Count
+    breakdown_ps: dict[str, Count]
+    stages: tuple[StageEntry, ...]
+    links: tuple[LinkEntry, ...]
+
+
+def read_result(path: str | Path) -> ResultDocument:
+    """The result in a JSON file.
+
+    Raises StepsimError naming the file, the place in it, the value and what is allowed.
+    """
+    raw = _decode(Path(path))
+    if not isinstance(raw, dict) or "schema_version" not in raw:
+        raise StepsimError(f"{path}: not a result of 'stepsim simulate --json': no schema_version")
+    version = raw["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:
+        allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
+        raise StepsimError(bad_value(str(path), "schema_version", version, allowed))
+    try:
+        document = msgspec.convert(raw, ResultDocument)
+    except msgspec.ValidationError as error:
+        raise StepsimError(_explain(path, raw, str(error))) from None
+    _check(path, document)
+    return document
+
+
+def _decode(path: Path) -> Any:
+    """Plain data of a JSON file."""
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise StepsimError(f"{path}: cannot read the result: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise StepsimError(f"{path}: not a text file: expected a result in JSON") from None
+    except RecursionError:
+        raise StepsimError(f"{path}: not a result: its JSON is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StepsimError(f"{path}: not valid JSON: {error}") from None
+
+
+def _explain(path: str | Path, raw: Any, message: str) -> str:
+    """What msgspec says, with the file and the value it stumbled over."""
+    if missing := _MISSING.fullmatch(message):
+        place = (missing["at"] or "").lstrip(".")
+        return _missing(path, place, missing["key"])
+    wrong = _MESSAGE.fullmatch(message)
+    if wrong is None:
+        return f"{path}: {message}"
+    place, value = _look_up(raw, wrong["at"] or "")
+    return bad_value(str(path), place, value, wrong["allowed"].replace("`", ""))
+
+
+def _missing(path: str | Path, place: str, key: str) -> str:
+    inside = f"{place}: " if place else ""
+    return f"{path}: {inside}key {key!r} is missing: expected in every result of schema_version 1"
+
+
+def _look_up(raw: Any, at: str) -> tuple[str, Any]:
+    """Place and value of a path such as `.stages[0].breakdown_ps[...]`.
+
+    The dots stand for the value of some key: it is the first that is no count.
+    """
+    place, value = "", raw
+    for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
+        if index.isdecimal():
+            place, value = f"{place}[{index}]", value[int(index)]
+            continue
+        name = key or next(k for k, each in value.items() if not _is_count(each))
+        place, value = f"{place}.{name}", value[name]
+    return place.lstrip("."), value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_INT64
+
+
+def _check(path: str | Path, document: ResultDocument) -> None:
+    """Raise StepsimError unless the parts add up, and stages and links have places of their own."""
+    step = document.step_time_ps
+    _need(path, "plan", document.plan, _DEGREES)
+    _check_parts(path, "breakdown_ps", document.breakdown_ps, step)
+    for i, stage in enumerate(document.stages):
+        place = f"stages[{i}]"
+        if stage.stage != i:
+            allowed = f"{i}: stages are numbered from 0 in order"
+            raise StepsimError(bad_value(str(path), f"{place}.stage", stage.stage, allowed))
+        _check_parts(path, f"{place}.breakdown_ps", stage.breakdown_ps, step)
+    seen: set[str] = set()
+    for i, link in enumerate(document.links):
+        if link.name in seen:
+            allowed = "a name of its own"
+            raise StepsimError(bad_value(str(path), f"links[{i}].name", link.name, allowed))
+        seen.add(link.name)
+
+
+def _check_parts(path: str | Path, place: str, parts: Mapping[str, int], step_ps: int) -> None:
+    _need(path, place, parts, (part.name.lower() for part in Part))
+    total = sum(parts.values())
+    if total != step_ps:
+        allowed = f"step_time_ps, which is {step_ps}: the file is inconsistent"
+        raise StepsimError(bad_value(str(path), f"sum of {place}", total, allowed))
+
+
+def _need(path: str | Path, place: str, found: Mapping[str, int], names: Iterable[str]) -> None:
+    for name in names:
+        if name not in found:
+            raise StepsimError(_missing(path, place, name))
