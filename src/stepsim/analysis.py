@@ -6,8 +6,9 @@ collective's slowest member arrives, bubble before a pipeline neighbour has sent
 to the step time by construction.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -50,78 +51,103 @@ WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A task as the breakdown sees it: `start` and `end` of every actor, in ps.
+    """The tasks of a program as the breakdown sees them; `start` and `end`: (tasks, actors), ps.
 
-    `parts` are the parts that a task of the compute stream consists of, None for transfers, whose
-    `exposed` part it is when it keeps the compute stream waiting. `after` are earlier tasks that
-    it waits for. Nobody waits for a `detached` transfer at its own end.
+    `parts[i]` are the parts that task i of the compute stream consists of; -1 marks a transfer,
+    whose `exposed[i]` part it is when it keeps the compute stream waiting. `after[i]` are earlier
+    tasks that it waits for. Nobody waits for a `detached` transfer at its own end.
     """
 
     start: Times
     end: Times
-    after: tuple[int, ...]
-    parts: NDArray[np.int64] | None
-    exposed: Part = Part.INNER
-    detached: bool = False
+    after: Sequence[tuple[int, ...]]
+    parts: NDArray[np.int64]
+    exposed: NDArray[np.int64]
+    detached: NDArray[np.bool_]
 
 
-def breakdown(works: Sequence[Work]) -> Times:
-    """Parts of a program up to the last task anyone waits for: (parts, actors), in ps."""
-    actors = len(works[0].start)
-    total = np.zeros((len(Part), actors), dtype=np.int64)
-    cursor = np.zeros(actors, dtype=np.int64)
-    claimed: set[int] = set()
-    idle = Part.HEAD
-    for work in works:
-        if work.parts is not None:
-            awaited = _awaited(works, work.after, claimed)
-            _share_gap(total, cursor, work.start, [works[i] for i in awaited], idle)
-            total += work.parts[:, None]
-            cursor, idle = work.end, Part.INNER
-    left = [
-        work
-        for i, work in enumerate(works)
-        if work.parts is None and i not in claimed and not work.detached
-    ]
-    last = np.max([cursor, *(work.end for work in left)], axis=0)
-    _share_gap(total, cursor, last, left, idle)
+def breakdown(work: Work) -> Times:
+    """Parts of a program up to the last task anyone waits for: (parts, actors), in ps.
+
+    Gaps with equally many awaited transfers are shared out together.
+    """
+    busy = np.flatnonzero(work.parts[:, 0] >= 0)
+    awaited, left = _awaited(work, busy.tolist())
+    total = np.repeat(work.parts[busy].sum(axis=0)[:, None], work.start.shape[1], axis=1)
+    begin = np.concatenate((np.zeros_like(work.end[:1]), work.end[busy]))
+    last = np.max([begin[-1], *(work.end[i] for i in left)], axis=0)
+    until = np.concatenate((work.start[busy], last[None]))
+    awaited.append(left)
+    by_count: dict[int, list[int]] = defaultdict(list)
+    for gap, several in enumerate(awaited):
+        by_count[len(several)].append(gap)
+    for gaps in by_count.values():
+        rows = np.array([awaited[gap] for gap in gaps], dtype=np.int64).T
+        idle = np.where(np.array(gaps) == 0, Part.HEAD, Part.INNER).astype(np.int64)
+        _share_gaps(total, work, rows, begin[gaps], until[gaps], idle)
     return total
 
 
-def _awaited(works: Sequence[Work], after: tuple[int, ...], claimed: set[int]) -> list[int]:
-    """Transfers that a task waits for first of all: reached backwards through transfers only."""
-    found: list[int] = []
-    stack = list(after)
-    while stack:
-        task = stack.pop()
-        if works[task].parts is None and task not in claimed:
-            claimed.add(task)
-            found.append(task)
-            stack.extend(works[task].after)
-    return found
+def _awaited(work: Work, busy: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Transfers that each busy task is the first to wait for, and those nobody waits for.
 
-
-def _share_gap(
-    total: Times, begin: Times, end: Times, transfers: Sequence[Work], idle: Part
-) -> None:
-    """Add an idle gap of every actor to `total`: in flight, waiting to start, or just idle.
-
-    Overlapping transfers share the gap in order of their start.
+    They are reached backwards from the task through transfers only.
     """
-    columns = np.arange(total.shape[1])
+    is_busy = (work.parts[:, 0] >= 0).tolist()
+    claimed = list(is_busy)
+    awaited: list[list[int]] = []
+    for task in busy:
+        found: list[int] = []
+        stack = list(work.after[task])
+        while stack:
+            before = stack.pop()
+            if not claimed[before]:
+                claimed[before] = True
+                found.append(before)
+                stack.extend(work.after[before])
+        awaited.append(found)
+    left = [i for i, taken in enumerate(claimed) if not taken and not work.detached[i]]
+    return awaited, left
+
+
+def _share_gaps(
+    total: Times,
+    work: Work,
+    transfers: NDArray[np.int64],
+    begin: Times,
+    end: Times,
+    idle: NDArray[np.int64],
+) -> None:
+    """Add idle gaps, `begin` and `end` of shape (gaps, actors), to the parts in `total`.
+
+    A gap has the transfers `transfers[:, gap]`: in flight it is exposed, before they start it is
+    skew or bubble, after them idle. Overlapping transfers share a gap in order of their start.
+    """
     cursor = begin
-    if transfers:
-        starts = np.stack([work.start for work in transfers])
-        ends = np.stack([work.end for work in transfers])
-        flight = np.array([work.exposed for work in transfers])
-        waiting = np.where(flight == Part.EXPOSED_PP, idle, Part.SKEW)
-        for which in np.argsort(starts, axis=0, kind="stable"):
-            left = np.clip(starts[which, columns], cursor, end)
-            arrived = np.clip(ends[which, columns], left, end)
-            total[waiting[which], columns] += left - cursor
-            total[flight[which], columns] += arrived - left
+    idle = np.broadcast_to(idle[:, None], begin.shape)
+    if len(transfers):
+        starts, ends = work.start[transfers], work.end[transfers]
+        order = np.argsort(starts, axis=0, kind="stable")
+        flight = np.broadcast_to(work.exposed[transfers][:, :, None], starts.shape)
+        for rank in order:
+            which = rank[None]
+            here, gone, part = (
+                np.take_along_axis(column, which, axis=0)[0] for column in (starts, ends, flight)
+            )
+            left = np.clip(here, cursor, end)
+            arrived = np.clip(gone, left, end)
+            _add(total, np.where(part == Part.EXPOSED_PP, idle, Part.SKEW), left - cursor)
+            _add(total, part, arrived - left)
             cursor = arrived
-    total[idle] += end - cursor
+    _add(total, idle, end - cursor)
+
+
+def _add(total: Times, part: NDArray[np.int64], amount: Times) -> None:
+    """Add amounts of shape (gaps, actors) to the parts they belong to."""
+    for each in Part:
+        mine = part == each
+        if mine.any():
+            total[each] += np.where(mine, amount, 0).sum(axis=0)
 
 
 PartsOfFragments = dict[FragmentTimes, NDArray[np.int64]]
@@ -132,68 +158,96 @@ def cohort_breakdown(
     cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: PartsOfFragments
 ) -> Times:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    total = breakdown(_works(cohort, graph, known))
+    for number, times in cohort.flat.times.items():
+        if times not in known:
+            known[times] = fragment_parts(graph.fragments[number], graph, times)
+    total = breakdown(_cohort_work(cohort, graph, known))
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
 
 
 def fragment_parts(fragment: Fragment, graph: TaskGraph, times: FragmentTimes) -> NDArray[np.int64]:
     """Parts of a fragment that runs without interruption, of shape (parts,), in ps."""
-    works = [
-        _task_work(task, graph, times.start[i : i + 1], times.end[i : i + 1], task.after)
-        for i, task in enumerate(fragment.tasks)
-    ]
-    parts: NDArray[np.int64] = breakdown(works)[:, 0]
+    rows = _Rows()
+    for task in fragment.tasks:
+        rows.add(*_kind_of(task, graph), after=task.after)
+    parts: NDArray[np.int64] = breakdown(rows.work(times.start[:, None], times.end[:, None]))[:, 0]
     return parts
 
 
-def _works(cohort: Cohort, graph: TaskGraph, known: PartsOfFragments) -> list[Work]:
+@dataclass(slots=True, kw_only=True)
+class _Rows:
+    """Columns of a `Work` being written."""
+
+    parts: list[NDArray[np.int64]] = field(default_factory=list)
+    exposed: list[Part] = field(default_factory=list)
+    detached: list[bool] = field(default_factory=list)
+    after: list[tuple[int, ...]] = field(default_factory=list)
+
+    def add(
+        self,
+        parts: NDArray[np.int64],
+        exposed: Part = Part.INNER,
+        *,
+        after: tuple[int, ...],
+        detached: bool = False,
+    ) -> None:
+        self.parts.append(parts)
+        self.exposed.append(exposed)
+        self.detached.append(detached)
+        self.after.append(after)
+
+    def work(self, start: Times, end: Times) -> Work:
+        return Work(
+            start=start,
+            end=end,
+            after=self.after,
+            parts=np.array(self.parts),
+            exposed=np.array(self.exposed, dtype=np.int64),
+            detached=np.array(self.detached),
+        )
+
+
+_NOTHING = np.zeros(len(Part), dtype=np.int64)
+_NO_PARTS = np.full(len(Part), -1, dtype=np.int64)
+
+
+def _cohort_work(cohort: Cohort, graph: TaskGraph, known: PartsOfFragments) -> Work:
     """A cohort's tasks. A fragment laid out ends when all of it has ended, as a coalesced one."""
-    flat = cohort.flat
-    for number, times in flat.times.items():
-        if times not in known:
-            known[times] = fragment_parts(graph.fragments[number], graph, times)
-    works: list[Work] = []
+    flat, rows = cohort.flat, _Rows()
     place: list[int] = []
+    source: list[int] = []
+    closing: list[tuple[int, slice]] = []
     for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
         segment = flat.program.segments[number]
-        start, end = cohort.start[task], cohort.end[task]
         after = tuple(place[i] for i in flat.after[task])
-        place.append(len(works))
+        place.append(len(source))
+        source.append(task)
         if segment.fragment < 0:
             detached = segment.stream is Stream.EAGER
-            works.append(
-                Work(
-                    start=start,
-                    end=end,
-                    after=after,
-                    parts=None,
-                    exposed=Part.EXPOSED_PP,
-                    detached=detached,
-                )
-            )
+            rows.add(_NO_PARTS, Part.EXPOSED_PP, after=after, detached=detached)
             continue
         tasks = graph.fragments[segment.fragment].tasks
-        if inner < 0 and segment.kind is not SegmentKind.REDUCTION:
-            works.append(
-                Work(start=start, end=end, after=after, parts=known[flat.times[segment.fragment]])
-            )
+        queued = segment.kind is not SegmentKind.REDUCTION
+        if inner < 0 and queued:
+            rows.add(known[flat.times[segment.fragment]], after=after)
             continue
-        works.append(_task_work(tasks[max(inner, 0)], graph, start, end, after))
-        if inner == len(tasks) - 1 and segment.kind is not SegmentKind.REDUCTION:
+        rows.add(*_kind_of(tasks[max(inner, 0)], graph), after=after)
+        if inner == len(tasks) - 1 and queued:
             mine = slice(flat.first[number], task + 1)
-            last = cohort.end[mine].max(axis=0)
-            nothing = np.zeros(len(Part), dtype=np.int64)
-            works.append(Work(start=last, end=last, after=tuple(place[mine]), parts=nothing))
-    return works
+            closing.append((len(source), mine))
+            source.append(task)
+            rows.add(_NOTHING, after=tuple(place[mine]))
+    start, end = cohort.start[source], cohort.end[source]
+    for row, mine in closing:
+        start[row] = end[row] = cohort.end[mine].max(axis=0)
+    return rows.work(start, end)
 
 
-def _task_work(
-    task: Task, graph: TaskGraph, start: Times, end: Times, after: tuple[int, ...]
-) -> Work:
+def _kind_of(task: Task, graph: TaskGraph) -> tuple[NDArray[np.int64], Part]:
+    """Parts of a task of a fragment, and the part that it is when it is waited for."""
     if task.comm >= 0:
-        exposed = EXPOSED[graph.comms[task.comm].axis]
-        return Work(start=start, end=end, after=after, parts=None, exposed=exposed)
+        return _NO_PARTS, EXPOSED[graph.comms[task.comm].axis]
     parts = np.zeros(len(Part), dtype=np.int64)
     parts[WORK[task.kind]] = task.duration_ps
-    return Work(start=start, end=end, after=after, parts=parts)
+    return parts, Part.INNER

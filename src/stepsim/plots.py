@@ -3,8 +3,9 @@
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -52,8 +53,7 @@ _PLOT_SHARE = 0.88
 _PIXELS = _WIDTH_IN * _DPI * _PLOT_SHARE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(NamedTuple):
     """A rectangle in a row from `start` to `end` ps; a fused pair's lower half has `below`."""
 
     start: int
@@ -178,6 +178,7 @@ def _entry_box(entry: Entry, start: int, end: int, chunks: int) -> Box:
     return Box(start=start, end=end, colour=shades[0], text=numbers, below="".join(shades[1:]))
 
 
+@cache
 def _shade(colour: str, share: float) -> str:
     """The colour mixed with white; later chunks are lighter."""
     channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
@@ -244,7 +245,7 @@ def _draw(
     corners = [(start, low_edge), (start, high_edge), (end, high_edge), (end, low_edge)]
     axes.add_collection(
         PolyCollection(
-            np.stack([np.stack(corner, axis=1) for corner in corners], axis=1),
+            list(np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)),
             facecolors=[box.colour for box in boxes],
             edgecolors=edge,
             linewidth=0.3,

@@ -127,7 +127,8 @@ def _check_chunks(
     rows = min(sum(map(len, stage)) for stage in longest)
     if chunks > workload.layers or chunks > rows:
         raise PlanError(
-            f"{chunks} chunks: the file's stage has {workload.layers} layers, one per chunk at least"
+            f"{chunks} chunks: a stage of the file has {workload.layers} layers, one per chunk at "
+            "least"
         )
     if chunks > min(lengths):
         yield f"{min(lengths)} layers per stage in {chunks} chunks: layers are cut between rows"

@@ -6,8 +6,9 @@ join a segment of one stage's program with a segment of another's.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from stepsim.errors import ScheduleError
 from stepsim.fragments import (
@@ -50,8 +51,7 @@ class SegmentKind(IntEnum):
     RECV = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(NamedTuple):
     """One entry of a program; `after` are earlier segments it waits for.
 
     `fragment` is a number in the graph's list (-1 for messages); `entry` the place in the
@@ -116,6 +116,14 @@ def build_taskgraph(
     factory = _FragmentFactory(
         comms=CommTable(plan=plan), options=options, last_stage=schedule.placement.stages - 1
     )
+    message = factory.comms.number(
+        CommOp(
+            kind=CollectiveKind.SEND_RECV,
+            group=Group.PP,
+            axis=Axis.PP,
+            size_bytes=stages.pp_comm_bytes,
+        )
+    )
     drafts = []
     every = programs(schedule, options.p2p, options.p2p_options)
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
@@ -123,7 +131,7 @@ def build_taskgraph(
             stage=stage,
             schedule=schedule,
             factory=factory,
-            message_bytes=stages.pp_comm_bytes,
+            message=-1 if message is None else message,
             free=options.p2p is P2PMode.EAGER or options.p2p_options.eager_transfers,
         )
         draft.pipeline(work, steps)
@@ -219,16 +227,17 @@ class _Draft:
     """A program being written; `front` is what the next segment in order waits for.
 
     Where messages are `free`, they leave when they are posted, overtaking others, and are received
-    when they come; sends are never waited for.
+    when they come; sends are never waited for. `message` is the number of their communication.
     """
 
     stage: int
     schedule: Schedule
     factory: _FragmentFactory
-    message_bytes: int
+    message: int
     free: bool
     segments: list[Segment] = field(default_factory=list)
     ends: dict[End, int] = field(default_factory=dict)
+    _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
     _front: tuple[int, ...] = ()
     _last: dict[Stream, int] = field(default_factory=dict)
 
@@ -253,20 +262,27 @@ class _Draft:
             fragment = self.factory.add(per_step_fragment(work.per_step, self.factory.comms))
             self._in_order(SegmentKind.PER_STEP, fragment)
 
-    def _final_gradients(self) -> set[Action]:
-        """The last action of each chunk that computes weight gradients."""
-        final = {
-            action.chunk: action
-            for action in self.schedule.actions(self.stage)
+    def _final_gradients(self) -> dict[int, int]:
+        """Place of the last entry of each chunk that computes weight gradients."""
+        return {
+            action.chunk: place
+            for place, entry in enumerate(self.schedule.orders[self.stage])
+            for action in entry.parts()
             if action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
         }
-        return set(final.values())
 
-    def _entry(self, work: StageWork, place: int, final: set[Action]) -> None:
+    def _entry(self, work: StageWork, place: int, final: dict[int, int]) -> None:
         """An action or a fused pair; a final one releases its rows' gradient reductions."""
         parts = self.schedule.orders[self.stage][place].parts()
+        if len(parts) == 1 and final.get(parts[0].chunk) != place:
+            self._in_order(SegmentKind.ACTION, self._fragment(work, parts[0]), place)
+            return
         rows = [self._rows(work, action) for action in parts]
-        reducing = [r for a, r in zip(parts, rows, strict=True) if a in final and _reduces(r)]
+        reducing = [
+            r
+            for action, r in zip(parts, rows, strict=True)
+            if final.get(action.chunk) == place and _reduces(r) and action is parts[-1]
+        ]
         if len(parts) == 1 and reducing:
             self._row_by_row(parts[0], rows[0], place)
             return
@@ -275,6 +291,14 @@ class _Draft:
         self._in_order(SegmentKind.ACTION, fragment, place)
         for row in (row for several in reducing for row in reversed(several)):
             self._reduction(row)
+
+    def _fragment(self, work: StageWork, action: Action) -> int:
+        """Number of an action's fragment: the same for all microbatches of a block."""
+        block = action.microbatch % len(work.chunks[action.chunk])
+        key = action.kind, action.chunk, block
+        if key not in self._known:
+            self._known[key] = self.factory.action(action, self._rows(work, action))
+        return self._known[key]
 
     def _rows(self, work: StageWork, action: Action) -> tuple[Row, ...]:
         blocks = work.chunks[action.chunk]
@@ -319,7 +343,7 @@ class _Draft:
                     kind=SegmentKind.SEND if send else SegmentKind.RECV,
                     stream=stream,
                     after=tuple(sorted({*after, *self._queued(stream)})),
-                    comm=self.factory.comms.number(self._message_op()) or 0,
+                    comm=self.message,
                     peer_stage=peer,
                 )
             )
@@ -348,14 +372,6 @@ class _Draft:
             return Stream.PP_FORWARD if ahead else Stream.PP_BACKWARD
         return Stream.PP_FORWARD_RECV if ahead else Stream.PP_BACKWARD_RECV
 
-    def _message_op(self) -> CommOp:
-        return CommOp(
-            kind=CollectiveKind.SEND_RECV,
-            group=Group.PP,
-            axis=Axis.PP,
-            size_bytes=self.message_bytes,
-        )
-
     def _queued(self, stream: Stream) -> tuple[int, ...]:
         return (self._last[stream],) if stream in self._last else ()
 
@@ -380,7 +396,7 @@ def _joined(draft: _Draft, drafts: Sequence[_Draft]) -> Program:
                 f"{message.microbatch} ({message.kind}, stage {message.source} to "
                 f"{message.target}) but rank {far.stage} has no {other} for it"
             )
-        segments[number] = replace(segments[number], peer=far.ends[other, message])
+        segments[number] = segments[number]._replace(peer=far.ends[other, message])
     return Program(
         stage=draft.stage,
         entries=draft.schedule.orders[draft.stage],

@@ -13,14 +13,14 @@ from stepsim.p2p.steps import (
     Compute,
     Direction,
     End,
+    Exchange,
     P2POptions,
     Post,
     Step,
     Wait,
-    received,
-    sent,
+    exchanges,
 )
-from stepsim.schedules import ActionKind, Entry, Schedule
+from stepsim.schedules import ActionKind, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +136,11 @@ def _half(
     schedule: Schedule, rank: int, kind: ActionKind, *, entry_rank: int, exit_rank: int
 ) -> _Half:
     mine = _of_kind(schedule, rank, kind)
-    inputs = tuple(received(schedule, entry) for _, entry in mine)
+    inputs = tuple(moved.received for _, moved in mine)
     count = len(mine)
     if rank == entry_rank:
         delay = schedule.placement.ranks - 1
-        leaving = [sent(schedule, entry) for _, entry in _of_kind(schedule, exit_rank, kind)]
+        leaving = [moved.sent for _, moved in _of_kind(schedule, exit_rank, kind)]
         fed = [
             tuple((Direction.RECV, message) for _, message in leaving[k - delay])
             if delay <= k < count - 1
@@ -152,11 +152,16 @@ def _half(
     return _Half(
         places=tuple(place for place, _ in mine),
         inputs=inputs,
-        outputs=tuple(sent(schedule, entry) for _, entry in mine),
+        outputs=tuple(moved.sent for _, moved in mine),
         fed=tuple(fed),
     )
 
 
-def _of_kind(schedule: Schedule, rank: int, kind: ActionKind) -> list[tuple[int, Entry]]:
-    order = schedule.orders[rank]
-    return [(place, e) for place, e in enumerate(order) if e.parts()[0].kind is kind]
+def _of_kind(schedule: Schedule, rank: int, kind: ActionKind) -> list[tuple[int, Exchange]]:
+    """Places and exchanges of a rank's forwards or backwards."""
+    columns = zip(schedule.orders[rank], exchanges(schedule, rank), strict=True)
+    return [
+        (place, moved)
+        for place, (entry, moved) in enumerate(columns)
+        if entry.parts()[0].kind is kind
+    ]

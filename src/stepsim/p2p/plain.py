@@ -2,21 +2,19 @@
 
 from collections.abc import Iterator
 
-from stepsim.p2p.steps import Compute, End, Post, Step, Wait, received, sent
+from stepsim.p2p.steps import Compute, End, Post, Step, Wait, exchanges
 from stepsim.schedules import Schedule
 
 
 def eager(schedule: Schedule, rank: int) -> Iterator[Step]:
     """Every message is posted when it can be and waited for when it is needed."""
-    for place, entry in enumerate(schedule.orders[rank]):
-        needed = received(schedule, entry)
-        if needed:
-            yield Post(ends=needed)
-            yield Wait(ends=needed)
+    for place, (received, sent) in enumerate(exchanges(schedule, rank)):
+        if received:
+            yield Post(ends=received)
+            yield Wait(ends=received)
         yield Compute(place=place)
-        leaving = sent(schedule, entry)
-        if leaving:
-            yield Post(ends=leaving)
+        if sent:
+            yield Post(ends=sent)
 
 
 def blocking(schedule: Schedule, rank: int) -> Iterator[Step]:
@@ -26,14 +24,14 @@ def blocking(schedule: Schedule, rank: int) -> Iterator[Step]:
     (F, [send F, recv B], B, [send B, recv F]); then the rest, each ([recv B], B, [send B]). GPipe
     is the case in which all forwards are warm-up.
     """
-    order, lead = schedule.orders[rank], schedule.warm_up[rank]
+    moved, lead = exchanges(schedule, rank), schedule.warm_up[rank]
     steady = range(lead, 2 * schedule.microbatches - lead)
-    for place, entry in enumerate(order):
+    for place, (received, sent) in enumerate(moved):
         if place not in steady or place == lead:
-            yield from batch(received(schedule, entry))
+            yield from batch(received)
         yield Compute(place=place)
-        following = received(schedule, order[place + 1]) if place + 1 in steady else ()
-        yield from batch((*sent(schedule, entry), *(following if place in steady else ())))
+        together = place in steady and place + 1 in steady
+        yield from batch((*sent, *(moved[place + 1].received if together else ())))
 
 
 def batch(ends: tuple[End, ...]) -> Iterator[Step]:

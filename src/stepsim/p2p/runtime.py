@@ -6,13 +6,14 @@ point of theirs. Compute waits only for what it needs; sends are waited for at t
 """
 
 from stepsim.errors import ScheduleError
-from stepsim.p2p.steps import Compute, Direction, End, Post, Step, Wait, received, sent
+from stepsim.p2p.steps import Compute, Direction, End, Post, Step, Wait, exchanges
 from stepsim.schedules import Schedule
 
 
 def overlapped(schedule: Schedule) -> list[list[Step]]:
     """Programs of all ranks. Raises ScheduleError when no order of the entries is possible."""
     orders, placement = schedule.orders, schedule.placement
+    moved = [exchanges(schedule, rank) for rank in range(len(orders))]
     steps: list[list[Step]] = [[] for _ in orders]
     posted: list[set[End]] = [set() for _ in orders]
     place = [0] * len(orders)
@@ -21,14 +22,13 @@ def overlapped(schedule: Schedule) -> list[list[Step]]:
         for rank, order in enumerate(orders):
             if place[rank] == len(order):
                 continue
-            entry = order[place[rank]]
-            needed = received(schedule, entry)
+            needed, leaving = moved[rank][place[rank]]
             if not posted[rank].issuperset(needed):
                 continue
             if needed:
                 steps[rank].append(Wait(ends=needed))
             steps[rank].append(Compute(place=place[rank]))
-            for end in sent(schedule, entry):
+            for end in leaving:
                 message = end[1]
                 steps[rank].append(Post(ends=(end,)))
                 far = placement.rank(message.target, message.microbatch)

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
-from stepsim.schedules import Action, ActionKind, Entry, Schedule
+from stepsim.schedules import ActionKind, Schedule
 
 
 class P2PMode(StrEnum):
@@ -21,8 +22,7 @@ class Direction(StrEnum):
     RECV = "recv"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(NamedTuple):
     """The output of an action on its way to the action that needs it.
 
     `kind` is F for activations, B for gradients; `source` and `target` are virtual stages.
@@ -38,23 +38,20 @@ End = tuple[Direction, Message]
 """One end of a message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
+class Compute(NamedTuple):
     """Run entry number `place` of the rank's order."""
 
     place: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Post:
+class Post(NamedTuple):
     """Post messages together; with `wait` go on when all are over."""
 
     ends: tuple[End, ...]
     wait: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(NamedTuple):
     """Go on when these posted messages are over."""
 
     ends: tuple[End, ...]
@@ -78,46 +75,30 @@ class P2POptions:
     eager_transfers: bool = False
 
 
-def input_message(schedule: Schedule, action: Action) -> Message | None:
-    """What an action needs from another rank; None at the ends and within a rank."""
-    match action.kind:
-        case ActionKind.FORWARD:
-            return _message(schedule, ActionKind.FORWARD, action.stage - 1, action.stage, action)
-        case ActionKind.BACKWARD | ActionKind.INPUT_GRAD:
-            return _message(schedule, ActionKind.BACKWARD, action.stage + 1, action.stage, action)
-        case ActionKind.WEIGHT_GRAD:
-            return None
+class Exchange(NamedTuple):
+    """Ends of the messages that an entry needs and of those it sends; none within a rank."""
+
+    received: tuple[End, ...]
+    sent: tuple[End, ...]
 
 
-def output_message(schedule: Schedule, action: Action) -> Message | None:
-    """What an action sends to another rank; None at the ends and within a rank."""
-    match action.kind:
-        case ActionKind.FORWARD:
-            return _message(schedule, ActionKind.FORWARD, action.stage, action.stage + 1, action)
-        case ActionKind.BACKWARD | ActionKind.INPUT_GRAD:
-            return _message(schedule, ActionKind.BACKWARD, action.stage, action.stage - 1, action)
-        case ActionKind.WEIGHT_GRAD:
-            return None
-
-
-def _message(
-    schedule: Schedule, kind: ActionKind, source: int, target: int, action: Action
-) -> Message | None:
-    placement, j = schedule.placement, action.microbatch
-    if not (0 <= source < placement.stages and 0 <= target < placement.stages):
-        return None
-    if placement.rank(source, j) == placement.rank(target, j):
-        return None
-    return Message(kind=kind, source=source, target=target, microbatch=j)
-
-
-def received(schedule: Schedule, entry: Entry) -> tuple[End, ...]:
-    """Ends of the messages an entry needs."""
-    messages = (input_message(schedule, action) for action in entry.parts())
-    return tuple((Direction.RECV, message) for message in messages if message)
-
-
-def sent(schedule: Schedule, entry: Entry) -> tuple[End, ...]:
-    """Ends of the messages an entry sends."""
-    messages = (output_message(schedule, action) for action in entry.parts())
-    return tuple((Direction.SEND, message) for message in messages if message)
+def exchanges(schedule: Schedule, rank: int) -> list[Exchange]:
+    """What each entry of a rank's order exchanges with other ranks."""
+    stages, rank_of = schedule.placement.stages, schedule.placement.rank
+    found = []
+    for entry in schedule.orders[rank]:
+        needed: list[End] = []
+        leaving: list[End] = []
+        for action in entry.parts():
+            stage, j = action.stage, action.microbatch
+            if action.kind is ActionKind.WEIGHT_GRAD:
+                continue
+            forward = action.kind is ActionKind.FORWARD
+            kind = ActionKind.FORWARD if forward else ActionKind.BACKWARD
+            before, after = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
+            if 0 <= before < stages and rank_of(before, j) != rank:
+                needed.append((Direction.RECV, Message(kind, before, stage, j)))
+            if 0 <= after < stages and rank_of(after, j) != rank:
+                leaving.append((Direction.SEND, Message(kind, stage, after, j)))
+        found.append(Exchange(tuple(needed), tuple(leaving)))
+    return found
