@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from stepsim.fragments import HostTimes
 from stepsim.p2p import P2PMode
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
@@ -44,7 +45,11 @@ def line_of_npus(npus: int, hop_ps: int) -> DimensionTopology:
 
 
 def pipeline_graph(
-    schedule: Schedule, forward: Sequence[int], backward: Sequence[int], mode: P2PMode
+    schedule: Schedule,
+    forward: Sequence[int],
+    backward: Sequence[int],
+    mode: P2PMode,
+    host: HostTimes | None = None,
 ) -> TaskGraph:
     """One rank per stage; stage s takes `forward[s]` and `backward[s]` ps, messages one byte."""
     plan = ParallelPlan(pp=schedule.placement.ranks, microbatches=schedule.microbatches)
@@ -53,7 +58,7 @@ def pipeline_graph(
         for f, b in zip(forward, backward, strict=True)
     )
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
-    return build_taskgraph(stages, schedule, plan, GraphOptions(p2p=mode))
+    return build_taskgraph(stages, schedule, plan, GraphOptions(p2p=mode, host=host or HostTimes()))
 
 
 def prices_of(graph: TaskGraph, hop_ps: int) -> Prices:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stepsim import engine
+from stepsim import collector, engine
 from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
 from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
 from stepsim.errors import PlanError, ScheduleError
@@ -28,7 +28,7 @@ from stepsim.symmetry import every_rank, fold
 from stepsim.taskgraph import GraphOptions, TaskGraph, build_taskgraph
 from stepsim.timeline import Timeline, make_timeline
 from stepsim.topology import Topology
-from stepsim.units import PS_PER_S, parse_time_ps
+from stepsim.units import PS_PER_S, parse_size_bytes, parse_time_ps
 from stepsim.workload import CollectiveKind, Workload
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -58,14 +58,14 @@ class Result:
 
         write_whole(Path(path), self.to_json().encode())
 
-    def plot(self, path: str | Path) -> None:
-        """Draw the pipeline timeline into a .png, .svg or .pdf file.
+    def plot(self, path: str | Path, *, messages: bool = False) -> None:
+        """Draw the pipeline timeline into a .png, .svg or .pdf file, `messages` as arrows.
 
         Raises OutputError when the file cannot be written.
         """
         from stepsim.plots import plot_timelines
 
-        plot_timelines([(self.timeline, self.report)], Path(path))
+        plot_timelines([(self.timeline, self.report)], Path(path), messages=messages)
 
     def write_csv(self, path: str | Path) -> None:
         """Write the spans of one rank per class of ranks; raises OutputError."""
@@ -122,6 +122,7 @@ def collective_time(
     return collective_time_ps(topology, shape, size_bytes) / PS_PER_S
 
 
+@collector.paused()
 def simulate(
     workload: Workload | str | Path,
     topology: Topology | str | Path | None = None,
@@ -144,6 +145,7 @@ def simulate(
     get_batch: str = "0 ns",
     loss_time: str = "0 ns",
     fused_factor: float = 1.0,
+    activation_size: str | None = None,
     fold_ranks: bool = True,
     progress: engine.Progress | None = None,
 ) -> Result:
@@ -152,8 +154,9 @@ def simulate(
     Without `topology` it is hgx-h100. `plan` replaces what the file, `npus`, `pp`, `microbatches`
     and `global_batch` would give. `schedule` is a name such as `interleaved:4` or a .csv file in
     torch's notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each
-    action, `get_batch` before the first stage's forwards, `loss_time` after the last's. Raises the
-    errors of `stepsim.errors` when the input is wrong or contradictory.
+    action, `get_batch` before the first stage's forwards, `loss_time` after the last's.
+    `activation_size`, e.g. `2 GiB`, is what a chunk keeps of one microbatch. Raises the errors of
+    `stepsim.errors` when the input is wrong or contradictory.
     """
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     workload = scale_compute(workload, compute_scale or ComputeScale())
@@ -195,6 +198,7 @@ def simulate(
         workload=workload.source,
         schedule=order,
         p2p=mode,
+        activation_bytes=parse_size_bytes(activation_size) if activation_size else None,
         warnings=(*notes, *stages.warnings, *graph.warnings),
     )
     return Result(report=report, timeline=timeline)

@@ -31,6 +31,9 @@ JsonOption = Annotated[
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
 ]
+MessagesOption = Annotated[
+    bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -56,6 +59,7 @@ def simulate(
     ] = None,
     json: JsonOption = None,
     plot: PlotOption = None,
+    messages: MessagesOption = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
 ) -> None:
     """Simulate one training step of a workload FILE."""
@@ -71,7 +75,7 @@ def simulate(
         )
     _warn(result.report.warnings, options)
     if plot:
-        result.plot(plot)
+        result.plot(plot, messages=messages)
     if csv:
         result.write_csv(csv)
     if json == "-":
@@ -95,12 +99,12 @@ def compare(
     ] = None,
     json: JsonOption = None,
     plot: PlotOption = None,
+    messages: MessagesOption = False,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim import api
     from stepsim.compare import compare as run
-    from stepsim.compare import simai_totals
-    from stepsim.formats.comparison_json import comparison_json
+    from stepsim.compare import comparison_json, simai_totals
     from stepsim.formats.outputs import write_whole
     from stepsim.progress import progress_bar
     from stepsim.tables import print_comparison, print_simai
@@ -113,7 +117,7 @@ def compare(
         comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
     _warn(comparison.warnings, options)
     if plot:
-        comparison.plot(plot)
+        comparison.plot(plot, messages=messages)
     totals = simai_totals(workload, comparison) if with_ else None
     document = comparison_json(comparison, totals) if json else b""
     if json == "-":

@@ -120,6 +120,10 @@ class RunOptions(PlanOptions):
         float,
         typer.Option("--fused-factor", help="Compute of a fused pair over that of its halves."),
     ] = 1.0
+    activation_size: Annotated[
+        str | None,
+        typer.Option("--activation-size", help="What a chunk keeps of a microbatch, e.g. 2GiB."),
+    ] = None
     fold: Annotated[
         bool,
         typer.Option("--fold/--no-fold", help="Simulate one rank of each class of ranks."),
@@ -141,6 +145,7 @@ class RunOptions(PlanOptions):
             "get_batch": self.get_batch,
             "loss_time": self.loss_time,
             "fused_factor": self.fused_factor,
+            "activation_size": self.activation_size,
             "fold_ranks": self.fold,
         }
 

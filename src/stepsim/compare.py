@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from stepsim.analysis import Part
 from stepsim.api import Result, load_workload, simulate
 from stepsim.errors import PlanError, ScheduleError
+from stepsim.formats.result_json import report_dict
+from stepsim.report import SCHEMA_VERSION
 from stepsim.schedules import options_of
 from stepsim.simai_formula import SimaiTotals, simai_formula
 from stepsim.topology import Topology
@@ -38,16 +42,41 @@ class Comparison:
         """Step time of the first valid candidate over this one's."""
         return self.valid[0][1].step_time_s / result.step_time_s
 
-    def plot(self, path: str | Path) -> None:
-        """Draw all timelines on one time axis; raises OutputError."""
+    def plot(self, path: str | Path, *, messages: bool = False) -> None:
+        """Draw all timelines on one time axis, `messages` as arrows; raises OutputError."""
         from stepsim.plots import plot_timelines
 
-        plot_timelines([(r.timeline, r.report) for _, r in self.valid], Path(path))
+        runs = [(result.timeline, result.report) for _, result in self.valid]
+        plot_timelines(runs, Path(path), messages=messages)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings of all candidates, each once."""
         return tuple(dict.fromkeys(w for _, r in self.valid for w in r.report.warnings))
+
+
+def comparison_json(comparison: Comparison, simai: SimaiTotals | None = None) -> bytes:
+    """The comparison as UTF-8 JSON: one entry per candidate, valid (without `ranks`) or refused."""
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+    }
+    if simai:
+        document["simai_formula"] = msgspec.to_builtins(simai)
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
+    if candidate.result is None:
+        return {"name": candidate.name, "valid": False, "refusal": candidate.refusal}
+    report = report_dict(candidate.result.report)
+    return {
+        "name": candidate.name,
+        "valid": True,
+        "speedup": comparison.speedup(candidate.result),
+        "exposed_p2p_ps": exposed_p2p_ps(candidate.result),
+        **{key: value for key, value in report.items() if key != "ranks"},
+    }
 
 
 def compare(
@@ -82,7 +111,7 @@ def compare(
 
 
 def simai_totals(workload: Workload, comparison: Comparison) -> SimaiTotals:
-    """SimAI's closed formula for the same plan, with the topology's node size and link rates."""
+    """SimAI's closed formula for the plan of a comparison, with SimAI's default servers."""
     return simai_formula(workload, comparison.valid[0][1].report.plan)
 
 

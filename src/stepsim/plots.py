@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from stepsim import collector
 from stepsim.critical_path import critical_path
 from stepsim.errors import OutputError
 from stepsim.formats.outputs import write_whole
@@ -65,13 +66,17 @@ class Box(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Lane:
-    """One row: boxes, transfers along its lower edge, the critical path along its upper edge."""
+    """One row: boxes, transfers along its lower edge, the critical path along its upper edge.
+
+    `arrows` are the messages it sends: start and end in ps, and the row they go to.
+    """
 
     label: str
     bordered: bool = False
     boxes: list[Box] = field(default_factory=list)
     transfers: list[Box] = field(default_factory=list)
     path: list[Box] = field(default_factory=list)
+    arrows: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +94,15 @@ def check_figure_path(path: Path) -> None:
         raise OutputError(f"{path}: cannot draw {shown}: expected {', '.join(SUFFIXES)}")
 
 
-def plot_timelines(runs: Sequence[tuple[Timeline, Report]], path: Path) -> None:
+@collector.paused()
+def plot_timelines(
+    runs: Sequence[tuple[Timeline, Report]], path: Path, *, messages: bool = False
+) -> None:
     """Draw runs above each other on one time axis.
 
     A row is a pipeline stage, or a stream where there is no pipeline. Microbatch numbers are
-    written where they fit. Raises OutputError when the file cannot be written or its suffix names
-    no figure format.
+    written where they fit. With `messages` an arrow shows every message between stages. Raises
+    OutputError when the file cannot be written or its suffix names no figure format.
     """
     from matplotlib import rc_context
 
@@ -103,12 +111,14 @@ def plot_timelines(runs: Sequence[tuple[Timeline, Report]], path: Path) -> None:
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     data = io.BytesIO()
     with rc_context({"svg.hashsalt": "stepsim", "font.size": 9}):
-        figure = timelines_figure(runs)
+        figure = timelines_figure(runs, messages=messages)
         figure.savefig(data, format=kind, dpi=_DPI, metadata=undated)
     write_whole(path, data.getvalue())
 
 
-def timelines_figure(runs: Sequence[tuple[Timeline, Report]]) -> "Figure":
+def timelines_figure(
+    runs: Sequence[tuple[Timeline, Report]], *, messages: bool = False
+) -> "Figure":
     """The figure that `plot_timelines` writes."""
     from matplotlib.figure import Figure
 
@@ -122,6 +132,8 @@ def timelines_figure(runs: Sequence[tuple[Timeline, Report]]) -> "Figure":
     scale, unit = next(s for s in _SCALES if width_ps >= s[0] or s[0] == 1)
     for axes, panel in zip(every, panels, strict=True):
         _draw_panel(axes, panel, width_ps, scale, row_in)
+        if messages:
+            _draw_arrows(axes, panel, scale)
     every[-1].set_xlim(0, width_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")
     _legend(figure, panels)
@@ -162,6 +174,8 @@ def _stage_lanes(timeline: Timeline) -> Iterator[Lane]:
             if segment.kind is SegmentKind.PER_STEP:
                 lane.boxes.append(Box(start=a, end=b, colour=_PER_STEP))
             elif segment.entry < 0:
+                if segment.kind is SegmentKind.SEND:
+                    lane.arrows.append((a, b, segment.peer_stage))
                 lane.transfers.append(Box(start=a, end=b, colour=_TRANSFER))
         lane.path = [
             Box(start=step.start_ps, end=step.end_ps, colour=_PATH)
@@ -202,7 +216,7 @@ def _draw_panel(axes: "Axes", panel: Panel, width_ps: int, scale: int, row_in: f
     note = f"\n{thinned} actions narrower than a pixel are drawn by majority" if thinned else ""
     axes.set_title(panel.title + note, loc="left", fontsize=10)
     axes.set_ylim(len(panel.lanes) - 0.4, -0.6)
-    step = max(1, round(0.12 / row_in))
+    step = max(1, round(0.22 / row_in))
     ticks = range(0, len(panel.lanes), step)
     axes.set_yticks(list(ticks), [panel.lanes[row].label for row in ticks])
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -224,12 +238,26 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int, ro
     font = min(_FONT_PT, row_in * 72 * 0.5)
     points_per_ps = _WIDTH_IN * 72 * _PLOT_SHARE / width_ps
     for box in boxes if font > 4 else ():
-        if 0 < len(box.text) * font * 0.7 < (box.end - box.start) * points_per_ps:
+        if 0 < (len(box.text) + 0.5) * font * 0.65 < (box.end - box.start) * points_per_ps:
             middle = (box.start + box.end) / 2 / scale
             dark = sum(int(box.colour[i : i + 2], 16) for i in (1, 3, 5)) < 480
             shade = "white" if dark else "black"
             axes.text(middle, row, box.text, ha="center", va="center", fontsize=font, color=shade)
     return len(lane.boxes) - len(boxes)
+
+
+def _draw_arrows(axes: "Axes", panel: Panel, scale: int) -> None:
+    """An arrow from each message's start on the sender's row to its end on the receiver's."""
+    arrows = [
+        (start / scale, row, (end - start) / scale, peer - row)
+        for row, lane in enumerate(panel.lanes)
+        for start, end, peer in lane.arrows
+    ]
+    if arrows:
+        x, y, dx, dy = np.array(arrows).T
+        axes.quiver(
+            x, y, dx, dy, angles="xy", scale_units="xy", scale=1, width=0.0008, color=_TRANSFER
+        )
 
 
 def _draw(

@@ -62,6 +62,7 @@ class Report:
 
     `breakdown[a]` and `idle[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
     `critical_path_ps` says what the chain of tasks that sets the step time is made of.
+    `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said.
     """
 
     workload: str
@@ -77,6 +78,7 @@ class Report:
     stages: tuple[StageReport, ...]
     links: tuple[LinkUse, ...]
     critical_path_ps: dict[Part, int]
+    activation_bytes: int | None
     warnings: tuple[str, ...]
 
     @property
@@ -112,6 +114,13 @@ class Report:
         """Largest number of live activations of any rank, freed at the weight gradient."""
         return max(stage.peak_activations.freed_at_w for stage in self.stages)
 
+    @property
+    def peak_activation_bytes(self) -> int | None:
+        """Bytes of the most live activations of any rank, None where a chunk's are unknown."""
+        return (
+            None if self.activation_bytes is None else self.peak_activations * self.activation_bytes
+        )
+
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts averaged over ranks, rounded so that they still sum to the step time."""
         return mean_parts(self.breakdown, self.counts)
@@ -137,6 +146,7 @@ def make_report(
     schedule: Schedule,
     p2p: str,
     warnings: tuple[str, ...],
+    activation_bytes: int | None = None,
 ) -> Report:
     """Analyse a timeline."""
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
@@ -162,6 +172,7 @@ def make_report(
         stages=_stages(timeline, schedule, breakdown, idle),
         links=link_use(timeline.graph, prices, step),
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
+        activation_bytes=activation_bytes,
         warnings=warnings,
     )
 

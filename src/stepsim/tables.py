@@ -87,7 +87,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         [("workload", report.workload), ("topology", report.topology), ("job", _job(report.plan))],
     )
     columns = ("schedule", "p2p", "step", "speed-up", "bubble", "exposed p2p", "activations")
-    table = _table("schedules; activations are the peak of any rank, in chunks", *columns)
+    table = _table("schedules; activations: peak of any rank, in chunks or bytes", *columns)
     for name, result in comparison.valid:
         table.add_row(
             name,
@@ -96,12 +96,19 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             f"{comparison.speedup(result):.3f}",
             f"{result.report.bubble_fraction:.1%}",
             format_time_ps(exposed_p2p_ps(result)),
-            str(result.report.peak_activations),
+            _activations(result.report),
         )
     _print_table(console, table)
     for candidate in comparison.candidates:
         if candidate.refusal:
             console.print(f"\n{candidate.name} cannot run: {candidate.refusal}", soft_wrap=True)
+
+
+def _activations(report: Report) -> str:
+    """Peak of any rank, in bytes where a chunk's size is known."""
+    if report.peak_activation_bytes is None:
+        return str(report.peak_activations)
+    return format_size_bytes(report.peak_activation_bytes)
 
 
 def print_simai(console: Console, totals: SimaiTotals) -> None:

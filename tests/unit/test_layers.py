@@ -12,7 +12,7 @@ import stepsim
 PACKAGE = Path(stepsim.__file__).parent
 
 LAYERS = (
-    ("errors",),
+    ("errors", "collector"),
     ("units",),
     ("workload", "topology"),
     ("parallel", "schedules", "compute"),
@@ -27,9 +27,12 @@ LAYERS = (
     ("critical_path",),
     ("report",),
     ("formats", "shipped"),
-    ("plots", "tables", "progress"),
-    ("diff",),
+    ("plots", "progress"),
     ("api",),
+    ("compare",),
+    ("tables",),
+    ("diff",),
+    ("cli_options",),
     ("cli",),
 )
 HEAVY = {"simpy": {"engine"}, "networkx": {"topology"}, "matplotlib": {"plots"}}

@@ -40,6 +40,7 @@ def report_dict(report: Report) -> dict[str, Any]:
         "bubble_fraction": report.bubble_fraction,
         "zero_bubble_rate": report.zero_bubble_rate,
         "peak_activations": report.peak_activations,
+        "peak_activation_bytes": report.peak_activation_bytes,
         "breakdown_ps": named_parts(report.mean_breakdown_ps()),
         "critical_path_ps": named_parts(report.critical_path_ps),
         "ranks": _ranks(report),

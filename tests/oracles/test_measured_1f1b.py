@@ -1,0 +1,60 @@
+"""Measured 1F1B iterations of Megatron on 8 A100, predicted from per-rank forwards and backwards.
+
+One number, host time per action, is fitted on four rows and scored on the other four. The rows
+are those of the VocabularyParallelism artifact, see the reference README.
+"""
+
+import csv
+from pathlib import Path
+
+import pytest
+from helpers import pipeline_graph, prices_of
+
+from stepsim.api import run_graph
+from stepsim.fragments import HostTimes
+from stepsim.p2p import P2PMode
+from stepsim.schedules import build
+from stepsim.units import PS_PER_S
+
+PS_PER_US = 1_000_000
+Row = dict[str, str]
+
+
+def rows(shared: Path) -> list[Row]:
+    with (shared / "reference/measured/megatron_1f1b_8xA100.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def predicted_ms(row: Row, host_us: float) -> float:
+    """Pipeline time with host time before every action, messages free."""
+    forward, backward = (
+        [round(float(each) * PS_PER_US) for each in row[column].split()]
+        for column in ("F_us", "B_us")
+    )
+    schedule = build("1f1b", ranks=int(row["P"]), microbatches=int(row["m"]))
+    host = HostTimes(overhead_ps=round(host_us * PS_PER_US))
+    graph = pipeline_graph(schedule, forward, backward, P2PMode.BLOCKING, host)
+    return run_graph(graph, prices_of(graph, 0)).pipeline_time_ps / PS_PER_S * 1e3
+
+
+def error(row: Row, host_us: float) -> float:
+    return predicted_ms(row, host_us) / float(row["iter_ms_measured"]) - 1
+
+
+def fit(training: list[Row]) -> float:
+    """Host time in us with the least squared relative error: predictions are nearly linear in it."""
+    step = 100.0
+    slopes = [(error(row, step) - error(row, 0)) / step for row in training]
+    offsets = [error(row, 0) for row in training]
+    return -sum(a * b for a, b in zip(slopes, offsets, strict=True)) / sum(a * a for a in slopes)
+
+
+@pytest.mark.parametrize("training", [(0, 2, 4, 6), (1, 3, 5, 7), (0, 1, 2, 3), (4, 5, 6, 7)])
+def test_one_host_time_predicts_the_other_rows(training: tuple[int, ...], shared: Path) -> None:
+    every = rows(shared)
+    host_us = fit([every[i] for i in training])
+    errors = [abs(error(row, host_us)) for i, row in enumerate(every) if i not in training]
+    print(f"host {host_us:.1f} us, errors {[f'{e:.2%}' for e in errors]}")
+    assert 0 < host_us < 1000
+    assert sum(errors) / len(errors) < 0.005
+    assert max(errors) < 0.010
