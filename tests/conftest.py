@@ -3,8 +3,12 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers import Run
+
+from stepsim import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,3 +38,26 @@ def write_workload(tmp_path: Path) -> Callable[[str | bytes], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs one command; returns exit code, stdout and stderr."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["stepsim", *map(str, arguments)])
+        code: Any = 0
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            code = exit_.code
+        out, err = capsys.readouterr()
+        return code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def moe(workloads: Path) -> Path:
+    """A pipeline of 4 stages on 128 NPUs."""
+    return workloads / "moe_128.txt"

@@ -1,16 +1,20 @@
 """What several tests need: small workloads, stages and networks made by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stepsim.fragments import HostTimes
 from stepsim.p2p import P2PMode
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
+from stepsim.program import GraphOptions
 from stepsim.schedules import Schedule
 from stepsim.stages import Stages, StageWork
-from stepsim.taskgraph import GraphOptions, TaskGraph, build_taskgraph
+from stepsim.taskgraph import TaskGraph, build_taskgraph
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 from stepsim.workload import Header, Microbatch, Policy, Row, Work, Workload
+
+Run = Callable[..., tuple[int, str, str]]
+"""Runs a command of the command line: exit code, stdout, stderr."""
 
 
 def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attention") -> Row:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from stepsim.fragments import TaskKind
-from stepsim.taskgraph import SegmentKind
+from stepsim.program import SegmentKind
 from stepsim.timeline import Timeline
 
 Place = tuple[int, int, int]

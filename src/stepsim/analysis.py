@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from stepsim.execution import FragmentTimes, Times
 from stepsim.fragments import Fragment, Stream, Task, TaskKind
-from stepsim.taskgraph import SegmentKind, TaskGraph
+from stepsim.program import SegmentKind
+from stepsim.taskgraph import TaskGraph
 from stepsim.timeline import Cohort
 from stepsim.workload import Axis
 

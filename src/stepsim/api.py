@@ -1,7 +1,7 @@
 """The Python interface: the words of the command line, as functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -20,12 +20,14 @@ from stepsim.p2p import P2PMode, P2POptions, default_mode
 from stepsim.parallel import ParallelPlan
 from stepsim.planning import check_plan, plan_job
 from stepsim.pricing import Prices
+from stepsim.probe import search_times
+from stepsim.program import GraphOptions
 from stepsim.report import Report, make_report
-from stepsim.schedules import Schedule, build
+from stepsim.schedules import Placement, Schedule, build
 from stepsim.shipped import DEFAULT_TOPOLOGY, topology_file
 from stepsim.stages import StageRows, split_stages
 from stepsim.symmetry import every_rank, fold
-from stepsim.taskgraph import GraphOptions, TaskGraph, build_taskgraph
+from stepsim.taskgraph import TaskGraph, build_taskgraph
 from stepsim.timeline import Timeline, make_timeline
 from stepsim.topology import Topology
 from stepsim.units import PS_PER_S, parse_size_bytes, parse_time_ps
@@ -174,12 +176,8 @@ def simulate(
         )
         notes += assumed
     check_plan(plan, workload)
-    order = _schedule(schedule, plan, chunks, schedule_options or {})
-    mode = _choice(P2PMode, "p2p", p2p or default_mode(order))
     rows = _choice(StageRows, "stage_rows", stage_rows)
-    stages = split_stages(workload, plan, order.placement, rows)
     options = GraphOptions(
-        p2p=mode,
         p2p_options=p2p_options or P2POptions(),
         tp_overlap=tp_overlap,
         host=HostTimes(
@@ -189,6 +187,15 @@ def simulate(
         ),
         fused_factor=fused_factor,
     )
+    chosen = dict(schedule_options or {})
+    if schedule == "auto-zb":
+        alone = split_stages(workload, plan, Placement(ranks=plan.pp), rows)
+        searched = search_times(alone, plan, options, topology.fit(plan.npus))
+        chosen = {"objective": "makespan", **searched, **chosen}
+    order = _schedule(schedule, plan, chunks, chosen)
+    mode = _choice(P2PMode, "p2p", p2p or default_mode(order))
+    stages = split_stages(workload, plan, order.placement, rows)
+    options = replace(options, p2p=mode)
     graph = build_taskgraph(stages, order, plan, options)
     prices = Prices(plan=plan, topology=topology.fit(plan.npus), comms=graph.comms)
     timeline = run_graph(graph, prices, fold_ranks=fold_ranks, progress=progress)
@@ -227,6 +234,9 @@ def _schedule(
         return build(name, ranks=ranks, microbatches=count, chunks=chunks, **options)
     from stepsim.formats.schedule_csv import read_schedule
 
+    if chunks is not None or options:
+        asked = ", ".join([*(["chunks"] if chunks is not None else []), *options])
+        raise ScheduleError(f"{name}: a schedule file sets {asked} itself: leave it out")
     schedule = read_schedule(Path(name))
     found = schedule.placement.ranks, schedule.microbatches
     if found != (plan.pp, plan.microbatches):

@@ -165,6 +165,8 @@ def convert(
     from stepsim.formats.schedule_csv import write_schedule
     from stepsim.schedules import build
 
+    if target.suffix != ".csv":
+        raise OutputError(f"{target}: a schedule is written as .csv")
     write_schedule(build(schedule, ranks=ranks, microbatches=microbatches, chunks=chunks), target)
 
 

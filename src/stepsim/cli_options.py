@@ -94,6 +94,12 @@ class RunOptions(PlanOptions):
         int | None,
         typer.Option("--group-size", help="Microbatches per group of an interleaved schedule."),
     ] = None
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--memory-limit", help="Activations auto-zb may hold, over pipeline ranks. [default: 2]"
+        ),
+    ] = None
     stage_rows: Annotated[
         str,
         typer.Option(
@@ -138,7 +144,11 @@ class RunOptions(PlanOptions):
             "p2p_options": P2POptions(
                 warmup_flush=self.warmup_flush, deallocate_outputs=self.deallocate_outputs
             ),
-            "schedule_options": {"group_size": self.group_size} if self.group_size else {},
+            "schedule_options": {
+                name: value
+                for name in ("group_size", "memory_limit")
+                if (value := getattr(self, name)) is not None
+            },
             "stage_rows": self.stage_rows,
             "tp_overlap": self.tp_overlap is Switch.ON,
             "host_overhead": self.host_overhead,

@@ -12,7 +12,7 @@ from stepsim.api import Result, load_workload, simulate
 from stepsim.errors import PlanError, ScheduleError
 from stepsim.formats.result_json import report_dict
 from stepsim.report import SCHEMA_VERSION
-from stepsim.schedules import options_of
+from stepsim.schedules import options_of, parse_name
 from stepsim.simai_formula import SimaiTotals, simai_formula
 from stepsim.topology import Topology
 from stepsim.workload import Workload
@@ -95,8 +95,11 @@ def compare(
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     candidates = []
+    names = [name.strip() for name in schedules]
+    for name in names:
+        _check_name(name)
     asked = options.pop("schedule_options", None) or {}
-    for name in schedules:
+    for name in names:
         accepted = {k: v for k, v in asked.items() if k in options_of(name)}
         try:
             result = simulate(
@@ -108,6 +111,14 @@ def compare(
     if not any(candidate.result for candidate in candidates):
         raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
     return Comparison(candidates=tuple(candidates))
+
+
+def _check_name(name: str) -> None:
+    """Raise ScheduleError for what is no schedule at all, rather than one that cannot run."""
+    if not name.endswith(".csv"):
+        parse_name(name)
+    elif not Path(name).is_file():
+        raise ScheduleError(f"{name}: cannot read the schedule: no such file")
 
 
 def simai_totals(workload: Workload, comparison: Comparison) -> SimaiTotals:

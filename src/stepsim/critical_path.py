@@ -14,7 +14,8 @@ from stepsim.analysis import EXPOSED, WORK, Part
 from stepsim.errors import SimulationError
 from stepsim.execution import FragmentTimes
 from stepsim.fragments import Fragment, Task
-from stepsim.taskgraph import Segment, TaskGraph
+from stepsim.program import Segment
+from stepsim.taskgraph import TaskGraph
 from stepsim.timeline import Cohort, Timeline
 from stepsim.workload import Group
 

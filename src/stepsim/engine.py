@@ -14,8 +14,8 @@ import simpy
 from stepsim.errors import SimulationError
 from stepsim.execution import FlatProgram
 from stepsim.parallel import ParallelPlan
+from stepsim.program import SegmentKind
 from stepsim.symmetry import Actors
-from stepsim.taskgraph import SegmentKind
 from stepsim.units import MAX_INT64
 from stepsim.workload import Group
 

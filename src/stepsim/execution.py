@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from stepsim.fragments import Fragment
 from stepsim.pricing import Prices
+from stepsim.program import Program, Segment, SegmentKind
 from stepsim.symmetry import Actors
-from stepsim.taskgraph import Program, Segment, SegmentKind, TaskGraph
+from stepsim.taskgraph import TaskGraph
 from stepsim.workload import Group
 
 Times = NDArray[np.int64]

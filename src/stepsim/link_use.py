@@ -10,7 +10,8 @@ from stepsim.collectives import flow_steps
 from stepsim.collectives.flows import link_loads
 from stepsim.parallel import Ranks
 from stepsim.pricing import GroupPatterns, Prices
-from stepsim.taskgraph import Program, SegmentKind, TaskGraph
+from stepsim.program import Program, SegmentKind
+from stepsim.taskgraph import TaskGraph
 from stepsim.topology import Topology
 from stepsim.topology.links import Floats, Ints
 from stepsim.units import PS_PER_S

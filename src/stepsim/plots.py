@@ -14,9 +14,9 @@ from stepsim.critical_path import critical_path
 from stepsim.errors import OutputError
 from stepsim.formats.outputs import write_whole
 from stepsim.fragments import Stream
+from stepsim.program import SegmentKind
 from stepsim.report import Report
 from stepsim.schedules import ActionKind, Entry
-from stepsim.taskgraph import SegmentKind
 from stepsim.timeline import Timeline
 from stepsim.units import format_time_ps
 from stepsim.workload import Phase

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from stepsim.errors import PlanError, SimulationError
 from stepsim.execution import FlatProgram, Times
 from stepsim.fragments import Stream, TaskKind
+from stepsim.program import Segment, SegmentKind
 from stepsim.schedules import Entry
 from stepsim.symmetry import Actors
-from stepsim.taskgraph import Segment, SegmentKind, TaskGraph
+from stepsim.taskgraph import TaskGraph
 
 _MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
 

@@ -42,7 +42,7 @@ def error(row: Row, host_us: float) -> float:
 
 
 def fit(training: list[Row]) -> float:
-    """Host time in us with the least squared relative error: predictions are nearly linear in it."""
+    """Host time in us with the least squared error; predictions are nearly linear in it."""
     step = 100.0
     slopes = [(error(row, step) - error(row, 0)) / step for row in training]
     offsets = [error(row, 0) for row in training]

@@ -12,10 +12,11 @@ from stepsim.api import run_graph
 from stepsim.p2p import P2PMode, P2POptions
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
+from stepsim.program import GraphOptions
 from stepsim.report import Report, make_report
 from stepsim.schedules import Schedule, build
 from stepsim.stages import Stages, StageWork
-from stepsim.taskgraph import GraphOptions, build_taskgraph
+from stepsim.taskgraph import build_taskgraph
 from stepsim.workload import Row, Work
 
 FILES = {

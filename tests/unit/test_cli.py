@@ -2,40 +2,16 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from helpers import Run
 from typer import Typer
 
 from stepsim import cli
 from stepsim.analysis import Part
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of one command."""
-        monkeypatch.setattr("sys.argv", ["stepsim", *map(str, arguments)])
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = exit_.code
-        out, err = capsys.readouterr()
-        return code or 0, out, err
-
-    return call
-
-
-@pytest.fixture
-def moe(workloads: Path) -> Path:
-    return workloads / "moe_128.txt"
-
 
 PLAN_OPTIONS = {
     "--compute-scale",
@@ -48,34 +24,46 @@ PLAN_OPTIONS = {
     "--strict",
     "--topology",
 }
+RUN_OPTIONS = PLAN_OPTIONS | {
+    "--activation-size",
+    "--deallocate-outputs",
+    "--fold",
+    "--fused-factor",
+    "--get-batch",
+    "--group-size",
+    "--host-overhead",
+    "--json",
+    "--loss-time",
+    "--memory-limit",
+    "--messages",
+    "--p2p",
+    "--plot",
+    "--stage-rows",
+    "--tp-overlap",
+    "--warmup-flush",
+}
+OPTIONS = {
+    "simulate": RUN_OPTIONS | {"--chunks", "--csv", "--schedule"},
+    "compare": RUN_OPTIONS | {"--schedules", "--with"},
+    "inspect": PLAN_OPTIONS,
+    "convert": {"--chunks", "--microbatches", "--ranks"},
+    "diff": set[str](),
+}
 
 
-@pytest.mark.parametrize(
-    ("command", "options"),
-    [
-        ("inspect", PLAN_OPTIONS),
-        (
-            "simulate",
-            PLAN_OPTIONS
-            | {
-                "--chunks",
-                "--csv",
-                "--fold",
-                "--host-overhead",
-                "--json",
-                "--p2p",
-                "--plot",
-                "--schedule",
-                "--stage-rows",
-                "--tp-overlap",
-            },
-        ),
-    ],
-)
-def test_options_are_frozen(command: str, options: set[str]) -> None:
+def commands() -> dict[str, Any]:
     app: Typer = cli.app
-    found = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
-    names = {p.opts[0] for p in found if p.opts[0].startswith("--")}
+    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_no_command_is_left_out() -> None:
+    assert commands().keys() == OPTIONS.keys()
+
+
+@pytest.mark.parametrize(("command", "options"), OPTIONS.items())
+def test_options_are_frozen(command: str, options: set[str]) -> None:
+    opts = {parameter.opts[0] for parameter in commands()[command].params}
+    names = {name for name in opts if name.startswith("--")}
     assert names == options
 
 
@@ -171,7 +159,20 @@ def test_output_that_is_a_folder_or_no_figure_is_refused(
         (["--global-batch", "8", "--microbatches", "2"], "contradict"),
         (["--schedule", "2f2b"], "schedule is '2f2b': expected one of 1f1b"),
         (["--chunks", "2"], "holds one chunk per rank"),
-        (["--p2p", "magic"], "p2p is 'magic': expected one of eager, blocking"),
+        (
+            ["--schedule", "interleaved:2", "--chunks", "4"],
+            "schedule interleaved:2: chunks is 4: expected 2",
+        ),
+        (
+            ["--schedule", "interleaved:2", "--microbatches", "2"],
+            "microbatches is 2: expected at least 4 (ranks)",
+        ),
+        (["--group-size", "4"], "schedule 1f1b: option group_size is 4: expected no options"),
+        (
+            ["--schedule", "zb-h1", "--p2p", "blocking"],
+            "schedule zb-h1 does not define p2p blocking: torch's runtime never waits",
+        ),
+        (["--p2p", "magic"], "p2p is 'magic': expected one of eager, blocking, overlap"),
         (["--stage-rows", "all"], "stage_rows is 'all': expected one of ends, every"),
         (["--compute-scale", "fast"], "compute scale is 'fast': expected a factor"),
         (["--compute-scale", "-1"], "compute scale is '-1': expected a factor"),
@@ -219,3 +220,85 @@ def test_inspect_prints_what_was_understood(run: Run, workloads: Path) -> None:
     ):
         assert line in out
     assert "the file names no pp_comm: 16777216 bytes" in err
+
+
+def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    """The result of a simulation that warns of nothing."""
+    code, out, err = run("simulate", *arguments, "--quiet", "--json", "-")
+    assert (code, err) == (0, "")
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+INTERLEAVED = ("--schedule", "interleaved:2", "--microbatches", "16")
+
+
+def test_chunks_stand_in_the_schedules_name_or_beside_it(run: Run, moe: Path) -> None:
+    named = simulated(run, moe, *INTERLEAVED)
+    assert {"schedule": "interleaved:2", "p2p": "overlap"}.items() <= named.items()
+    beside = ("--schedule", "interleaved", "--chunks", "2", "--microbatches", "16")
+    assert simulated(run, moe, *beside) == named
+    assert simulated(run, moe, *INTERLEAVED, "--chunks", "2") == named
+
+
+@pytest.mark.parametrize(
+    ("without", "option"),
+    [
+        ([], ["--tp-overlap", "off"]),
+        ([*INTERLEAVED], ["--tp-overlap", "off"]),
+        ([*INTERLEAVED], ["--deallocate-outputs"]),
+        ([*INTERLEAVED, "--warmup-flush"], ["--deallocate-outputs"]),
+        ([*INTERLEAVED], ["--p2p", "blocking"]),
+        ([], ["--host-overhead", "250us"]),
+        ([], ["--get-batch", "1ms"]),
+        ([], ["--loss-time", "1ms"]),
+        (["--schedule", "dualpipe", "-m", "8"], ["--fused-factor", "1.2"]),
+    ],
+)
+def test_options_that_cost_time(run: Run, moe: Path, without: list[str], option: list[str]) -> None:
+    quick, slow = simulated(run, moe, *without), simulated(run, moe, *without, *option)
+    assert slow["step_time_ps"] > quick["step_time_ps"]
+
+
+@pytest.mark.parametrize(
+    ("without", "option"),
+    [
+        ([*INTERLEAVED], ["--warmup-flush"]),
+        ([*INTERLEAVED, "--group-size", "8"], ["--warmup-flush"]),
+        ([*INTERLEAVED, "--warmup-flush"], ["--group-size", "8"]),
+        ([*INTERLEAVED], ["--p2p", "eager"]),
+        ([], ["--p2p", "eager"]),
+        (["--schedule", "dualpipe", "-m", "8"], ["--fused-factor", "0.8"]),
+    ],
+)
+def test_options_that_save_time(run: Run, moe: Path, without: list[str], option: list[str]) -> None:
+    slow, quick = simulated(run, moe, *without), simulated(run, moe, *without, *option)
+    assert slow["step_time_ps"] > quick["step_time_ps"]
+
+
+@pytest.mark.parametrize("option", ["--deallocate-outputs", "--warmup-flush"])
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved:2", "zb-h1"])
+def test_megatrons_switches_do_nothing_where_sends_are_not_overlapped_its_way(
+    run: Run, moe: Path, schedule: str, option: str
+) -> None:
+    arguments = ["--schedule", schedule, "-m", "8"]
+    arguments += ["--p2p", "blocking"] if schedule != "zb-h1" else []
+    assert simulated(run, moe, *arguments, option) == simulated(run, moe, *arguments)
+
+
+def test_larger_groups_hold_more_activations(run: Run, moe: Path) -> None:
+    peaks = [
+        simulated(run, moe, *INTERLEAVED, "--group-size", size)["peak_activations"]
+        for size in ("4", "8", "16")
+    ]
+    assert peaks == sorted(set(peaks))
+    assert simulated(run, moe, *INTERLEAVED, "--group-size", "4") == simulated(
+        run, moe, *INTERLEAVED
+    )
+
+
+def test_get_batch_and_loss_are_the_ends_own(run: Run, moe: Path) -> None:
+    """One of them per microbatch, on the stage that has it, is host time of that stage alone."""
+    document = simulated(run, moe, "--get-batch", "1 ms", "--loss-time", "3 ms")
+    host = [stage["breakdown_ps"]["host"] for stage in document["stages"]]
+    assert host == [2 * 10**9, 0, 0, 6 * 10**9]

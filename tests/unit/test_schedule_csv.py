@@ -20,7 +20,7 @@ def parse(text: str) -> Schedule:
     return parse_schedule(text, source="a.csv", name="mine")
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", sorted(BUILDERS.keys() - {"auto-zb"}))
 @given(data=st.data())
 def test_every_schedule_reads_back(name: str, data: st.DataObject) -> None:
     ranks = 2 * data.draw(st.integers(1, 4)) - data.draw(st.integers(0, name != "dualpipe"))

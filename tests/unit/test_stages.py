@@ -149,11 +149,73 @@ def test_re_split_keeps_the_models_layers(file_pp: int, pp: int, each: int) -> N
 
 @pytest.mark.parametrize(
     ("pp", "chunks", "problem"),
-    [(1, 3, "3 chunks: a stage has 2 layers"), (4, 1, "pp is 4: the model has 2 layers")],
+    [
+        (1, 3, "3 chunks: a stage of the file has 2 layers, one per chunk at least"),
+        (2, 3, "3 chunks: a stage of the file has 2 layers, one per chunk at least"),
+        (4, 1, "pp is 4: the model has 2 layers, one per stage at least"),
+    ],
 )
 def test_more_parts_than_layers_are_refused(pp: int, chunks: int, problem: str) -> None:
     with pytest.raises(PlanError, match=problem):
         split(job(2), pp=pp, chunks=chunks)
+
+
+def two_row_layers(layers: int) -> Workload:
+    """Layers of an attention and an MLP row, in a file of one stage."""
+    block = Microbatch(
+        embedding=(row(1, 1, name="embedding@0"),),
+        layers=tuple(
+            (row(1, 1, name=f"attention{i}@0"), row(1, 1, name=f"mlp{i}@0")) for i in range(layers)
+        ),
+        head=(row(1, 1, name="head@0"),),
+    )
+    return replace(job(layers), microbatches=(block,))
+
+
+def test_re_split_stages_with_fewer_layers_than_chunks_cut_layers_between_rows() -> None:
+    stages = split(two_row_layers(2), pp=2, chunks=2)
+    assert names(stages) == [
+        [["embedding", "attention0"], ["mlp0"]],
+        [["attention1"], ["mlp1", "head", "cross_entropy1"]],
+    ]
+    assert "1 layers per stage in 2 chunks: layers are cut between rows" in stages.warnings
+
+
+def test_cut_layers_share_rows_out_in_order_longer_chunks_first() -> None:
+    stages = split(two_row_layers(4), pp=2, chunks=3)
+    assert names(stages)[0] == [
+        ["embedding", "attention0", "mlp0"],
+        ["attention1"],
+        ["mlp1"],
+    ]
+    assert [w for w in stages.warnings if "2 layers per stage in 3 chunks" in w]
+
+
+def test_layers_are_whole_where_there_are_enough_of_them() -> None:
+    stages = split(two_row_layers(4), pp=2, chunks=2)
+    assert names(stages)[0] == [["embedding", "attention0", "mlp0"], ["attention1", "mlp1"]]
+    assert not [w for w in stages.warnings if "cut between rows" in w]
+
+
+def test_a_file_that_is_not_re_split_never_cuts_layers() -> None:
+    workload = replace(two_row_layers(2), header=Header(pp=2, pp_comm_bytes=8))
+    with pytest.raises(PlanError, match="3 chunks: a stage of the file has 2 layers"):
+        split(workload, chunks=3)
+
+
+@pytest.mark.parametrize("stage_rows", StageRows)
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
+def test_cutting_layers_loses_no_row(chunks: int, stage_rows: StageRows) -> None:
+    stages = split(two_row_layers(4), pp=2, chunks=chunks, stage_rows=stage_rows)
+    for rank, work in enumerate(names(stages)):
+        inner = [name for chunk in work for name in chunk if name.startswith(("attention", "mlp"))]
+        assert inner == [f"{kind}{i + 2 * rank}" for i in (0, 1) for kind in ("attention", "mlp")]
+        assert all(work)
+
+
+def test_rows_that_are_fewer_than_chunks_are_refused() -> None:
+    with pytest.raises(PlanError, match="3 chunks: "):
+        split(two_row_layers(3), pp=3, chunks=3)
 
 
 def step_row(name: str, *phases: Phase, size: int = 64) -> Row:

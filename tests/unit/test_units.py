@@ -139,12 +139,14 @@ def test_integers_are_parsed_exactly(value: int) -> None:
 @given(WHOLE)
 def test_formatted_times_parse_back_to_four_digits(time_ps: int) -> None:
     text = format_time_ps(time_ps) if time_ps else "0 s"
-    assert parse_time_ps(text) == pytest.approx(time_ps, rel=5e-4)
+    rounding = 5e-4 * time_ps + 0.5  # of the four digits, and to a whole ps
+    assert parse_time_ps(text) == pytest.approx(time_ps, abs=rounding)
 
 
 @given(st.integers(0, 2**62))
 def test_formatted_sizes_parse_back_to_four_digits(size: int) -> None:
-    assert parse_size_bytes(format_size_bytes(size)) == pytest.approx(size, rel=5e-4)
+    rounding = 5e-4 * size + 0.5  # of the four digits, and to a whole byte
+    assert parse_size_bytes(format_size_bytes(size)) == pytest.approx(size, abs=rounding)
 
 
 @given(st.floats(1, 1e18) | st.just(math.inf))

@@ -21,12 +21,13 @@ from stepsim.p2p.steps import (
     Step,
     Wait,
 )
-from stepsim.schedules import Schedule
+from stepsim.schedules import Runtime, Schedule
 
 
 def default_mode(schedule: Schedule) -> P2PMode:
     """What the schedule's runtime does unless asked otherwise."""
-    return P2PMode.BLOCKING if schedule.name in ("gpipe", "1f1b") else P2PMode.OVERLAP
+    blocks = schedule.runtime is Runtime.MEGATRON and schedule.placement.chunks == 1
+    return P2PMode.BLOCKING if blocks else P2PMode.OVERLAP
 
 
 def programs(schedule: Schedule, mode: P2PMode, options: P2POptions) -> list[Iterable[Step]]:
@@ -38,26 +39,26 @@ def programs(schedule: Schedule, mode: P2PMode, options: P2POptions) -> list[Ite
     schedules torch's. Raises ScheduleError where a schedule does not define the mode.
     """
     ranks = range(schedule.placement.ranks)
-    match mode, schedule.name:
-        case P2PMode.EAGER, _:
-            return [eager(schedule, rank) for rank in ranks]
-        case P2PMode.OVERLAP, "interleaved":
+    megatron = schedule.runtime is Runtime.MEGATRON
+    several = schedule.placement.chunks > 1
+    if mode is P2PMode.EAGER:
+        return [eager(schedule, rank) for rank in ranks]
+    if mode is P2PMode.OVERLAP:
+        if megatron and several:
             return [interleaved_overlap(schedule, rank, options) for rank in ranks]
-        case P2PMode.OVERLAP, _:
-            return list(overlapped(schedule))
-        case P2PMode.BLOCKING, "interleaved":
-            if len(ranks) == 2:
-                raise ScheduleError(
-                    "schedule interleaved: Megatron refuses p2p blocking on 2 ranks: expected "
-                    "eager or overlap"
-                )
-            return [interleaved_blocking(schedule, rank) for rank in ranks]
-        case P2PMode.BLOCKING, "1f1b" | "gpipe":
-            return [blocking(schedule, rank) for rank in ranks]
-    raise ScheduleError(
-        f"schedule {schedule.name} does not define p2p {mode}: its runtime never waits for a whole "
-        "batch (expected eager or overlap)"
-    )
+        return list(overlapped(schedule))
+    if not megatron:
+        raise ScheduleError(
+            f"schedule {schedule.name} does not define p2p {mode}: torch's runtime never waits for "
+            "a whole batch (expected eager or overlap)"
+        )
+    if several and len(ranks) == 2:
+        raise ScheduleError(
+            "schedule interleaved: Megatron refuses p2p blocking on 2 ranks: expected eager or "
+            "overlap"
+        )
+    one_rank = interleaved_blocking if several else blocking
+    return [one_rank(schedule, rank) for rank in ranks]
 
 
 __all__ = [

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from inspect import signature
 
 from stepsim.errors import ScheduleError, bad_value
+from stepsim.schedules.auto_zb import auto_zb
 from stepsim.schedules.base import (
     Action,
     ActionKind,
@@ -12,6 +13,7 @@ from stepsim.schedules.base import (
     FusedPair,
     Placement,
     PlacementKind,
+    Runtime,
     Schedule,
 )
 from stepsim.schedules.dualpipe import dualpipe, dualpipe_v
@@ -33,6 +35,7 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
     "zb-v": zb_v,
     "dualpipe": dualpipe,
     "dualpipe-v": dualpipe_v,
+    "auto-zb": auto_zb,
 }
 _SHAPE = ("ranks", "microbatches", "chunks")
 
@@ -65,6 +68,10 @@ def build(
     _check_options(known, options, options_of(known))
     held = named_chunks if chunks is None else chunks
     shape = {} if held is None else {"chunks": held}
+    if shape and "chunks" not in signature(builder).parameters:
+        if held != 1:
+            raise ScheduleError(bad_value(f"schedule {name}", "chunks", held, "1"))
+        shape = {}
     return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
 
 
@@ -75,6 +82,13 @@ def options_of(name: str) -> list[str]:
 
 
 def _check_options(name: str, options: dict[str, object], known: list[str]) -> None:
+    needed = [
+        p.name
+        for p in signature(BUILDERS[name]).parameters.values()
+        if p.default is p.empty and p.name in known and p.name not in options
+    ]
+    if needed:
+        raise ScheduleError(f"schedule {name}: needs the options {', '.join(needed)}")
     for option, value in options.items():
         if option not in known:
             allowed = f"the options {', '.join(known)}" if known else "no options"
@@ -89,6 +103,7 @@ __all__ = [
     "FusedPair",
     "Placement",
     "PlacementKind",
+    "Runtime",
     "Schedule",
     "build",
     "options_of",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import product
 
-from stepsim.errors import ScheduleError
+from stepsim.errors import ScheduleError, bad_value
 from stepsim.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
 
 NAME = "auto-zb"
@@ -33,6 +33,9 @@ Times = int | Sequence[int]
 """Picoseconds of one action: the same on every rank, or one value per rank."""
 
 
+OBJECTIVES = ("span", "makespan")
+
+
 def auto_zb(
     *,
     ranks: int,
@@ -43,6 +46,7 @@ def auto_zb(
     hop_ps: int = 0,
     memory_limit: float = 2.0,
     weight_grad_share: float = 0.5,
+    objective: str = "span",
 ) -> Schedule:
     """The best order found for these times, one chunk per rank.
 
@@ -50,6 +54,8 @@ def auto_zb(
     (what rank 0 of 1F1B holds), 2.0 its ZB-2p. As in the paper, a forward adds one activation,
     its input gradient frees all but `weight_grad_share` of it, its weight gradient the rest; see
     `weight_grad_share`. The paper's models have 0.37 to 0.44; 1.0 frees nothing before W.
+    `objective` is what is made short: `span`, the longest time from a rank's first to its last
+    action (the paper's, whose optimizer step does not wait for other ranks), or `makespan`.
     Raises ScheduleError when the limit is below one activation or a time is negative.
     """
     check_shape(NAME, ranks=ranks, microbatches=microbatches, chunks=1)
@@ -69,7 +75,11 @@ def auto_zb(
         share=weight_grad_share,
     )
     _check_memory(job, memory_limit)
-    best = min(_drafts(job), key=lambda draft: (draft.span, draft.makespan))
+    if objective not in OBJECTIVES:
+        allowed = " or ".join(OBJECTIVES)
+        raise ScheduleError(bad_value(f"schedule {NAME}", "objective", objective, allowed))
+    first, second = OBJECTIVES if objective == "span" else OBJECTIVES[::-1]
+    best = min(_drafts(job), key=lambda draft: (getattr(draft, first), getattr(draft, second)))
     orders = tuple(tuple(_actions(rank, kinds)) for rank, kinds in enumerate(best.orders))
     placement = Placement(ranks=ranks)
     return Schedule(name=NAME, placement=placement, microbatches=microbatches, orders=orders)

@@ -105,6 +105,13 @@ class Placement:
                 return stage if ahead else self.ranks - 1 - stage
 
 
+class Runtime(StrEnum):
+    """Whose pipeline runtime runs a schedule: it decides when messages are posted."""
+
+    MEGATRON = "megatron"
+    TORCH = "torch"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """`orders[r]` is what pipeline rank r runs, in order.
@@ -117,6 +124,7 @@ class Schedule:
     microbatches: int
     orders: tuple[tuple[Entry, ...], ...]
     warm_up: tuple[int, ...] = ()
+    runtime: Runtime = Runtime.TORCH
 
     @property
     def label(self) -> str:

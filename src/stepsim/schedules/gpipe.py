@@ -5,7 +5,7 @@ NeurIPS 2019; torch `ScheduleGPipe`.
 """
 
 from stepsim.errors import ScheduleError, bad_value
-from stepsim.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
+from stepsim.schedules.base import Action, ActionKind, Placement, Runtime, Schedule, check_shape
 
 
 def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -18,6 +18,7 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
         allowed = "1 (looped-bfs holds more)"
         raise ScheduleError(bad_value("schedule gpipe", "chunks", chunks, allowed))
     return Schedule(
+        runtime=Runtime.MEGATRON,
         name="gpipe",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from stepsim.errors import ScheduleError, bad_value
-from stepsim.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
+from stepsim.schedules.base import Action, ActionKind, Placement, Runtime, Schedule, check_shape
 
 Table = list[tuple[int, int]]
 """Chunk and microbatch of a rank's forwards, or of its backwards, in order."""
 
-GROUPINGS = ("megatron", "torch")
+GROUPINGS = tuple(Runtime)
 
 
 def interleaved(
@@ -42,6 +42,7 @@ def interleaved(
     ]
     return Schedule(
         name="interleaved",
+        runtime=Runtime(grouping),
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
         orders=tuple(

@@ -7,7 +7,7 @@ Megatron-LM `forward_backward_pipelining_without_interleaving`.
 from collections.abc import Iterator
 
 from stepsim.errors import ScheduleError
-from stepsim.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
+from stepsim.schedules.base import Action, ActionKind, Placement, Runtime, Schedule, check_shape
 
 
 def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -20,6 +20,7 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     if chunks != 1:
         raise ScheduleError(f"schedule 1f1b: chunks is {chunks}: it holds one chunk per rank")
     return Schedule(
+        runtime=Runtime.MEGATRON,
         name="1f1b",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,

@@ -1,0 +1,252 @@
+"""Programs being written: compute in the schedule's order, and the messages between."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from stepsim.fragments import (
+    BackwardParts,
+    CommTable,
+    Fragment,
+    HostTimes,
+    Stream,
+    backward_fragment,
+    forward_fragment,
+    fused_fragment,
+    per_step_fragment,
+    reduction_fragment,
+)
+from stepsim.p2p import Compute, Direction, End, Message, Post, Step, Wait
+from stepsim.program import GraphOptions, Segment, SegmentKind
+from stepsim.schedules import Action, ActionKind, Schedule
+from stepsim.stages import StageWork
+from stepsim.workload import Row
+
+_GRADIENTS = {
+    ActionKind.BACKWARD: (True, True),
+    ActionKind.INPUT_GRAD: (True, False),
+    ActionKind.WEIGHT_GRAD: (False, True),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class FragmentFactory:
+    """Makes each distinct fragment once: rows that say the same share one."""
+
+    comms: CommTable
+    options: GraphOptions
+    last_stage: int
+    fragments: list[Fragment] = field(default_factory=list)
+    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def action(self, action: Action, rows: Sequence[Row], only: int | None = None) -> int:
+        """Number of the fragment of an action, or of one row's share of a backward."""
+        host = self._host(action, begins=only in (None, len(rows) - 1))
+
+        def make() -> Fragment:
+            if action.kind is ActionKind.FORWARD:
+                return forward_fragment(rows, self.comms, host)
+            input_grad, weight_grad = _GRADIENTS[action.kind]
+            parts = BackwardParts(
+                input_grad=input_grad,
+                weight_grad=weight_grad,
+                tp_overlap=self.options.tp_overlap,
+                only=only,
+            )
+            return backward_fragment(rows, self.comms, parts, host)
+
+        return self._number((action.kind, only, host, *map(id, rows)), make)
+
+    def fused(self, forward: int, backward: int) -> int:
+        """Number of the fragment of a fused pair of two fragments."""
+        factor = self.options.fused_factor
+
+        def make() -> Fragment:
+            halves = self.fragments[forward], self.fragments[backward]
+            return fused_fragment(*halves, self.comms, factor)
+
+        return self._number(("fused", forward, backward), make)
+
+    def add(self, fragment: Fragment) -> int:
+        """Number of a new fragment."""
+        self.fragments.append(fragment)
+        return len(self.fragments) - 1
+
+    def _host(self, action: Action, *, begins: bool) -> HostTimes:
+        """Host time of an action: get_batch and loss are the pipeline's ends' own."""
+        host, forward = self.options.host, action.kind is ActionKind.FORWARD
+        return HostTimes(
+            overhead_ps=host.overhead_ps if begins else 0,
+            get_batch_ps=host.get_batch_ps if forward and action.stage == 0 else 0,
+            loss_ps=host.loss_ps if forward and action.stage == self.last_stage else 0,
+        )
+
+    def _number(self, key: tuple[object, ...], make: Callable[[], Fragment]) -> int:
+        if key not in self._known:
+            fragment = make()
+            content = (fragment.tasks,)
+            if content not in self._known:
+                self._known[content] = self.add(fragment)
+            self._known[key] = self._known[content]
+        return self._known[key]
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """A program being written; `front` is what the next segment in order waits for.
+
+    Where messages are `free`, they leave when they are posted, overtaking others, and are received
+    when they come; sends are never waited for. `message` is the number of their communication.
+    """
+
+    stage: int
+    schedule: Schedule
+    factory: FragmentFactory
+    message: int
+    free: bool
+    segments: list[Segment] = field(default_factory=list)
+    ends: dict[End, int] = field(default_factory=dict)
+    _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
+    _front: tuple[int, ...] = ()
+    _last: dict[Stream, int] = field(default_factory=dict)
+
+    def pipeline(self, work: StageWork, steps: Iterable[Step]) -> None:
+        """Write the entries and messages of a point-to-point program."""
+        final = self._final_gradients()
+        for step in steps:
+            match step:
+                case Compute(place=place):
+                    self._entry(work, place, final)
+                case Post(ends=ends, wait=wait):
+                    self._post(ends)
+                    if wait:
+                        self._wait(ends, alone=True)
+                case Wait(ends=ends):
+                    self._wait(ends)
+
+    def per_step(self, work: StageWork) -> None:
+        """Write the rows that follow the pipeline; they need the reduced gradients."""
+        if work.per_step:
+            self._front = (*self._front, *self._queued(Stream.DP))
+            fragment = self.factory.add(per_step_fragment(work.per_step, self.factory.comms))
+            self._in_order(SegmentKind.PER_STEP, fragment)
+
+    def _final_gradients(self) -> dict[int, int]:
+        """Place of the last entry of each chunk that computes weight gradients."""
+        return {
+            action.chunk: place
+            for place, entry in enumerate(self.schedule.orders[self.stage])
+            for action in entry.parts()
+            if action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
+        }
+
+    def _entry(self, work: StageWork, place: int, final: dict[int, int]) -> None:
+        """An action or a fused pair; a final one releases its rows' gradient reductions."""
+        parts = self.schedule.orders[self.stage][place].parts()
+        if len(parts) == 1 and final.get(parts[0].chunk) != place:
+            self._in_order(SegmentKind.ACTION, self._fragment(work, parts[0]), place)
+            return
+        rows = [self._rows(work, action) for action in parts]
+        reducing = [
+            r
+            for action, r in zip(parts, rows, strict=True)
+            if final.get(action.chunk) == place and _reduces(r) and action is parts[-1]
+        ]
+        if len(parts) == 1 and reducing:
+            self._row_by_row(parts[0], rows[0], place)
+            return
+        numbers = [self.factory.action(a, r) for a, r in zip(parts, rows, strict=True)]
+        fragment = numbers[0] if len(parts) == 1 else self.factory.fused(*numbers)
+        self._in_order(SegmentKind.ACTION, fragment, place)
+        for row in (row for several in reducing for row in reversed(several)):
+            self._reduction(row)
+
+    def _fragment(self, work: StageWork, action: Action) -> int:
+        """Number of an action's fragment: the same for all microbatches of a block."""
+        block = action.microbatch % len(work.chunks[action.chunk])
+        key = action.kind, action.chunk, block
+        if key not in self._known:
+            self._known[key] = self.factory.action(action, self._rows(work, action))
+        return self._known[key]
+
+    def _rows(self, work: StageWork, action: Action) -> tuple[Row, ...]:
+        blocks = work.chunks[action.chunk]
+        return blocks[action.microbatch % len(blocks)]
+
+    def _row_by_row(self, action: Action, rows: Sequence[Row], place: int) -> None:
+        """A backward in as many segments as rows, each followed by the row's reduction."""
+        for i in reversed(range(len(rows))):
+            fragment = self.factory.action(action, rows, only=i)
+            self._in_order(SegmentKind.ACTION, fragment, place)
+            self._reduction(rows[i])
+
+    def _reduction(self, row: Row) -> None:
+        """Start a row's weight-gradient collectives on their stream; nothing waits for them."""
+        reduction = reduction_fragment(row, self.factory.comms)
+        if reduction:
+            self._last[Stream.DP] = self._add(
+                Segment(
+                    kind=SegmentKind.REDUCTION,
+                    stream=Stream.DP,
+                    after=(*self._front, *self._queued(Stream.DP)),
+                    fragment=self.factory.add(reduction),
+                )
+            )
+
+    def _in_order(self, kind: SegmentKind, fragment: int, place: int = -1) -> None:
+        segment = Segment(
+            kind=kind, stream=Stream.COMPUTE, after=self._front, fragment=fragment, entry=place
+        )
+        self._front = (self._add(segment),)
+
+    def _post(self, ends: Iterable[End]) -> None:
+        for direction, message in ends:
+            send = direction is Direction.SEND
+            peer = self.schedule.placement.rank(
+                message.target if send else message.source, message.microbatch
+            )
+            stream = Stream.EAGER if self.free else self._message_stream(peer, direction, message)
+            after = self._front if send or not self.free else ()
+            self.ends[direction, message] = self._add(
+                Segment(
+                    kind=SegmentKind.SEND if send else SegmentKind.RECV,
+                    stream=stream,
+                    after=tuple(sorted({*after, *self._queued(stream)})),
+                    comm=self.message,
+                    peer_stage=peer,
+                )
+            )
+            if not self.free:
+                self._last[stream] = self.ends[direction, message]
+
+    def _wait(self, ends: Iterable[End], *, alone: bool = False) -> None:
+        """Make what follows wait for posted messages, `alone` for nothing else."""
+        waited = [
+            self.ends[direction, message]
+            for direction, message in ends
+            if direction is Direction.RECV or not self.free
+        ]
+        if waited:
+            self._front = tuple(waited) if alone and not self.free else (*self._front, *waited)
+
+    def _message_stream(self, peer: int, direction: Direction, message: Message) -> Stream:
+        """To the next rank or to the one before; with two ranks activations go forward."""
+        ranks = self.schedule.placement.ranks
+        ahead = (peer - self.stage) % ranks == 1
+        if direction is Direction.RECV:
+            ahead = (self.stage - peer) % ranks == 1
+        if ranks == 2:
+            ahead = message.kind is ActionKind.FORWARD
+        if direction is Direction.SEND:
+            return Stream.PP_FORWARD if ahead else Stream.PP_BACKWARD
+        return Stream.PP_FORWARD_RECV if ahead else Stream.PP_BACKWARD_RECV
+
+    def _queued(self, stream: Stream) -> tuple[int, ...]:
+        return (self._last[stream],) if stream in self._last else ()
+
+    def _add(self, segment: Segment) -> int:
+        self.segments.append(segment)
+        return len(self.segments) - 1
+
+
+def _reduces(rows: Iterable[Row]) -> bool:
+    return any(row.weight_grad.comms for row in rows)

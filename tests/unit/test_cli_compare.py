@@ -1,0 +1,268 @@
+"""The commands that compare, convert and explain: compare, convert, diff."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Run
+
+FOUR = ("--microbatches", "4")
+EIGHT = ("--microbatches", "8")
+REFUSAL = "schedule dualpipe-v: microbatches is 4: expected at least 8 (twice the ranks)"
+
+
+def compared(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    code, out, err = run("compare", *arguments, "--quiet", "--json", "-")
+    assert (code, err) == (0, "")
+    document: dict[str, Any] = json.loads(out, parse_constant=pytest.fail)
+    return document
+
+
+def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    code, out, _ = run("simulate", *arguments, "--quiet", "--json", "-")
+    assert code == 0
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+def test_a_row_per_schedule_that_runs_and_a_reason_for_each_other(run: Run, moe: Path) -> None:
+    names = ["1f1b", "dualpipe-v", "zb-h1", "interleaved:2"]
+    code, out, err = run("compare", moe, *FOUR, "--schedules", ",".join(names))
+    assert code == 0
+    assert "warning: no topology given: hgx-h100 assumed" in err
+    assert "job       128 NPUs: tp 8, dp 4, pp 4, ep 4; microbatches 4" in out
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] and "%" in line]
+    assert [row[:2] for row in rows] == [
+        ["1f1b", "blocking"],
+        ["zb-h1", "overlap"],
+        ["interleaved:2", "overlap"],
+    ]
+    steps = [float(row[2]) for row in rows]
+    speedups = [float(row[4]) for row in rows]
+    assert [row[3] for row in rows] == ["ms"] * 3
+    assert speedups == pytest.approx([steps[0] / step for step in steps], rel=1e-3)
+    assert speedups[0] == 1
+    assert f"\ndualpipe-v cannot run: {REFUSAL}\n" in out
+    assert out.count("cannot run") == 1
+
+
+def test_speed_ups_are_over_the_first_schedule_that_runs(run: Run, moe: Path) -> None:
+    document = compared(run, moe, *FOUR, "--schedules", "dualpipe-v,zb-h1,1f1b")
+    refused, first, second = document["candidates"]
+    assert refused == {"name": "dualpipe-v", "valid": False, "refusal": REFUSAL}
+    assert first["speedup"] == 1
+    assert second["speedup"] == first["step_time_ps"] / second["step_time_ps"]
+
+
+def test_json_on_stdout_holds_the_results_of_simulate(run: Run, moe: Path) -> None:
+    names = ("1f1b", "interleaved:2", "zb-h1")
+    document = compared(run, moe, *EIGHT, "--schedules", ",".join(names))
+    assert document.keys() == {"schema_version", "candidates"}
+    assert document["schema_version"] == 1
+    assert [each["name"] for each in document["candidates"]] == list(names)
+    for each in document["candidates"]:
+        assert each["valid"] is True
+        assert each["exposed_p2p_ps"] == each["breakdown_ps"]["exposed_pp"]
+        alone = simulated(run, moe, *EIGHT, "--schedule", each["name"])
+        assert alone.keys() - each.keys() == {"ranks"}
+        assert each.keys() - alone.keys() == {"name", "valid", "speedup", "exposed_p2p_ps"}
+        assert {key: each[key] for key in alone.keys() & each.keys()} == {
+            key: value for key, value in alone.items() if key != "ranks"
+        }
+
+
+def test_options_go_to_the_schedules_that_have_them(run: Run, moe: Path) -> None:
+    job = (*EIGHT, "--schedules", "1f1b,interleaved:2")
+    plain, asked = (compared(run, moe, *job, *more) for more in ([], ["--group-size", "8"]))
+    assert plain["candidates"][0] == asked["candidates"][0]
+    peaks = [each["candidates"][1]["peak_activations"] for each in (plain, asked)]
+    assert peaks[0] < peaks[1]
+
+
+def test_a_mode_that_a_schedule_lacks_is_its_refusal(run: Run, moe: Path) -> None:
+    document = compared(run, moe, *EIGHT, "--schedules", "1f1b,zb-h1", "--p2p", "blocking")
+    assert document["candidates"][1]["refusal"].startswith(
+        "schedule zb-h1 does not define p2p blocking"
+    )
+
+
+def test_a_figure_and_json_in_files_beside_the_table(run: Run, moe: Path, tmp_path: Path) -> None:
+    figure, document, again = (tmp_path / name for name in ("a.png", "a.json", "b.png"))
+    job = (moe, *FOUR, "--schedules", "1f1b,dualpipe-v,zb-h1")
+    code, out, _ = run("compare", *job, "--plot", figure, "--json", document)
+    assert code == 0
+    assert "speed-up" in out
+    assert json.loads(document.read_text()) == compared(run, *job)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert run("compare", *job, "--plot", again)[0] == 0
+    assert figure.read_bytes() == again.read_bytes()
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_unwritable_output_is_refused_before_the_run(
+    run: Run, moe: Path, tmp_path: Path, option: str
+) -> None:
+    target = tmp_path / "missing" / "a.png"
+    code, out, err = run("compare", moe, option, target)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {target}: cannot write: folder")
+
+
+def test_simais_formula_is_added_when_asked_for(run: Run, moe: Path) -> None:
+    parts = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
+    code, out, _ = run("compare", moe, *FOUR, "--with", "simai-formula", "--quiet")
+    assert code == 0
+    table = out[out.index("SimAI's closed formula (us)") :].splitlines()
+    assert tuple(table[1].split()) == parts
+    printed = dict(zip(parts, map(float, table[2].split()), strict=True))
+    document = compared(run, moe, *FOUR, "--with", "simai-formula")["simai_formula"]
+    assert {part: document[part] for part in parts} == pytest.approx(printed, abs=0.51)
+    assert table[3] == document["note"]
+    assert "SimAI" not in run("compare", moe, *FOUR)[1]
+
+
+def test_another_formula_is_refused(run: Run, moe: Path) -> None:
+    expected = (2, "", "error: with is 'x': expected simai-formula\n")
+    assert run("compare", moe, "--with", "x") == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (
+            ["--schedules", "dualpipe-v,interleaved:2"],
+            ["expected at least 8", "at least 4 (ranks)"],
+        ),
+        (["--schedules", "2f2b"], ["schedule is '2f2b': expected one of 1f1b"]),
+        (["--schedules", ""], ["schedule is '': expected one of 1f1b"]),
+        (["--npus", "100"], ["100 NPUs (npus asked for): not divisible by"]),
+        (["--p2p", "magic"], ["p2p is 'magic': expected one of eager"]),
+    ],
+)
+def test_all_schedules_refused(
+    run: Run, moe: Path, arguments: list[str], messages: list[str]
+) -> None:
+    code, out, err = run("compare", moe, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+    for message in messages:
+        assert err.count(message) == 1
+
+
+@pytest.mark.parametrize("name", ["interleaved:2", "zb-v", "dualpipe", "1f1b"])
+def test_a_converted_schedule_runs_like_its_name(
+    run: Run, moe: Path, tmp_path: Path, name: str
+) -> None:
+    target = tmp_path / "out.csv"
+    assert run("convert", name, target, "--ranks", "4", "-m", "8") == (0, "", "")
+    assert len(target.read_text().splitlines()) == 4
+    job = (moe, *EIGHT, "--p2p", "eager")
+    named, read = (simulated(run, *job, "--schedule", each) for each in (name, target))
+    assert read["step_time_ps"] == named["step_time_ps"]
+    assert read["stages"] == named["stages"]
+    assert read["schedule"].startswith("out.csv")
+
+
+def test_convert_takes_chunks_in_the_name_or_beside_it(run: Run, tmp_path: Path) -> None:
+    named, beside = tmp_path / "named.csv", tmp_path / "beside.csv"
+    shape = ("--ranks", "2", "--microbatches", "4")
+    assert run("convert", "interleaved:4", named, *shape)[0] == 0
+    assert run("convert", "interleaved", beside, *shape, "--chunks", "4")[0] == 0
+    assert named.read_text() == beside.read_text()
+    assert re.match("0F0,", named.read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "message"),
+    [
+        ("dualpipe", "3", "schedule dualpipe: ranks is 3: expected an even number"),
+        ("interleaved:2", "9", "microbatches is 8: expected at least 9 (ranks)"),
+        ("zb-v", "0", "schedule zb-v: ranks is 0: expected at least 1"),
+        ("none", "2", "schedule is 'none': expected one of 1f1b"),
+    ],
+)
+def test_convert_writes_nothing_that_cannot_be(
+    run: Run, tmp_path: Path, name: str, ranks: str, message: str
+) -> None:
+    target = tmp_path / "out.csv"
+    code, out, err = run("convert", name, target, "--ranks", ranks, "-m", "8")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not target.exists()
+
+
+def test_a_file_of_another_shape_is_refused(run: Run, moe: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    assert run("convert", "1f1b", target, "--ranks", "4", "-m", "8")[0] == 0
+    code, _, err = run("simulate", moe, *FOUR, "--schedule", target)
+    assert code == 2
+    expected = "holds 4 ranks and 8 microbatches: the job has pp 4 and 4"
+    assert f"error: {target}: {expected}" in err
+
+
+def test_diff_explains_two_results(run: Run, moe: Path, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    assert run("simulate", moe, *EIGHT, "--json", a)[0] == 0
+    assert run("simulate", moe, *EIGHT, "--schedule", "interleaved:2", "--json", b)[0] == 0
+    code, out, err = run("diff", a, b)
+    assert (code, err) == (0, "")
+    before, after = (json.loads(path.read_text())["step_time_ps"] / 1e9 for path in (a, b))
+    assert f"{before:.4g} ms" in out
+    assert f"{after:.4g} ms" in out
+    assert f"-{before - after:.4g} ms" in out
+    assert "1f1b" in out
+    assert "interleaved:2" in out
+    assert "bubble, inner" in out
+    assert "identical" in run("diff", a, a)[1]
+
+
+def test_diff_takes_results_of_simulate_only(run: Run, moe: Path, tmp_path: Path) -> None:
+    comparison, missing = tmp_path / "comparison.json", tmp_path / "missing.json"
+    assert run("compare", moe, *EIGHT, "--json", comparison)[0] == 0
+    code, out, err = run("diff", comparison, comparison)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {comparison}: ")
+    assert str(missing) in run("diff", missing, comparison)[2]
+
+
+@pytest.mark.parametrize(
+    ("schedules", "message"),
+    [
+        ("1f1b,x", "schedule is 'x': expected one of"),
+        ("1f1b,", "schedule is '': expected one of"),
+        ("1f1b,none.csv", "none.csv: cannot read the schedule"),
+    ],
+)
+def test_names_of_nothing_are_errors(run: Run, moe: Path, schedules: str, message: str) -> None:
+    code, out, err = run("compare", moe, "--schedules", schedules)
+    assert code == 2
+    assert out == ""
+    assert message in err
+
+
+def test_spaces_between_names_are_fine(run: Run, moe: Path) -> None:
+    assert run("compare", moe, "--schedules", "1f1b, zb-h1")[0] == 0
+
+
+@pytest.mark.parametrize("factor", ["nan", "inf", "-1", "0"])
+def test_a_senseless_fused_factor_is_refused(run: Run, moe: Path, factor: str) -> None:
+    code, _, err = run(
+        "simulate", moe, "--schedule", "dualpipe", "-m", "8", "--fused-factor", factor
+    )
+    assert code == 2
+    assert "fused_factor is" in err
+
+
+def test_schedule_files_set_their_own_chunks(run: Run, moe: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    assert run("convert", "interleaved:2", target, "--ranks", "4", "-m", "8")[0] == 0
+    code, _, err = run("simulate", moe, "-m", "8", "--schedule", target, "--chunks", "2")
+    assert code == 2
+    assert "sets chunks itself" in err
+    assert (
+        "written as .csv"
+        in run("convert", "1f1b", tmp_path / "a.txt", "--ranks", "2", "-m", "2")[2]
+    )
