@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 from helpers import Run
+from hypothesis import settings
 
 from stepsim import cli
+
+settings.register_profile("stepsim", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("stepsim")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stepsim import schedules
     from stepsim.api import Result, collective_time, load_topology, load_workload, simulate
 
 __version__ = "0.1.0"
@@ -12,12 +13,17 @@ __all__ = [
     "collective_time",
     "load_topology",
     "load_workload",
+    "schedules",
     "simulate",
 ]
 
 
 def __getattr__(name: str) -> object:
     """Import the interface when it is first used: `import stepsim` costs nothing."""
+    if name == "schedules":
+        import importlib
+
+        return importlib.import_module("stepsim.schedules")
     if name in __all__:
         from stepsim import api
 

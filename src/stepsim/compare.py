@@ -123,7 +123,8 @@ def _check_name(name: str) -> None:
 
 def simai_totals(workload: Workload, comparison: Comparison) -> SimaiTotals:
     """SimAI's closed formula for the plan of a comparison, with SimAI's default servers."""
-    return simai_formula(workload, comparison.valid[0][1].report.plan)
+    plan = comparison.valid[0][1].report.plan
+    return simai_formula(workload, plan, row_count=workload.declared_rows)
 
 
 def exposed_p2p_ps(result: Result) -> int:

@@ -126,7 +126,7 @@ class Draft:
     def per_step(self, work: StageWork) -> None:
         """Write the rows that follow the pipeline; they need the reduced gradients."""
         if work.per_step:
-            self._front = (*self._front, *self._queued(Stream.DP))
+            self._front = self._behind(self._front, Stream.DP)
             fragment = self.factory.add(per_step_fragment(work.per_step, self.factory.comms))
             self._in_order(SegmentKind.PER_STEP, fragment)
 
@@ -187,7 +187,7 @@ class Draft:
                 Segment(
                     kind=SegmentKind.REDUCTION,
                     stream=Stream.DP,
-                    after=(*self._front, *self._queued(Stream.DP)),
+                    after=self._behind(self._front, Stream.DP),
                     fragment=self.factory.add(reduction),
                 )
             )
@@ -210,7 +210,7 @@ class Draft:
                 Segment(
                     kind=SegmentKind.SEND if send else SegmentKind.RECV,
                     stream=stream,
-                    after=tuple(sorted({*after, *self._queued(stream)})),
+                    after=self._behind(after, stream),
                     comm=self.message,
                     peer_stage=peer,
                 )
@@ -240,8 +240,10 @@ class Draft:
             return Stream.PP_FORWARD if ahead else Stream.PP_BACKWARD
         return Stream.PP_FORWARD_RECV if ahead else Stream.PP_BACKWARD_RECV
 
-    def _queued(self, stream: Stream) -> tuple[int, ...]:
-        return (self._last[stream],) if stream in self._last else ()
+    def _behind(self, after: tuple[int, ...], stream: Stream) -> tuple[int, ...]:
+        """What a segment waits for: `after`, and the last segment of its stream."""
+        last = self._last.get(stream)
+        return after if last is None or last in after else (*after, last)
 
     def _add(self, segment: Segment) -> int:
         self.segments.append(segment)

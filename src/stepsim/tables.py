@@ -34,13 +34,14 @@ def print_report(console: Console, report: Report) -> None:
     plan = report.plan
     piped = plan.pp > 1
     pipeline = format_time_ps(report.pipeline_time_ps)
+    rates = f"bubble {report.bubble_fraction:.1%}, zero-bubble rate {report.zero_bubble_rate:.1%}"
     lines = [
         ("workload", report.workload),
         ("topology", report.topology),
         ("job", _job(plan)),
         ("schedule", f"{report.schedule}, {report.p2p} p2p" if piped else report.schedule),
         ("step time", format_time_ps(report.step_time_ps)),
-        ("pipeline", f"{pipeline}, bubble {report.bubble_fraction:.1%}"),
+        ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),
     ]
     _print_pairs(console, lines)
     _print_breakdown(console, report)

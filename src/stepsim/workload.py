@@ -159,7 +159,8 @@ class Workload:
     """One pipeline stage of a training step, per microbatch, and the rows run once per step.
 
     `microbatches` are the distinct blocks of the file in order. `loss` rows (cross entropy) and
-    `per_step` rows follow the file's order. `warnings` says what was assumed while reading.
+    `per_step` rows follow the file's order. `declared_rows` is the file's own count of its rows,
+    which may be wrong. `warnings` says what was assumed while reading.
     """
 
     source: str
@@ -168,6 +169,7 @@ class Workload:
     microbatches: tuple[Microbatch, ...]
     loss: tuple[Row, ...] = ()
     per_step: tuple[Row, ...] = ()
+    declared_rows: int | None = None
     warnings: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

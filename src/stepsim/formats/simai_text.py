@@ -98,6 +98,7 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         source=path.name,
         policy=header.policy,
         header=header.header,
+        declared_rows=declared,
         microbatches=sections.microbatches,
         loss=sections.loss,
         per_step=sections.per_step,
@@ -255,6 +256,6 @@ def _block_warnings(header: HeaderLine, sections: Sections) -> list[str]:
     if header.header.vpp > 1:
         warnings.append(
             f"header says vpp {header.header.vpp}: AICB writes the layers per stage there, "
-            "so it is no evidence of interleaving"
+            "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
         )
     return warnings

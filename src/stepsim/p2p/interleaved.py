@@ -126,42 +126,49 @@ def _wait(ends: tuple[End, ...]) -> Iterator[Step]:
 def _halves(schedule: Schedule, rank: int) -> tuple[_Half, _Half]:
     """Forwards, which enter again at rank 0, and backwards, which enter again at the last rank."""
     last = schedule.placement.ranks - 1
+    mine = _by_kind(schedule, rank)
     return (
-        _half(schedule, rank, ActionKind.FORWARD, entry_rank=0, exit_rank=last),
-        _half(schedule, rank, ActionKind.BACKWARD, entry_rank=last, exit_rank=0),
+        _half(schedule, mine, ActionKind.FORWARD, last if rank == 0 else None),
+        _half(schedule, mine, ActionKind.BACKWARD, 0 if rank == last else None),
     )
 
 
+_Numbered = list[tuple[int, Exchange]]
+"""Places in a rank's order and what is exchanged there."""
+
+
 def _half(
-    schedule: Schedule, rank: int, kind: ActionKind, *, entry_rank: int, exit_rank: int
+    schedule: Schedule,
+    mine: dict[ActionKind, _Numbered],
+    kind: ActionKind,
+    feeding_rank: int | None,
 ) -> _Half:
-    mine = _of_kind(schedule, rank, kind)
-    inputs = tuple(moved.received for _, moved in mine)
-    count = len(mine)
-    if rank == entry_rank:
+    """One half; `feeding_rank` is the far end of the pipeline where it enters again here."""
+    inputs = tuple(moved.received for _, moved in mine[kind])
+    count = len(inputs)
+    if feeding_rank is None:
+        fed = [inputs[k + 1] if k < count - 1 else () for k in range(count)]
+    else:
         delay = schedule.placement.ranks - 1
-        leaving = [moved.sent for _, moved in _of_kind(schedule, exit_rank, kind)]
+        leaving = [moved.sent for _, moved in _by_kind(schedule, feeding_rank)[kind]]
         fed = [
             tuple((Direction.RECV, message) for _, message in leaving[k - delay])
             if delay <= k < count - 1
             else ()
             for k in range(count)
         ]
-    else:
-        fed = [inputs[k + 1] if k < count - 1 else () for k in range(count)]
     return _Half(
-        places=tuple(place for place, _ in mine),
+        places=tuple(place for place, _ in mine[kind]),
         inputs=inputs,
-        outputs=tuple(moved.sent for _, moved in mine),
+        outputs=tuple(moved.sent for _, moved in mine[kind]),
         fed=tuple(fed),
     )
 
 
-def _of_kind(schedule: Schedule, rank: int, kind: ActionKind) -> list[tuple[int, Exchange]]:
-    """Places and exchanges of a rank's forwards or backwards."""
+def _by_kind(schedule: Schedule, rank: int) -> dict[ActionKind, _Numbered]:
+    """A rank's forwards and backwards."""
+    found: dict[ActionKind, _Numbered] = {ActionKind.FORWARD: [], ActionKind.BACKWARD: []}
     columns = zip(schedule.orders[rank], exchanges(schedule, rank), strict=True)
-    return [
-        (place, moved)
-        for place, (entry, moved) in enumerate(columns)
-        if entry.parts()[0].kind is kind
-    ]
+    for place, (entry, moved) in enumerate(columns):
+        found[entry.parts()[0].kind].append((place, moved))
+    return found
