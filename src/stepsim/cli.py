@@ -1,5 +1,6 @@
 """The command line. Everything else is imported when a command runs: `--help` stays fast."""
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -67,7 +68,7 @@ def simulate(
     from stepsim.progress import progress_bar
     from stepsim.tables import print_report
 
-    _check_outputs(json, plot, csv)
+    _check_outputs([file], json, plot, csv, messages=messages)
     workload = api.load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         result = api.simulate(
@@ -111,7 +112,7 @@ def compare(
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
-    _check_outputs(json, plot)
+    _check_outputs([file], json, plot, messages=messages)
     workload = api.load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
@@ -153,7 +154,7 @@ def inspect(file: WorkloadArgument, options: PlanOptions) -> None:
 
 @app.command()
 def convert(
-    schedule: Annotated[str, typer.Argument(help="Schedule, e.g. interleaved:4, or a CSV.")],
+    schedule: Annotated[str, typer.Argument(help="Schedule, e.g. interleaved:4.")],
     target: Annotated[Path, typer.Argument(metavar="OUT.csv", help="File to write.")],
     ranks: Annotated[int, typer.Option("--ranks", help="Pipeline ranks.")],
     microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Microbatches.")],
@@ -189,21 +190,40 @@ def main() -> None:
     except StepsimError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except OSError as error:
+        typer.echo(f"error: cannot write to stdout: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
 
 
-def _check_outputs(json: str | None, plot: Path | None, csv: Path | None = None) -> None:
+def _check_outputs(
+    inputs: list[Path],
+    json: str | None,
+    plot: Path | None,
+    csv: Path | None = None,
+    *,
+    messages: bool = False,
+) -> None:
     """Refuse outputs that cannot be written before the run, not after it."""
     from stepsim.formats.outputs import check_writable
 
     files = [Path(json)] if json and json != "-" else []
     files += [path for path in (plot, csv) if path]
+    known = {path.resolve() for path in inputs}
     for path in files:
+        if str(path) == "-":
+            raise OutputError("only --json can be written to stdout: name a file")
         check_writable(path)
-    if len({path.absolute() for path in files}) < len(files):
-        raise OutputError(f"{files[-1]}: two outputs go to the same file")
+        if path.resolve() in known:
+            raise OutputError(
+                f"{path}: cannot write: it is an input, or two outputs go to the same file"
+            )
+        known.add(path.resolve())
+    if messages and not plot:
+        raise OutputError("--messages draws arrows into a figure: name one with --plot")
     if plot:
         from stepsim.plots import check_figure_path
 

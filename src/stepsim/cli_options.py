@@ -50,7 +50,7 @@ class PlanOptions:
         ),
     ] = "1"
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse files that would be read with a warning.")
+        bool, typer.Option("--strict", help="Refuse files whose header and rows disagree.")
     ] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No warnings, no progress.")] = False
 

@@ -7,7 +7,7 @@ from stepsim.parallel import ParallelPlan
 from stepsim.topology import Topology
 from stepsim.workload import Group, Workload
 
-MAX_NPUS = 1 << 24
+MAX_NPUS = 1 << 20
 MAX_MICROBATCHES = 1 << 20
 
 
@@ -35,6 +35,8 @@ def plan_job(
     warnings: list[str] = []
     stages = pp or workload.header.pp
     size, origin = _job_size(workload, topology, npus, stages, warnings)
+    if size > MAX_NPUS:
+        raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
     tp = _inner_size(workload, topology, size)
     if size % (tp * stages):
         raise PlanError(

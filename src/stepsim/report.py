@@ -150,6 +150,13 @@ def make_report(
 ) -> Report:
     """Analyse a timeline."""
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
+    links = link_use(timeline.graph, prices, step)
+    overfull = tuple(
+        f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: transfers do not "
+        "slow each other here, so the step time is too short"
+        for use in links
+        if use.utilisation > 1
+    )
     actors = timeline.actors
     breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
     idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
@@ -170,10 +177,10 @@ def make_report(
         breakdown=breakdown,
         idle=tuple(idle),
         stages=_stages(timeline, schedule, breakdown, idle),
-        links=link_use(timeline.graph, prices, step),
+        links=links,
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
         activation_bytes=activation_bytes,
-        warnings=warnings,
+        warnings=(*warnings, *overfull),
     )
 
 

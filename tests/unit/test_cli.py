@@ -302,3 +302,47 @@ def test_get_batch_and_loss_are_the_ends_own(run: Run, moe: Path) -> None:
     document = simulated(run, moe, "--get-batch", "1 ms", "--loss-time", "3 ms")
     host = [stage["breakdown_ps"]["host"] for stage in document["stages"]]
     assert host == [2 * 10**9, 0, 0, 6 * 10**9]
+
+
+def test_a_linked_output_writes_the_target(run: Run, moe: Path, tmp_path: Path) -> None:
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert run("simulate", moe, "--json", link)[0] == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["npus"] == 128
+
+
+def test_a_device_is_written_into_and_stays_one(run: Run, moe: Path) -> None:
+    assert run("simulate", moe, "--json", "/dev/null")[0] == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_an_input_is_never_overwritten(run: Run, moe: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(moe.read_bytes())
+    code, _, err = run("simulate", copy, "--json", copy)
+    assert code == 2
+    assert "same file" in err
+    assert copy.read_bytes() == moe.read_bytes()
+
+
+def test_options_that_would_do_nothing_are_refused(run: Run, moe: Path) -> None:
+    assert "name one with --plot" in run("simulate", moe, "--messages")[2]
+    assert "only --json" in run("simulate", moe, "--csv", "-")[2]
+
+
+def test_a_link_used_beyond_the_step_is_warned_about(run: Run, tmp_path: Path) -> None:
+    network = tmp_path / "slow.toml"
+    network.write_text(
+        'name = "slow"\nsource = "test"\n[[dimension]]\nname = "line"\nkind = "line"\n'
+        'size = "auto"\nbandwidth = "1 GB/s"\nlatency = "1 ns"\n'
+    )
+    workload = tmp_path / "dp.txt"
+    workload.write_text(
+        "HYBRID_TRANSFORMER model_parallel_NPU_group: 8 all_gpus: 64\n1\n"
+        "x -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 1000000000 1\n"
+    )
+    code, _, err = run("simulate", workload, "--topology", network)
+    assert code == 0
+    assert "transfers do not slow each other" in err

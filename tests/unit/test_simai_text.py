@@ -462,8 +462,8 @@ def test_mistakes_in_a_rows_policy_are_named(
         (f"{TRANSFORMER} ep: nan", ["ep", "'nan'", "integer from 0"]),
         (f"{TRANSFORMER} all_gpus: 99999999999", ["all_gpus", "'99999999999'", "to 16777216"]),
         (f"{TRANSFORMER} pp_comm: 1e30", ["pp_comm", "'1e30'", "to 9223372036854775807"]),
-        (f"{TRANSFORMER} ga:", ["ga", "None", "integer from 0"]),
-        (f"{TRANSFORMER} checkpoints: 2 0", ["checkpoints id", "None"]),
+        (f"{TRANSFORMER} ga:", ["ga", "no value", "integer from 0"]),
+        (f"{TRANSFORMER} checkpoints: 2 0", ["checkpoints id", "no value"]),
     ],
 )
 def test_mistakes_in_the_header_are_named(

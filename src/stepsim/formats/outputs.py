@@ -18,8 +18,15 @@ def check_writable(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the whole new one, never a part."""
+    """Write a file so that a reader sees the old one or the whole new one, never a part.
+
+    A link's target is written; what is no regular file, a device or a pipe, is written into.
+    """
     check_writable(path)
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        _write_into(path, data)
+        return
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -34,6 +41,14 @@ def write_whole(path: Path, data: bytes) -> None:
         if isinstance(error, OSError):
             raise OutputError(f"{path}: cannot write: {error.strerror}") from None
         raise
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
 
 
 def _umask() -> int:

@@ -98,8 +98,10 @@ def _integer(place: str, key: str, text: str | None) -> int:
     """Non-negative integer; `4194304.0` counts. Degrees and ids are at most 2**24."""
     limit = MAX_INT64 if key == "pp_comm" else _MAX_DEGREE
     expected = f"an integer from 0 to {limit}"
+    if text is None:
+        raise WorkloadError(f"{place}: {key} has no value: expected {expected}")
     try:
-        value = plain_number(text or "")
+        value = plain_number(text)
     except ValueError:
         raise WorkloadError(bad_value(place, key, text, expected)) from None
     if not (0 <= value <= limit and value == int(value)):

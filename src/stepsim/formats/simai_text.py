@@ -7,7 +7,7 @@ HYBRID_CUSTOMIZED. Facts about the variants: SimAI `Workload.cc`, AICB's generat
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,11 +89,12 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         warnings.insert(
             0, f"line 2 declares {declared} rows, the file has {len(rows)}: all are used"
         )
-    if strict and warnings:
-        raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
     sections = split_sections(_with_checkpoints(path, rows, header), header)
     if not sections.microbatches:
         raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
+    warnings += _block_warnings(header, sections)
+    if strict and warnings:
+        raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
     return Workload(
         source=path.name,
         policy=header.policy,
@@ -102,7 +103,7 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         microbatches=sections.microbatches,
         loss=sections.loss,
         per_step=sections.per_step,
-        warnings=(*warnings, *_block_warnings(header, sections)),
+        warnings=(*warnings, *_vpp_warning(header)),
     )
 
 
@@ -253,9 +254,12 @@ def _block_warnings(header: HeaderLine, sections: Sections) -> list[str]:
     lengths = {len(block.layers) for block in sections.microbatches}
     if len(lengths) > 1:
         warnings.append(f"microbatch blocks have {min(lengths)} to {max(lengths)} layers")
+    return warnings
+
+
+def _vpp_warning(header: HeaderLine) -> Iterator[str]:
     if header.header.vpp > 1:
-        warnings.append(
+        yield (
             f"header says vpp {header.header.vpp}: AICB writes the layers per stage there, "
             "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
         )
-    return warnings

@@ -142,8 +142,16 @@ class Schedule:
             yield from entry.parts()
 
 
+MAX_FORWARDS = 1 << 22
+
+
 def check_shape(name: str, *, ranks: int, microbatches: int, chunks: int) -> None:
-    """Raise ScheduleError unless all three are positive."""
+    """Raise ScheduleError unless all three are positive and their product can be held."""
     for field, value in (("ranks", ranks), ("microbatches", microbatches), ("chunks", chunks)):
         if value < 1:
             raise ScheduleError(f"schedule {name}: {field} is {value}: expected at least 1")
+    if ranks * microbatches * chunks > MAX_FORWARDS:
+        raise ScheduleError(
+            f"schedule {name}: ranks * microbatches * chunks is {ranks * microbatches * chunks}: "
+            f"expected at most {MAX_FORWARDS}"
+        )
