@@ -12,12 +12,13 @@ import numpy as np
 from stepsim import collector
 from stepsim.critical_path import critical_path
 from stepsim.errors import OutputError
+from stepsim.execution import Times
 from stepsim.formats.outputs import write_whole
 from stepsim.fragments import Stream
 from stepsim.program import SegmentKind
 from stepsim.report import Report
 from stepsim.schedules import ActionKind, Entry
-from stepsim.timeline import Timeline
+from stepsim.timeline import Span, Timeline
 from stepsim.units import format_time_ps
 from stepsim.workload import Phase
 
@@ -68,7 +69,8 @@ class Box(NamedTuple):
 class Lane:
     """One row: boxes, transfers along its lower edge, the critical path along its upper edge.
 
-    `arrows` are the messages it sends: start and end in ps, and the row they go to.
+    `arrows` are the messages it sends: start and end in ps, and the row they go to. `hidden` boxes
+    are narrower than a pixel and merged with their neighbours.
     """
 
     label: str
@@ -77,6 +79,7 @@ class Lane:
     transfers: list[Box] = field(default_factory=list)
     path: list[Box] = field(default_factory=list)
     arrows: list[tuple[int, int, int]] = field(default_factory=list)
+    hidden: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +125,8 @@ def timelines_figure(
     """The figure that `plot_timelines` writes."""
     from matplotlib.figure import Figure
 
-    panels = [_panel(timeline, report) for timeline, report in runs]
     width_ps = max(report.step_time_ps for _, report in runs) or 1
+    panels = [_panel(timeline, report, width_ps) for timeline, report in runs]
     rows = [len(panel.lanes) for panel in panels]
     fixed = 0.75 + 0.6 * len(panels)
     row_in = min(_MAX_ROW_IN, (_MAX_HEIGHT_IN - fixed) / sum(rows))
@@ -140,8 +143,9 @@ def timelines_figure(
     return figure
 
 
-def _panel(timeline: Timeline, report: Report) -> Panel:
-    lanes = _stage_lanes(timeline) if report.plan.pp > 1 else _stream_lanes(timeline)
+def _panel(timeline: Timeline, report: Report, width_ps: int) -> Panel:
+    draw = _stage_lanes if report.plan.pp > 1 else _stream_lanes
+    lanes = draw(timeline, width_ps)
     return Panel(title=_title(report), lanes=tuple(lanes))
 
 
@@ -157,32 +161,61 @@ def _title(report: Report) -> str:
     )
 
 
-def _stage_lanes(timeline: Timeline) -> Iterator[Lane]:
+def _stage_lanes(timeline: Timeline, width_ps: int) -> Iterator[Lane]:
     """The first rank of every stage: its entries, its per-step work, its transfers."""
     plan = timeline.graph.plan
     path = critical_path(timeline)
     for stage in range(plan.pp):
         lane = Lane(label=f"stage {stage}", bordered=True)
         cohort, column = timeline.place(stage * plan.stage_ranks)
-        program = cohort.flat.program
-        chunks = 1 + max((a.chunk for e in program.entries for a in e.parts()), default=0)
-        start, end = (times[:, column].tolist() for times in cohort.entry_times())
-        for entry, a, b in zip(program.entries, start, end, strict=True):
-            lane.boxes.append(_entry_box(entry, a, b, chunks))
-        start, end = (times[:, column].tolist() for times in cohort.segment_times())
-        for segment, a, b in zip(program.segments, start, end, strict=True):
+        entries, segments = cohort.flat.program.entries, cohort.flat.program.segments
+        chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
+        start, end = (times[:, column] for times in cohort.entry_times())
+        shown = _visible(start, end, width_ps)
+        lane.boxes = [_entry_box(entries[i], a, b, chunks) for i, a, b in shown]
+        lane.hidden = len(entries) - len(shown)
+        start, end = (times[:, column] for times in cohort.segment_times())
+        sent = [i for i, segment in enumerate(segments) if segment.kind is SegmentKind.SEND]
+        lane.arrows = [(int(start[i]), int(end[i]), segments[i].peer_stage) for i in sent]
+        for i, segment in enumerate(segments):
             if segment.kind is SegmentKind.PER_STEP:
-                lane.boxes.append(Box(start=a, end=b, colour=_PER_STEP))
-            elif segment.entry < 0:
-                if segment.kind is SegmentKind.SEND:
-                    lane.arrows.append((a, b, segment.peer_stage))
-                lane.transfers.append(Box(start=a, end=b, colour=_TRANSFER))
-        lane.path = [
-            Box(start=step.start_ps, end=step.end_ps, colour=_PATH)
-            for step in path
-            if plan.stage_of(step.rank) == stage
+                lane.boxes.append(Box(start=int(start[i]), end=int(end[i]), colour=_PER_STEP))
+        beside = [
+            i for i, s in enumerate(segments) if s.entry < 0 and s.kind is not SegmentKind.PER_STEP
         ]
+        moved = _visible(start[beside], end[beside], width_ps)
+        lane.transfers = [Box(start=a, end=b, colour=_TRANSFER) for _, a, b in moved]
+        mine = [step for step in path if plan.stage_of(step.rank) == stage]
+        on_path = _visible(
+            np.array([step.start_ps for step in mine], dtype=np.int64),
+            np.array([step.end_ps for step in mine], dtype=np.int64),
+            width_ps,
+        )
+        lane.path = [Box(start=a, end=b, colour=_PATH) for _, a, b in on_path]
         yield lane
+
+
+def _visible(start: Times, end: Times, width_ps: int) -> list[tuple[int, int, int]]:
+    """(number, start, end) of what can be seen of many spans.
+
+    Where there are more spans than pixels, those narrower than a pixel are merged, pixel by
+    pixel, under the longest one's number.
+    """
+    everything = list(zip(range(len(start)), start.tolist(), end.tolist(), strict=True))
+    if len(start) <= _PIXELS:
+        return everything
+    pixel = width_ps / _PIXELS
+    narrow = end - start < pixel
+    found = [everything[i] for i in np.flatnonzero(~narrow)]
+    few = np.flatnonzero(narrow)
+    column = (start[few] / pixel).astype(np.int64)
+    few = few[np.lexsort((start[few] - end[few], column))]
+    firsts = np.unique((start[few] / pixel).astype(np.int64), return_index=True)[1]
+    if len(few):
+        low = np.minimum.reduceat(start[few], firsts).tolist()
+        high = np.maximum.reduceat(end[few], firsts).tolist()
+        found += list(zip(few[firsts].tolist(), low, high, strict=True))
+    return found
 
 
 def _entry_box(entry: Entry, start: int, end: int, chunks: int) -> Box:
@@ -199,20 +232,27 @@ def _shade(colour: str, share: float) -> str:
     return "#" + "".join(f"{round(c + (255 - c) * share * 0.75):02x}" for c in channels)
 
 
-def _stream_lanes(timeline: Timeline) -> Iterator[Lane]:
+def _stream_lanes(timeline: Timeline, width_ps: int) -> Iterator[Lane]:
     """Rank 0: a row per stream it uses, boxes coloured by phase."""
-    lanes: dict[Stream, Lane] = {}
+    spans: dict[Stream, list[Span]] = {}
     for span in timeline.spans([0]):
-        lane = lanes.setdefault(span.stream, Lane(label=span.stream.name.lower().replace("_", " ")))
-        colour = _PHASES[Phase(span.phase)] if span.entry else _PER_STEP
-        lane.boxes.append(Box(start=span.start_ps, end=span.end_ps, colour=colour))
-    yield from (lanes[stream] for stream in sorted(lanes))
+        spans.setdefault(span.stream, []).append(span)
+    for stream in sorted(spans):
+        mine = spans[stream]
+        lane = Lane(label=stream.name.lower().replace("_", " "))
+        start = np.array([span.start_ps for span in mine], dtype=np.int64)
+        end = np.array([span.end_ps for span in mine], dtype=np.int64)
+        for i, a, b in _visible(start, end, width_ps):
+            colour = _PHASES[Phase(mine[i].phase)] if mine[i].entry else _PER_STEP
+            lane.boxes.append(Box(start=a, end=b, colour=colour))
+        lane.hidden = len(mine) - len(lane.boxes)
+        yield lane
 
 
 def _draw_panel(axes: "Axes", panel: Panel, width_ps: int, scale: int, row_in: float) -> None:
-    thinned = sum(
-        _draw_lane(axes, lane, row, width_ps, scale, row_in) for row, lane in enumerate(panel.lanes)
-    )
+    for row, lane in enumerate(panel.lanes):
+        _draw_lane(axes, lane, row, width_ps, scale, row_in)
+    thinned = sum(lane.hidden for lane in panel.lanes)
     note = f"\n{thinned} actions narrower than a pixel are drawn by majority" if thinned else ""
     axes.set_title(panel.title + note, loc="left", fontsize=10)
     axes.set_ylim(len(panel.lanes) - 0.4, -0.6)
@@ -223,9 +263,11 @@ def _draw_panel(axes: "Axes", panel: Panel, width_ps: int, scale: int, row_in: f
     axes.tick_params(axis="y", length=0)
 
 
-def _draw_lane(axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int, row_in: float) -> int:
-    """Boxes over an idle background; returns how many were too narrow to draw one by one."""
-    boxes = _thin(lane.boxes, width_ps)
+def _draw_lane(
+    axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int, row_in: float
+) -> None:
+    """Boxes over an idle background."""
+    boxes = lane.boxes
     _draw(axes, [Box(start=0, end=width_ps, colour=_IDLE)], row - 0.4, 0.8, scale, "none")
     edge = "white" if lane.bordered and row_in > 0.2 else "none"
     _draw(axes, boxes, row - 0.4, 0.8, scale, edge)
@@ -233,8 +275,8 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int, ro
     _draw(axes, fused, row, 0.4, scale, "none")
     framed = [Box(start=b.start, end=b.end, colour="none") for b in boxes if b.below]
     _draw(axes, framed, row - 0.4, 0.8, scale, "black")
-    _draw(axes, _thin(lane.transfers, width_ps), row + 0.3, 0.1, scale, "none")
-    _draw(axes, _thin(lane.path, width_ps), row - 0.48, 0.08, scale, "none")
+    _draw(axes, lane.transfers, row + 0.3, 0.1, scale, "none")
+    _draw(axes, lane.path, row - 0.48, 0.08, scale, "none")
     font = min(_FONT_PT, row_in * 72 * 0.5)
     points_per_ps = _WIDTH_IN * 72 * _PLOT_SHARE / width_ps
     for box in boxes if font > 4 else ():
@@ -243,7 +285,6 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int, ro
             dark = sum(int(box.colour[i : i + 2], 16) for i in (1, 3, 5)) < 480
             shade = "white" if dark else "black"
             axes.text(middle, row, box.text, ha="center", va="center", fontsize=font, color=shade)
-    return len(lane.boxes) - len(boxes)
 
 
 def _draw_arrows(axes: "Axes", panel: Panel, scale: int) -> None:
@@ -280,22 +321,6 @@ def _draw(
         ),
         autolim=False,
     )
-
-
-def _thin(boxes: Sequence[Box], width_ps: int) -> list[Box]:
-    """Boxes narrower than a pixel are merged, pixel by pixel, under the longest one's colour."""
-    pixel = width_ps / _PIXELS
-    drawn: list[Box] = []
-    column: dict[int, list[Box]] = {}
-    for box in boxes:
-        if len(boxes) <= _PIXELS or box.end - box.start >= pixel:
-            drawn.append(box)
-        else:
-            column.setdefault(int(box.start / pixel), []).append(box)
-    for several in column.values():
-        longest = max(several, key=lambda box: box.end - box.start)
-        drawn.append(Box(start=several[0].start, end=several[-1].end, colour=longest.colour))
-    return drawn
 
 
 def _legend(figure: "Figure", panels: Sequence[Panel]) -> None:
