@@ -8,8 +8,6 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-Options = TypeVar("Options")
-
 
 class Switch(StrEnum):
     """On or off."""
@@ -160,14 +158,17 @@ class RunOptions(PlanOptions):
         }
 
 
+Options = TypeVar("Options", bound=PlanOptions)
+
+
 def takes(options_type: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a dataclass, which it receives as `options`."""
     hints = get_type_hints(options_type, include_extras=True)
-    names = [field.name for field in fields(options_type)]  # type: ignore[arg-type]
+    declared = fields(options_type)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(**arguments: Any) -> None:
-            chosen = {name: arguments.pop(name) for name in names}
+            chosen = {field.name: arguments.pop(field.name) for field in declared}
             command(**arguments, options=options_type(**chosen))
 
         own = inspect.signature(command).parameters
@@ -178,10 +179,11 @@ def takes(options_type: type[Options]) -> Callable[[Callable[..., None]], Callab
                 default=field.default,
                 annotation=hints[field.name],
             )
-            for field in fields(options_type)  # type: ignore[arg-type]
+            for field in declared
         ]
         kept = [p.replace(kind=p.KEYWORD_ONLY) for n, p in own.items() if n != "options"]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
+        # typer reads the signature, which mypy does not know functions to have
         run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in (*kept, *shared)}
         return run

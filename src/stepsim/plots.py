@@ -126,7 +126,7 @@ def timelines_figure(
     from matplotlib.figure import Figure
 
     width_ps = max(report.step_time_ps for _, report in runs) or 1
-    panels = [_panel(timeline, report, width_ps) for timeline, report in runs]
+    panels = [_panel(timeline, report, width_ps, messages=messages) for timeline, report in runs]
     rows = [len(panel.lanes) for panel in panels]
     fixed = 0.75 + 0.6 * len(panels)
     row_in = min(_MAX_ROW_IN, (_MAX_HEIGHT_IN - fixed) / sum(rows))
@@ -135,17 +135,18 @@ def timelines_figure(
     scale, unit = next(s for s in _SCALES if width_ps >= s[0] or s[0] == 1)
     for axes, panel in zip(every, panels, strict=True):
         _draw_panel(axes, panel, width_ps, scale, row_in)
-        if messages:
-            _draw_arrows(axes, panel, scale)
+        _draw_arrows(axes, panel, scale)
     every[-1].set_xlim(0, width_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")
     _legend(figure, panels)
     return figure
 
 
-def _panel(timeline: Timeline, report: Report, width_ps: int) -> Panel:
-    draw = _stage_lanes if report.plan.pp > 1 else _stream_lanes
-    lanes = draw(timeline, width_ps)
+def _panel(timeline: Timeline, report: Report, width_ps: int, *, messages: bool) -> Panel:
+    if report.plan.pp > 1:
+        lanes = _stage_lanes(timeline, width_ps, messages=messages)
+    else:
+        lanes = _stream_lanes(timeline, width_ps)
     return Panel(title=_title(report), lanes=tuple(lanes))
 
 
@@ -161,7 +162,7 @@ def _title(report: Report) -> str:
     )
 
 
-def _stage_lanes(timeline: Timeline, width_ps: int) -> Iterator[Lane]:
+def _stage_lanes(timeline: Timeline, width_ps: int, *, messages: bool) -> Iterator[Lane]:
     """The first rank of every stage: its entries, its per-step work, its transfers."""
     plan = timeline.graph.plan
     path = critical_path(timeline)
@@ -175,8 +176,9 @@ def _stage_lanes(timeline: Timeline, width_ps: int) -> Iterator[Lane]:
         lane.boxes = [_entry_box(entries[i], a, b, chunks) for i, a, b in shown]
         lane.hidden = len(entries) - len(shown)
         start, end = (times[:, column] for times in cohort.segment_times())
-        sent = [i for i, segment in enumerate(segments) if segment.kind is SegmentKind.SEND]
-        lane.arrows = [(int(start[i]), int(end[i]), segments[i].peer_stage) for i in sent]
+        if messages:
+            sent = [i for i, segment in enumerate(segments) if segment.kind is SegmentKind.SEND]
+            lane.arrows = [(int(start[i]), int(end[i]), segments[i].peer_stage) for i in sent]
         for i, segment in enumerate(segments):
             if segment.kind is SegmentKind.PER_STEP:
                 lane.boxes.append(Box(start=int(start[i]), end=int(end[i]), colour=_PER_STEP))
@@ -201,20 +203,18 @@ def _visible(start: Times, end: Times, width_ps: int) -> list[tuple[int, int, in
     Where there are more spans than pixels, those narrower than a pixel are merged, pixel by
     pixel, under the longest one's number.
     """
-    everything = list(zip(range(len(start)), start.tolist(), end.tolist(), strict=True))
-    if len(start) <= _PIXELS:
-        return everything
     pixel = width_ps / _PIXELS
-    narrow = end - start < pixel
-    found = [everything[i] for i in np.flatnonzero(~narrow)]
-    few = np.flatnonzero(narrow)
-    column = (start[few] / pixel).astype(np.int64)
-    few = few[np.lexsort((start[few] - end[few], column))]
-    firsts = np.unique((start[few] / pixel).astype(np.int64), return_index=True)[1]
+    narrow = (end - start < pixel) & (len(start) > _PIXELS)
+    wide, few = np.flatnonzero(~narrow), np.flatnonzero(narrow)
+    found = list(zip(wide.tolist(), start[wide].tolist(), end[wide].tolist(), strict=True))
     if len(few):
+        column = (start[few] / pixel).astype(np.int64)
+        order = np.lexsort((start[few] - end[few], column))
+        few = few[order]
+        firsts = np.unique(column[order], return_index=True)[1]
         low = np.minimum.reduceat(start[few], firsts).tolist()
         high = np.maximum.reduceat(end[few], firsts).tolist()
-        found += list(zip(few[firsts].tolist(), low, high, strict=True))
+        found += zip(few[firsts].tolist(), low, high, strict=True)
     return found
 
 
@@ -267,19 +267,18 @@ def _draw_lane(
     axes: "Axes", lane: Lane, row: int, width_ps: int, scale: int, row_in: float
 ) -> None:
     """Boxes over an idle background."""
-    boxes = lane.boxes
     _draw(axes, [Box(start=0, end=width_ps, colour=_IDLE)], row - 0.4, 0.8, scale, "none")
     edge = "white" if lane.bordered and row_in > 0.2 else "none"
-    _draw(axes, boxes, row - 0.4, 0.8, scale, edge)
-    fused = [Box(start=b.start, end=b.end, colour=b.below) for b in boxes if b.below]
+    _draw(axes, lane.boxes, row - 0.4, 0.8, scale, edge)
+    fused = [Box(start=b.start, end=b.end, colour=b.below) for b in lane.boxes if b.below]
     _draw(axes, fused, row, 0.4, scale, "none")
-    framed = [Box(start=b.start, end=b.end, colour="none") for b in boxes if b.below]
+    framed = [Box(start=b.start, end=b.end, colour="none") for b in lane.boxes if b.below]
     _draw(axes, framed, row - 0.4, 0.8, scale, "black")
     _draw(axes, lane.transfers, row + 0.3, 0.1, scale, "none")
     _draw(axes, lane.path, row - 0.48, 0.08, scale, "none")
     font = min(_FONT_PT, row_in * 72 * 0.5)
     points_per_ps = _WIDTH_IN * 72 * _PLOT_SHARE / width_ps
-    for box in boxes if font > 4 else ():
+    for box in lane.boxes if font > 4 else ():
         if 0 < (len(box.text) + 0.5) * font * 0.65 < (box.end - box.start) * points_per_ps:
             middle = (box.start + box.end) / 2 / scale
             dark = sum(int(box.colour[i : i + 2], 16) for i in (1, 3, 5)) < 480
