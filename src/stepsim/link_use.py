@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsim.collectives import flow_steps
-from stepsim.collectives.flows import link_loads
+from stepsim.collectives.flows import step_load
 from stepsim.parallel import Ranks
 from stepsim.pricing import GroupPatterns, Prices
 from stepsim.program import Program, SegmentKind
@@ -69,10 +69,10 @@ def _class_use(
 def _bytes_per_link(graph: TaskGraph, prices: Prices) -> tuple[Ints, Floats]:
     links, loads = np.zeros(0, dtype=np.int64), np.zeros(0)
     for kind, members, size_bytes in _transfers(graph, prices):
-        for step in flow_steps(kind, members[0], prices.topology.node_size):
-            crossed, flows, _ = link_loads(prices.topology, members, step)
-            carried = flows * (step.fraction * step.repeat * size_bytes)
-            both, place = np.unique(np.concatenate((links, crossed)), return_inverse=True)
+        for step in flow_steps(kind, prices.topology.layout(members[0])):
+            load = step_load(prices.topology, members, step)
+            carried = load.loads * (step.repeat * size_bytes)
+            both, place = np.unique(np.concatenate((links, load.links)), return_inverse=True)
             sums = np.bincount(place, np.concatenate((loads, carried)), len(both))
             links, loads = both, sums.astype(np.float64)
     return links, loads

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from stepsim.api import collective_time
 from stepsim.collectives import Algorithm, collective_shape, collective_time_ps, flow_steps
-from stepsim.collectives.ring import ring_orders
 from stepsim.errors import PlanError, SimulationError
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.topology.ring_order import node_rings
 from stepsim.workload import CollectiveKind
 
 HOPS = {DimensionKind.RING: 1, DimensionKind.FULLY_CONNECTED: 1, DimensionKind.SWITCH: 2}
@@ -102,7 +102,8 @@ def test_broadcast_doubles_the_informed_ranks_each_round(npus: int) -> None:
 @pytest.mark.parametrize("ranks", range(2, 12))
 def test_broadcast_reaches_everyone_once_from_those_who_have_it(ranks: int) -> None:
     informed = {0}
-    for step in flow_steps(CollectiveKind.BROADCAST, np.arange(ranks), node_size=ranks):
+    layout = network((DimensionKind.SWITCH, ranks, link())).layout(np.arange(ranks))
+    for step in flow_steps(CollectiveKind.BROADCAST, layout):
         assert set(step.sources.tolist()) <= informed
         reached = step.destinations.tolist()
         assert not informed & set(reached)
@@ -139,7 +140,7 @@ def test_one_rank_per_node_has_one_channel_on_its_rail() -> None:
 def test_every_channel_is_a_ring_of_all_ranks_on_its_own_rail() -> None:
     """Nodes of 4 that hold 2, 3 and 2 of the ranks: two channels."""
     members = np.array([0, 1, 4, 5, 7, 8, 9])
-    orders = ring_orders(members, node_size=4)
+    orders = node_rings(members, node_size=4)
     assert len(orders) == 2
     assert all(sorted(order.tolist()) == list(range(7)) for order in orders)
     entries = [{int(m) for m in members[order][[0, 2, 5]]} for order in orders]

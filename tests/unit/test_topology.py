@@ -9,8 +9,9 @@ import pytest
 
 from stepsim.collectives import collective_shape, collective_time_ps
 from stepsim.errors import TopologyError
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Topology
+from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Load, Topology
 from stepsim.topology.explicit import ExplicitTopology, Link
+from stepsim.topology.links import sum_loads
 from stepsim.workload import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
@@ -45,16 +46,21 @@ def nested(text: str, *, grows: bool = False) -> DimensionTopology:
     return DimensionTopology(name=text, source="test", dimensions=tuple(dimensions), grows=grows)
 
 
+def load_of(topology: Topology, pairs: Sequence[tuple[int, int]]) -> Load:
+    """What one flow per (source, destination) puts on the links."""
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return topology.load(ends[:, 0], ends[:, 1], np.ones(len(ends)))
+
+
 def shares(topology: Topology, source: int, destination: int) -> Shares:
     """Share of the flow on each link of its way, by the names of the link's ends."""
-    traffic = topology.traffic(np.array([source]), np.array([destination]))
-    assert np.all(traffic.flow == 0)
-    crossed = zip(traffic.link.tolist(), traffic.share.tolist(), strict=True)
+    load = load_of(topology, [(source, destination)])
+    crossed = zip(load.links.tolist(), load.loads.tolist(), strict=True)
     return {topology.link_ends(link): share for link, share in crossed}
 
 
 def hops(topology: Topology, source: int, destination: int) -> int:
-    return int(topology.traffic(np.array([source]), np.array([destination])).hops.sum())
+    return int(load_of(topology, [(source, destination)]).hops.sum())
 
 
 def nodes(topology: Topology, source: int, destination: int) -> list[str]:
@@ -168,19 +174,20 @@ def test_outer_switch_joins_all_npus_inside() -> None:
     middle = {nodes(topology, a, b)[1] for a, b in ((0, 6), (3, 4), (7, 1))}
     assert len(middle) == 1
     assert shares(topology, 0, 1) == way(0, 1)
-    traffic = topology.traffic(np.array([0, 0]), np.array([6, 1]))
-    assert traffic.hops.tolist() == [[0, 2], [1, 0]]
+    assert load_of(topology, [(0, 6), (0, 1)]).hops.tolist() == [[0, 2], [1, 0]]
 
 
 def test_many_flows_are_traced_as_each_alone() -> None:
     topology = nested("ring:4 switch:2 rail:2")
-    pairs = np.array(list(permutations(range(topology.npus), 2)))
-    together = topology.traffic(pairs[:, 0], pairs[:, 1])
-    for i, (source, destination) in enumerate(pairs.tolist()):
-        mine = together.flow == i
-        ends = [topology.link_ends(link) for link in together.link[mine].tolist()]
-        alone = shares(topology, source, destination)
-        assert dict(zip(ends, together.share[mine].tolist(), strict=True)) == alone
+    pairs = list(permutations(range(topology.npus), 2))
+    together = load_of(topology, pairs)
+    alone = [load_of(topology, [pair]) for pair in pairs]
+    summed = sum_loads([(load.links, load.loads) for load in alone], together.hops)
+    assert together.links.tolist() == summed.links.tolist()
+    assert together.loads.tolist() == pytest.approx(summed.loads.tolist())
+    assert {tuple(hops) for hops in together.hops.tolist()} == {
+        tuple(load.hops[0].tolist()) for load in alone
+    }
 
 
 @pytest.mark.parametrize("text", ["ring:4 rail:2", "line:4", "line:2 switch:3", "switch:2 ring:4"])
@@ -271,15 +278,15 @@ def test_equal_cost_paths_share_evenly() -> None:
 
 def test_parallel_links_share_evenly() -> None:
     topology = explicit(2, [("npu0", "npu1")] * 4)
-    traffic = topology.traffic(np.array([0]), np.array([1]))
-    assert traffic.share.tolist() == [0.25] * 4
-    assert len(set(traffic.link.tolist())) == 4
-    assert traffic.hops.tolist() == [[1]]
+    load = load_of(topology, [(0, 1)])
+    assert load.loads.tolist() == [0.25] * 4
+    assert len(set(load.links.tolist())) == 4
+    assert load.hops.tolist() == [[1]]
 
 
 def test_only_the_fastest_of_parallel_links_are_taken() -> None:
     topology = explicit(2, [("npu0", "npu1", 0), ("npu0", "npu1", 1)], latencies_ps=(9, 5))
-    assert topology.traffic(np.array([0]), np.array([1])).hops.tolist() == [[0, 1]]
+    assert load_of(topology, [(0, 1)]).hops.tolist() == [[0, 1]]
 
 
 def test_least_latency_beats_fewest_hops() -> None:

@@ -15,7 +15,7 @@ from stepsim.collectives.point_to_point import send_recv
 from stepsim.collectives.ring import ring
 from stepsim.collectives.tree import binomial_broadcast
 from stepsim.errors import PlanError, SimulationError
-from stepsim.topology import Topology
+from stepsim.topology import Layout, Topology
 from stepsim.topology.links import Ints
 from stepsim.units import MAX_INT64
 from stepsim.workload import CollectiveKind
@@ -49,25 +49,25 @@ class CollectiveShape:
 
 
 def flow_steps(
-    kind: CollectiveKind, members: Ints, node_size: int, algorithm: Algorithm = Algorithm.AUTO
+    kind: CollectiveKind, layout: Layout, algorithm: Algorithm = Algorithm.AUTO
 ) -> list[FlowStep]:
-    """Steps of a collective over `members` (NPU numbers, node by node); none for a group of one.
+    """Steps of a collective over a group that lies so; none for a group of one.
 
     Raises PlanError when the algorithm does not carry out this kind.
     """
     if algorithm not in (Algorithm.AUTO, _OF_KIND[kind]):
         raise PlanError(f"{kind} has no {algorithm} algorithm: expected {_OF_KIND[kind]}")
-    if len(members) < 2:
+    if layout.ranks < 2:
         return []
     match kind:
         case CollectiveKind.ALL_TO_ALL:
-            return direct_all_to_all(len(members))
+            return direct_all_to_all(layout.ranks)
         case CollectiveKind.BROADCAST:
-            return binomial_broadcast(len(members))
+            return binomial_broadcast(layout.ranks)
         case CollectiveKind.SEND_RECV:
             return send_recv()
         case _:
-            return ring(kind, members, node_size)
+            return ring(kind, layout)
 
 
 def collective_shape(
@@ -77,7 +77,7 @@ def collective_shape(
     algorithm: Algorithm = Algorithm.AUTO,
 ) -> CollectiveShape:
     """Trace a collective's flows over a topology."""
-    steps = flow_steps(kind, members, topology.node_size, algorithm)
+    steps = flow_steps(kind, topology.layout(members), algorithm)
     return CollectiveShape(
         steps=tuple(trace(topology, members, step) for step in steps),
         launches=bool(steps) and kind is not CollectiveKind.SEND_RECV,

@@ -5,12 +5,12 @@ the flows cross and keeps what the cost depends on (`StepShape`): it is found on
 pattern and priced for any size, bandwidth and latency by one function, `step_times_ps`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepsim.topology import LinkClass, Topology
-from stepsim.topology.links import Floats, Ints
+from stepsim.topology import LinkClass, Load, Topology
+from stepsim.topology.links import Floats, Ints, sum_loads
 from stepsim.units import PS_PER_S
 
 _FLOWS_AT_ONCE = 1 << 20
@@ -20,13 +20,14 @@ _FLOWS_AT_ONCE = 1 << 20
 class FlowStep:
     """`repeat` equal steps, one after the other, of simultaneous flows between members of a group.
 
-    Flow i takes `fraction` of the collective's size from member `sources[i]` to member
-    `destinations[i]`, counted from 0 in the group.
+    Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
+    member `destinations[i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
+    stages through which a pipelined algorithm fills.
     """
 
     sources: Ints
     destinations: Ints
-    fraction: float
+    fraction: float | Floats
     repeat: int = 1
 
 
@@ -49,32 +50,31 @@ def trace(topology: Topology, members: Ints, step: FlowStep) -> StepShape:
     The step takes the longest path latency plus the time of the link that the most bytes over
     capacity cross: all flows start together and share links fairly.
     """
-    classes = len(topology.link_classes)
-    links, loads, hops = link_loads(topology, members, step)
-    largest = np.zeros(classes)
-    np.maximum.at(largest, topology.link_class(links), loads)
-    return StepShape(repeat=step.repeat, loads=largest * step.fraction, hops=hops)
+    load = step_load(topology, members, step)
+    largest = np.zeros(len(topology.link_classes))
+    np.maximum.at(largest, topology.link_class(load.links), load.loads)
+    return StepShape(repeat=step.repeat, loads=largest, hops=load.hops)
 
 
-def link_loads(topology: Topology, members: Ints, step: FlowStep) -> tuple[Ints, Floats, Ints]:
-    """Links crossed, how many flows (or shares of flows) cross each, and the distinct hop counts.
+def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
+    """What a step puts on every link, in collective sizes.
 
     `members` has shape (ranks,) or (groups, ranks): then all groups step at once. Flows are traced
     a million at a time, so that an all-to-all of thousands of ranks fits.
     """
-    sources = members[..., step.sources].reshape(-1)
+    sources = members[..., step.sources]
+    uneven = isinstance(step.fraction, np.ndarray)
+    weights = np.broadcast_to(step.fraction if uneven else 1.0, sources.shape).reshape(-1)
+    sources = sources.reshape(-1)
     destinations = members[..., step.destinations].reshape(-1)
-    links = np.zeros(0, dtype=np.int64)
-    loads = np.zeros(0)
-    hops = np.zeros((0, len(topology.link_classes)), dtype=np.int64)
+    parts, hops = [], [np.zeros((0, len(topology.link_classes)), dtype=np.int64)]
     for first in range(0, len(sources), _FLOWS_AT_ONCE):
         part = slice(first, first + _FLOWS_AT_ONCE)
-        traffic = topology.traffic(sources[part], destinations[part])
-        shares = np.concatenate((loads, traffic.share))
-        links, place = np.unique(np.concatenate((links, traffic.link)), return_inverse=True)
-        loads = np.bincount(place, shares, minlength=len(links)).astype(np.float64)
-        hops = np.unique(np.concatenate((hops, traffic.hops)), axis=0)
-    return links, loads, hops
+        load = topology.load(sources[part], destinations[part], weights[part])
+        parts.append((load.links, load.loads))
+        hops.append(load.hops)
+    load = sum_loads(parts, np.concatenate(hops))
+    return load if uneven else replace(load, loads=load.loads * step.fraction)
 
 
 def step_times_ps(

@@ -5,8 +5,17 @@ The only package that imports networkx. A topology is described by nested dimens
 """
 
 from stepsim.topology.dimensions import Dimension, DimensionTopology
-from stepsim.topology.links import LinkClass, Traffic
+from stepsim.topology.layout import Layout
+from stepsim.topology.links import LinkClass, Load
 from stepsim.topology.network import Topology
 from stepsim.topology.wiring import DimensionKind
 
-__all__ = ["Dimension", "DimensionKind", "DimensionTopology", "LinkClass", "Topology", "Traffic"]
+__all__ = [
+    "Dimension",
+    "DimensionKind",
+    "DimensionTopology",
+    "Layout",
+    "LinkClass",
+    "Load",
+    "Topology",
+]

@@ -15,15 +15,14 @@ import numpy as np
 
 from stepsim.errors import TopologyError
 from stepsim.topology import wiring
-from stepsim.topology.links import Floats, Ints, LinkClass, Traffic
+from stepsim.topology.layout import Layout
+from stepsim.topology.links import Floats, Ints, LinkClass, Load, sum_loads
 from stepsim.topology.network import check_room
+from stepsim.topology.ring_order import node_rings
 from stepsim.topology.wiring import DimensionKind
 
 if TYPE_CHECKING:
     import networkx as nx
-
-_NO_INTS: Ints = np.zeros(0, dtype=np.int64)
-_NO_FLOATS: Floats = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +51,7 @@ class DimensionTopology:
     source: str
     dimensions: tuple[Dimension, ...]
     launch_latency_ps: int = 0
+    algorithms: tuple[str, ...] = ()
     grows: bool = False
 
     def __post_init__(self) -> None:
@@ -160,10 +160,20 @@ class DimensionTopology:
             stride *= dimension.size
         return moved
 
-    def traffic(self, sources: Ints, destinations: Ints) -> Traffic:
-        """Links crossed by flows from `sources[i]` to `destinations[i]`, arrays of NPU numbers."""
-        flows, links, shares = [_NO_INTS], [_NO_INTS], [_NO_FLOATS]
+    def layout(self, members: Ints) -> Layout:
+        """How a group lies: its coordinates in every dimension, and rings going node by node."""
+        strides = np.cumprod([1, *(dimension.size for dimension in self.dimensions)])[:-1]
+        sizes = [dimension.size for dimension in self.dimensions]
+        return Layout(
+            coordinates=members[:, None] // strides % sizes,
+            kinds=tuple(dimension.kind for dimension in self.dimensions),
+            orders=node_rings(members, self.node_size),
+        )
+
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
+        """What flows put on the links: dimension by dimension, innermost first."""
         hops = np.zeros((len(sources), len(self.dimensions)), dtype=np.int64)
+        parts: list[tuple[Ints, Floats]] = []
         here = sources.astype(np.int64)
         last_switch = self._last_switch(sources, destinations)
         for k, axis in enumerate(self._axes):
@@ -174,17 +184,11 @@ class DimensionTopology:
             start, a, b = here[moving], a[moving], b[moving]
             for flow, position, port, share in wiring.crossings(axis.kind, axis.size, a, b):
                 owner = start[flow] + (position - a[flow]) * axis.stride
-                flows.append(moving[flow])
-                links.append(axis.offset + owner * axis.ports + port)
-                shares.append(share)
+                link = axis.offset + owner * axis.ports + port
+                parts.append((link, share * weights[moving[flow]]))
             hops[moving, k] = wiring.hops(axis.kind, axis.size, a, b)
             here[moving] = start + (b - a) * axis.stride
-        return Traffic(
-            flow=np.concatenate(flows),
-            link=np.concatenate(links),
-            share=np.concatenate(shares),
-            hops=hops,
-        )
+        return sum_loads(parts, hops)
 
     def _last_switch(self, sources: Ints, destinations: Ints) -> Ints:
         """Per flow the outermost `switch` dimension in which its ends differ, else -1."""

@@ -10,8 +10,11 @@ import networkx as nx
 import numpy as np
 
 from stepsim.errors import TopologyError
-from stepsim.topology.links import Ints, LinkClass, Traffic
+from stepsim.topology.layout import Layout
+from stepsim.topology.links import Floats, Ints, LinkClass, Load, sum_loads
 from stepsim.topology.network import check_room
+from stepsim.topology.ring_order import node_rings
+from stepsim.topology.wiring import DimensionKind
 
 _MAX_PATHS = 64
 
@@ -77,6 +80,7 @@ class ExplicitTopology:
     node_size: int
     npus_forward: bool = False
     launch_latency_ps: int = 0
+    algorithms: tuple[str, ...] = ()
     _routes: dict[tuple[int, int], Route] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -147,22 +151,25 @@ class ExplicitTopology:
         """The groups themselves: nothing is known to be alike in a list of links."""
         return members
 
-    def traffic(self, sources: Ints, destinations: Ints) -> Traffic:
-        """Links crossed by flows from `sources[i]` to `destinations[i]`, arrays of NPU numbers."""
+    def layout(self, members: Ints) -> Layout:
+        """How a group lies: by place within the node and by node."""
+        return Layout(
+            coordinates=np.stack((members % self.node_size, members // self.node_size), axis=1),
+            kinds=(DimensionKind.SWITCH, DimensionKind.SWITCH),
+            orders=node_rings(members, self.node_size),
+        )
+
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
+        """What flows put on the links: each takes the route of its pair."""
         pairs = zip(sources.tolist(), destinations.tolist(), strict=True)
         routes = [self.route(source, destination) for source, destination in pairs]
-        crossed = [
-            (flow, link, share)
-            for flow, route in enumerate(routes)
-            for link, share in route.shares.items()
-        ]
-        columns = list(zip(*crossed, strict=True)) or [(), (), ()]
-        return Traffic(
-            flow=np.array(columns[0], dtype=np.int64),
-            link=np.array(columns[1], dtype=np.int64),
-            share=np.array(columns[2], dtype=np.float64),
-            hops=np.array([r.hops for r in routes], dtype=np.int64).reshape(len(routes), -1),
-        )
+        loads: dict[int, float] = defaultdict(float)
+        for route, weight in zip(routes, weights.tolist(), strict=True):
+            for link, share in route.shares.items():
+                loads[link] += share * weight
+        part = np.array(list(loads), dtype=np.int64), np.array(list(loads.values()))
+        hops = np.array([r.hops for r in routes], dtype=np.int64).reshape(len(routes), -1)
+        return sum_loads([part], hops)
 
     def route(self, source: int, destination: int) -> Route:
         """The route of one pair, found once and kept."""

@@ -1,5 +1,6 @@
 """Links and what a set of flows puts on them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,14 +41,23 @@ class LinkClass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """Which links a set of flows crosses.
+class Load:
+    """What a set of simultaneous flows puts on the links.
 
-    Row i of `flow`, `link`, `share` says that `share[i]` of flow `flow[i]` crosses link `link[i]`;
-    `hops[f, c]` is the number of links of class c on the (longest) path of flow f.
+    `links` are the distinct links crossed, ascending, and `loads` the flow weights (or shares of
+    them, where a flow spreads) that cross each. `hops[p, c]` is the number of links of class c on
+    the p-th distinct kind of path.
     """
 
-    flow: Ints
-    link: Ints
-    share: Floats
+    links: Ints
+    loads: Floats
     hops: Ints
+
+
+def sum_loads(parts: Sequence[tuple[Ints, Floats]], hops: Ints) -> Load:
+    """Load of (links, loads) that may name a link several times; `hops` has a row per flow."""
+    links = np.concatenate([np.zeros(0, dtype=np.int64), *(links for links, _ in parts)])
+    loads = np.concatenate([np.zeros(0), *(loads for _, loads in parts)])
+    distinct, place = np.unique(links, return_inverse=True)
+    total = np.bincount(place, loads, minlength=len(distinct)).astype(np.float64)
+    return Load(links=distinct, loads=total, hops=np.unique(hops, axis=0))

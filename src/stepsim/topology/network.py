@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from stepsim.errors import TopologyError
-from stepsim.topology.links import Ints, LinkClass, Traffic
+from stepsim.topology.layout import Layout
+from stepsim.topology.links import Floats, Ints, LinkClass, Load
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -45,6 +46,10 @@ class Topology(Protocol):
         """Paid once per collective."""
 
     @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Names of the collective algorithms that may be chosen automatically; empty: all."""
+
+    @property
     def link_classes(self) -> tuple[LinkClass, ...]:
         """Classes of links that are alike."""
 
@@ -66,8 +71,14 @@ class Topology(Protocol):
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) in a form in which equal rows cost the same."""
 
-    def traffic(self, sources: Ints, destinations: Ints) -> Traffic:
-        """Links crossed by flows from `sources[i]` to `destinations[i]`, arrays of NPU numbers."""
+    def layout(self, members: Ints) -> Layout:
+        """How a group of NPUs lies on the network, for the algorithms to follow."""
+
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
+        """What flows of `weights[i]` from NPU `sources[i]` to `destinations[i]` put on the links.
+
+        All arrays have one element per flow; a flow from an NPU to itself crosses nothing.
+        """
 
 
 def check_room(topology: Topology, npus: int) -> None:
