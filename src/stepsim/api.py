@@ -12,7 +12,9 @@ from stepsim import collector, engine
 from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
 from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
 from stepsim.errors import PlanError, ScheduleError
+from stepsim.contention import Contention, Sharing
 from stepsim.execution import flatten
+from stepsim.fabric import Fabric
 from stepsim.formats.simai_text import read_simai_text
 from stepsim.formats.topology_toml import read_topology
 from stepsim.fragments import HostTimes
@@ -25,6 +27,7 @@ from stepsim.program import GraphOptions
 from stepsim.report import Report, make_report
 from stepsim.schedules import Placement, Schedule, build
 from stepsim.shipped import DEFAULT_TOPOLOGY, topology_file
+from stepsim.sites import colour_sites, find_sites
 from stepsim.stages import StageRows, split_stages
 from stepsim.symmetry import every_rank, fold
 from stepsim.taskgraph import TaskGraph, build_taskgraph
@@ -148,6 +151,7 @@ def simulate(
     loss_time: str = "0 ns",
     fused_factor: float = 1.0,
     activation_size: str | None = None,
+    contention: Sharing | str = Sharing.NONE,
     fold_ranks: bool = True,
     progress: engine.Progress | None = None,
 ) -> Result:
@@ -198,7 +202,8 @@ def simulate(
     options = replace(options, p2p=mode)
     graph = build_taskgraph(stages, order, plan, options)
     prices = Prices(plan=plan, topology=topology.fit(plan.npus), comms=graph.comms)
-    timeline = run_graph(graph, prices, fold_ranks=fold_ranks, progress=progress)
+    sharing = _choice(Sharing, "contention", contention)
+    timeline = run_graph(graph, prices, fold_ranks=fold_ranks, sharing=sharing, progress=progress)
     report = make_report(
         timeline,
         prices,
@@ -216,13 +221,20 @@ def run_graph(
     prices: Prices,
     *,
     fold_ranks: bool = True,
+    sharing: Sharing = Sharing.NONE,
     progress: engine.Progress | None = None,
 ) -> Timeline:
     """Run a task graph: every rank, or one of each class of ranks that behave alike."""
-    actors = fold(graph, prices) if fold_ranks else every_rank(graph, prices)
-    flats = flatten(graph, actors, prices)
-    starts = engine.run(flats, actors, graph.plan, progress)
-    return make_timeline(graph, actors, flats, starts)
+    sites = find_sites(graph, prices) if sharing is Sharing.FAIR else None
+    actors = fold(graph, prices, sites) if fold_ranks else every_rank(graph, prices)
+    contention = None
+    if sites is not None:
+        colours = colour_sites(sites, actors.actor_of)
+        contention = Contention(graph=graph, sites=sites, colours=colours)
+    flats = flatten(graph, actors, prices, contention)
+    fabric = Fabric(capacity=contention.capacity) if contention else None
+    starts, ends = engine.run(flats, actors, graph.plan, fabric, progress)
+    return make_timeline(graph, actors, flats, starts, ends)
 
 
 def _schedule(

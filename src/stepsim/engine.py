@@ -9,10 +9,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import simpy
 
 from stepsim.errors import SimulationError
 from stepsim.execution import FlatProgram
+from stepsim.fabric import Fabric, Transfer
 from stepsim.parallel import ParallelPlan
 from stepsim.program import SegmentKind
 from stepsim.symmetry import Actors
@@ -24,6 +26,7 @@ Progress = Callable[[int, int], None]
 
 _REPORT_EVERY = 1 << 16
 _STUCK_SHOWN = 5
+_AFTER_ALL_OTHERS = 2
 
 Member = tuple[int, int]
 """An actor and one of its tasks."""
@@ -32,18 +35,37 @@ Meeting = tuple[Group, int, int, int]
 """A transfer: group kind, group (or sending actor), segment and task of the fragment."""
 
 
+Times = list["array[int]"]
+"""A time in ps for every task of every actor."""
+
+
 def run(
     flats: Sequence[FlatProgram],
     actors: Actors,
     plan: ParallelPlan,
+    fabric: Fabric | None = None,
     progress: Progress | None = None,
-) -> list["array[int]"]:
-    """Start of every task of every actor, in ps.
+) -> tuple[Times, Times]:
+    """Start and end of every task of every actor.
 
-    Raises SimulationError naming what is stuck when not every task can start, and when the run
-    exceeds 2**63 - 1 ps.
+    `fabric` holds the links that transfers share. Raises SimulationError naming what is stuck when
+    not every task can start, and when the run exceeds 2**63 - 1 ps.
     """
-    return _Run(flats=flats, actors=actors, plan=plan, progress=progress).go()
+    fabric = fabric or Fabric(capacity=np.zeros(0))
+    return _Run(flats=flats, actors=actors, plan=plan, fabric=fabric, progress=progress).go()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flight:
+    """A transfer under way: its members, its phase, and the events that may end the phase.
+
+    Only the event with the latest `forecast` counts: an earlier one is out of date.
+    """
+
+    members: list[Member]
+    transfer: Transfer
+    phase: int = -1
+    forecast: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,16 +73,22 @@ class _Run:
     flats: Sequence[FlatProgram]
     actors: Actors
     plan: ParallelPlan
+    fabric: Fabric
     progress: Progress | None
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
-    start: list["array[int]"] = field(default_factory=list)
+    start: Times = field(default_factory=list)
+    finish: Times = field(default_factory=list)
     missing: list[list[int]] = field(default_factory=list)
     arrived: dict[Meeting, list[Member]] = field(default_factory=dict)
+    flights: dict[int, _Flight] = field(default_factory=dict)
+    launched: int = 0
+    settling: bool = False
     ended: int = 0
     total: int = 0
 
-    def go(self) -> list["array[int]"]:
+    def go(self) -> tuple[Times, Times]:
         self.start = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
+        self.finish = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
         self.missing = [[len(before) for before in flat.after] for flat in self.flats]
         self.total = sum(len(flat.after) for flat in self.flats)
         for actor, flat in enumerate(self.flats):
@@ -70,14 +98,14 @@ class _Run:
         self.env.run()
         if self.ended < self.total:
             raise SimulationError(self.stuck())
-        return self.start
+        return self.start, self.finish
 
     def arrive(self, actor: int, task: int) -> None:
         """A task whose own predecessors have ended: start it, or wait for the other members."""
         flat = self.flats[actor]
         group = flat.group[task]
         if group is None:
-            self.begin([(actor, task)], flat.duration_ps[task])
+            self.begin([(actor, task)])
             return
         meeting, size = self.meeting(actor, task, group)
         if size > 1:
@@ -88,7 +116,7 @@ class _Run:
             del self.arrived[meeting]
         else:
             members = [(actor, task)]
-        self.begin(members, flat.duration_ps[task])
+        self.begin(members)
 
     def meeting(self, actor: int, task: int, group: Group) -> tuple[Meeting, int]:
         """The transfer a task takes part in, and how many members it has."""
@@ -104,22 +132,83 @@ class _Run:
         where = int(self.actors.groups[group][actor])
         return (group, where, number, flat.inner[task]), int(self.actors.sizes[group][where])
 
-    def begin(self, members: list[Member], duration_ps: int) -> None:
+    def begin(self, members: list[Member]) -> None:
         """Start a task on all its members; its end is an event."""
         now = int(self.env.now)
-        if now + duration_ps > MAX_INT64:
+        for actor, task in members:
+            self.start[actor][task] = now
+        actor, task = members[0]
+        transfer = self.flats[actor].transfer[task]
+        if transfer is None:
+            self.after(self.flats[actor].duration_ps[task], self.end, members)
+        else:
+            self.launched += 1
+            self.flights[self.launched] = _Flight(members=members, transfer=transfer)
+            self.next_phase(self.launched)
+
+    def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: object) -> None:
+        """Call back with an event of this value when the time has passed."""
+        if int(self.env.now) + delay_ps > MAX_INT64:
             raise SimulationError(
                 "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
             )
-        for actor, task in members:
-            self.start[actor][task] = now
-        event = self.env.timeout(duration_ps, members)
-        event.callbacks.append(self.end)
+        event = self.env.timeout(delay_ps, value)
+        event.callbacks.append(callback)
+
+    def next_phase(self, number: int) -> None:
+        """Begin the latency of a transfer's next phase, or end the transfer."""
+        flight = self.flights[number]
+        flight.phase += 1
+        if flight.phase == len(flight.transfer.phases):
+            del self.flights[number]
+            self.release(flight.members)
+            return
+        self.after(flight.transfer.phases[flight.phase].latency_ps, self.send, number)
+
+    def send(self, event: simpy.Event) -> None:
+        """The latency of a phase is over: its bytes enter the links."""
+        number = int(event.value)
+        flight = self.flights[number]
+        self.fabric.enter(number, flight.transfer.phases[flight.phase], int(self.env.now))
+        self.settle_soon()
+
+    def settle_soon(self) -> None:
+        """Share the links anew when all events of this moment have happened."""
+        if not self.settling:
+            self.settling = True
+            event = simpy.Event(self.env)
+            event.callbacks.append(self.settle)
+            event._ok, event._value = True, None
+            self.env.schedule(event, _AFTER_ALL_OTHERS)
+
+    def settle(self, _: simpy.Event) -> None:
+        """Forecast the ends of all flights whose speed has changed."""
+        self.settling = False
+        now = int(self.env.now)
+        for number, end_ps in self.fabric.settle(now):
+            flight = self.flights[number]
+            flight.forecast += 1
+            self.after(end_ps - now, self.arrive_bytes, (number, flight.phase, flight.forecast))
+
+    def arrive_bytes(self, event: simpy.Event) -> None:
+        """The bytes of a phase have arrived, unless the forecast is out of date."""
+        number, phase, forecast = event.value
+        flight = self.flights.get(number)
+        if flight and (flight.phase, flight.forecast) == (phase, forecast):
+            self.fabric.leave(number)
+            self.settle_soon()
+            self.next_phase(number)
 
     def end(self, event: simpy.Event) -> None:
-        """Release the tasks that waited for the one that ended."""
-        members: list[Member] = event.value or []
+        """A task of fixed duration is over."""
+        members: list[Member] = event.value
+        self.release(members)
+
+    def release(self, members: list[Member]) -> None:
+        """Start what waited for a task that has ended on all its members."""
+        now = int(self.env.now)
         for actor, task in members:
+            self.finish[actor][task] = now
             missing = self.missing[actor]
             for follower in self.flats[actor].followers[task]:
                 missing[follower] -= 1

@@ -5,20 +5,30 @@ A fragment that nothing outside its rank's class can delay is one task whose inn
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.contention import Contention
+from stepsim.fabric import Transfer
 from stepsim.fragments import Fragment
 from stepsim.pricing import Prices
-from stepsim.program import Program, Segment, SegmentKind
+from stepsim.program import Program, SegmentKind
 from stepsim.symmetry import Actors
-from stepsim.taskgraph import TaskGraph
+from stepsim.taskgraph import TaskGraph, Use
 from stepsim.workload import Group
 
 Times = NDArray[np.int64]
+
+
+Cost = int | Transfer
+"""A fixed time in ps, or a transfer that others may slow."""
+
+
+def _duration_ps(cost: Cost) -> int:
+    return cost if isinstance(cost, int) else cost.duration_ps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,8 +59,9 @@ class FlatProgram:
 
     `segment[i]` is its segment and `inner[i]` its task within the segment's fragment, -1 where the
     segment is one task; then `times[fragment]` holds the times inside. `group[i]` is the group
-    that must meet before the task starts, None if it is the rank's own. `first[s]` is the first
-    task of segment s.
+    that must meet before the task starts, None if it is the rank's own. `transfer[i]` is set where
+    others may slow the task; its duration is then the shortest. `first[s]` is the first task of
+    segment s.
     """
 
     program: Program
@@ -58,6 +69,7 @@ class FlatProgram:
     inner: list[int]
     duration_ps: list[int]
     group: list[Group | None]
+    transfer: list[Transfer | None]
     after: list[tuple[int, ...]]
     first: list[int]
     times: dict[int, FragmentTimes]
@@ -72,14 +84,17 @@ class FlatProgram:
         return [tuple(tasks) for tasks in found]
 
 
-def flatten(graph: TaskGraph, actors: Actors, prices: Prices) -> list[FlatProgram]:
+def flatten(
+    graph: TaskGraph, actors: Actors, prices: Prices, contention: Contention | None = None
+) -> list[FlatProgram]:
     """Flat program of every actor; actors that run the same at the same prices share one.
 
-    A fragment is coalesced when every group of its collectives holds this actor alone.
+    A fragment is coalesced when every group of its collectives holds this actor alone and, with
+    `contention`, no other transfer crosses their links.
     """
     known: dict[tuple[object, ...], FlatProgram] = {}
     times: dict[tuple[int, ...], FragmentTimes] = {}
-    used = [_comms_used(graph, program) for program in graph.programs]
+    used = [graph.uses(stage) for stage in range(len(graph.programs))]
     flats = []
     for actor in range(len(actors)):
         stage = int(actors.stages[actor])
@@ -87,7 +102,7 @@ def flatten(graph: TaskGraph, actors: Actors, prices: Prices) -> list[FlatProgra
         alone = frozenset(
             kind for kind, group in actors.groups.items() if actors.sizes[kind][group[actor]] == 1
         )
-        paid = {key: _price(prices, rank, stage, *key) for key in used[stage]}
+        paid = {use: _cost(use, rank, prices, contention) for use in used[stage]}
         key = stage, alone, *paid.values()
         if key not in known:
             flattener = _Flattener(graph=graph, paid=paid, alone=alone, known=times)
@@ -96,27 +111,12 @@ def flatten(graph: TaskGraph, actors: Actors, prices: Prices) -> list[FlatProgra
     return flats
 
 
-_Use = tuple[int, int, bool]
-"""A communication as a program uses it: its number, the peer's stage (-1), whether it sends."""
-
-
-def _comms_used(graph: TaskGraph, program: Program) -> list[_Use]:
-    fragments = {segment.fragment for segment in program.segments} - {-1}
-    collectives = {(t.comm, -1, False) for f in fragments for t in graph.fragments[f].tasks}
-    messages = {_message_use(s) for s in program.segments if s.peer >= 0}
-    return sorted({use for use in collectives if use[0] >= 0} | messages)
-
-
-def _message_use(segment: Segment) -> _Use:
-    return segment.comm, segment.peer_stage, segment.kind is SegmentKind.SEND
-
-
-def _price(prices: Prices, rank: int, stage: int, comm: int, peer: int, sends: bool) -> int:
-    if peer < 0:
-        patterns = prices.groups(prices.comms[comm].group)
-    else:
-        patterns = prices.pairs(*((stage, peer) if sends else (peer, stage)))
-    return prices.duration_ps(comm, patterns, int(patterns.group_of[rank]))
+def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) -> Cost:
+    patterns = prices.patterns(use)
+    group = int(patterns.group_of[rank])
+    if contention is None:
+        return prices.duration_ps(use.comm, patterns, group)
+    return contention.cost(use, group)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,9 +127,17 @@ class _Flattener:
     """
 
     graph: TaskGraph
-    paid: dict[_Use, int]
+    paid: dict[Use, Cost]
     alone: frozenset[Group]
     known: dict[tuple[int, ...], FragmentTimes]
+    collectives: dict[int, Cost] = field(init=False)
+    messages: dict[tuple[int, bool], Cost] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.collectives = {u.comm: cost for u, cost in self.paid.items() if u.peer_stage < 0}
+        self.messages = {
+            (u.peer_stage, u.sends): cost for u, cost in self.paid.items() if u.peer_stage >= 0
+        }
 
     def run(self, program: Program) -> FlatProgram:
         flat = FlatProgram(
@@ -138,6 +146,7 @@ class _Flattener:
             inner=[],
             duration_ps=[],
             group=[],
+            transfer=[],
             after=[],
             first=[],
             times={},
@@ -147,11 +156,12 @@ class _Flattener:
             before = tuple(end for earlier in segment.after for end in ends[earlier])
             flat.first.append(len(flat.after))
             if segment.fragment < 0:
-                self._task(flat, number, -1, self.paid[_message_use(segment)], Group.PP, before)
+                cost = self.messages[segment.peer_stage, segment.kind is SegmentKind.SEND]
+                _add(flat, number, -1, cost, Group.PP, before)
             elif self._is_private(segment.fragment):
                 times = flat.times.get(segment.fragment) or self._times(segment.fragment)
                 flat.times[segment.fragment] = times
-                self._task(flat, number, -1, times.duration_ps, None, before)
+                _add(flat, number, -1, times.duration_ps, None, before)
             else:
                 ends.append(self._lay_out(flat, number, segment.fragment, before))
                 continue
@@ -166,11 +176,15 @@ class _Flattener:
         return self.known[key]
 
     def _collective_ps(self, comm: int) -> int:
-        return self.paid[comm, -1, False]
+        return _duration_ps(self.collectives[comm])
 
     def _is_private(self, fragment: int) -> bool:
-        tasks = self.graph.fragments[fragment].tasks
-        return all(self.graph.comms[t.comm].group in self.alone for t in tasks if t.comm >= 0)
+        """Whether nobody outside the actor can delay or slow the fragment's collectives."""
+        comms = {task.comm for task in self.graph.fragments[fragment].tasks} - {-1}
+        return all(
+            self.graph.comms[comm].group in self.alone and isinstance(self.collectives[comm], int)
+            for comm in comms
+        )
 
     def _lay_out(
         self, flat: FlatProgram, number: int, fragment: int, before: tuple[int, ...]
@@ -182,23 +196,24 @@ class _Flattener:
             after = tuple(base + i for i in task.after) or before
             if task.comm >= 0:
                 group = self.graph.comms[task.comm].group
-                self._task(flat, number, inner, self._collective_ps(task.comm), group, after)
+                _add(flat, number, inner, self.collectives[task.comm], group, after)
             else:
-                self._task(flat, number, inner, task.duration_ps, None, after)
+                _add(flat, number, inner, task.duration_ps, None, after)
         waited_for = {i for task in tasks for i in task.after}
         return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
 
-    @staticmethod
-    def _task(
-        flat: FlatProgram,
-        segment: int,
-        inner: int,
-        duration_ps: int,
-        group: Group | None,
-        after: tuple[int, ...],
-    ) -> None:
-        flat.segment.append(segment)
-        flat.inner.append(inner)
-        flat.duration_ps.append(duration_ps)
-        flat.group.append(group)
-        flat.after.append(after)
+
+def _add(
+    flat: FlatProgram,
+    segment: int,
+    inner: int,
+    cost: Cost,
+    group: Group | None,
+    after: tuple[int, ...],
+) -> None:
+    flat.segment.append(segment)
+    flat.inner.append(inner)
+    flat.duration_ps.append(_duration_ps(cost))
+    flat.group.append(group)
+    flat.transfer.append(None if isinstance(cost, int) else cost)
+    flat.after.append(after)

@@ -7,8 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepsim.collectives import CollectiveShape, collective_shape, collective_time_ps
+from stepsim.collectives import (
+    CollectiveShape,
+    collective_shape,
+    collective_time_ps,
+    flow_steps,
+)
+from stepsim.collectives.flows import FlowStep, link_parameters, step_times_ps, trace
 from stepsim.parallel import ParallelPlan, Ranks
+from stepsim.taskgraph import Use
 from stepsim.topology import Topology
 from stepsim.workload import CollectiveKind, CommOp, Group
 
@@ -24,6 +31,18 @@ class GroupPatterns:
     pattern: Ranks
     distinct: Ranks
     group_of: Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PhasePrice:
+    """A part of a communication: latency without traffic, then the flows of `step`.
+
+    The flows take `alone_ps` when nothing else uses their links.
+    """
+
+    latency_ps: int
+    alone_ps: int
+    step: FlowStep
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +83,30 @@ class Prices:
             shape = self.shape(op.kind, members)
             self._durations[key] = collective_time_ps(self.topology, shape, op.size_bytes)
         return self._durations[key]
+
+    def patterns(self, use: Use) -> GroupPatterns:
+        """Patterns of the groups or pairs that carry out a communication."""
+        if use.peer_stage < 0:
+            return self.groups(self.comms[use.comm].group)
+        return self.pairs(*use.ends)
+
+    def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
+        """What communication number `comm` does in one group; the times add up to its duration."""
+        op = self.comms[comm]
+        members = patterns.distinct[patterns.pattern[group]]
+        layout = self.topology.layout(members)
+        latency = self.topology.launch_latency_ps if op.kind is not CollectiveKind.SEND_RECV else 0
+        parameters = link_parameters(self.topology.link_classes)
+        sizes = np.array([0.0, float(op.size_bytes)])
+        found = []
+        for step in flow_steps(op.kind, layout):
+            empty, full = step_times_ps(trace(self.topology, members, step), sizes, *parameters)
+            latency += int(empty) * step.repeat
+            if np.any(step.fraction):
+                alone = int(full - empty) * step.repeat
+                found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step))
+                latency = 0
+        return tuple(found)
 
     def shape(self, kind: CollectiveKind, members: Ranks) -> CollectiveShape:
         """Traced flows of a collective over these NPUs."""

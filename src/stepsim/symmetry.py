@@ -4,7 +4,9 @@ Two ranks behave alike when they run the same program, pay the same prices, and 
 behave alike. The coarsest such classes are found by colour refinement: start from program and
 prices, split classes whose groups or pipeline neighbours have different classes, until none
 splits (Paige and Tarjan, "Three partition refinement algorithms", SIAM J. Comput. 16, 1987).
-Without contention a class then has one timeline, so one representative stands for all.
+Without contention a class then has one timeline, so one representative stands for all. With
+contention links are split along with the ranks, by the loads of the sites that use them, and sites
+by the links they load (see `stepsim.sites`).
 """
 
 from collections.abc import Iterable
@@ -14,6 +16,7 @@ import numpy as np
 
 from stepsim.parallel import Ranks
 from stepsim.pricing import Prices
+from stepsim.sites import Sites, refine_sites, sites_of_ranks
 from stepsim.taskgraph import TaskGraph
 from stepsim.workload import Group
 
@@ -44,12 +47,17 @@ def every_rank(graph: TaskGraph, prices: Prices) -> Actors:
     return _actors(graph, prices, np.arange(graph.plan.npus, dtype=np.int64))
 
 
-def fold(graph: TaskGraph, prices: Prices) -> Actors:
-    """One actor per class of ranks that behave alike."""
+def fold(graph: TaskGraph, prices: Prices, sites: Sites | None = None) -> Actors:
+    """One actor per class of ranks that behave alike; with `sites`, when links are shared."""
     colours = _merge(_own_traits(graph, prices))
+    lit = None
     while True:
         refined = _merge((colours, *_neighbours(graph, prices, colours)))
-        if refined.max() == colours.max():
+        if sites is not None:
+            before, lit = lit, refine_sites(sites, refined, lit)
+            refined = _merge((refined, sites_of_ranks(sites, lit.site, graph.plan.npus)))
+            settled = before is not None and before.count == lit.count
+        if refined.max() == colours.max() and (sites is None or settled):
             return _actors(graph, prices, refined)
         colours = refined
 

@@ -13,10 +13,29 @@ from stepsim.errors import ScheduleError
 from stepsim.fragments import CommTable, Fragment
 from stepsim.p2p import Direction, P2PMode, programs
 from stepsim.parallel import ParallelPlan
-from stepsim.program import GraphOptions, Program
+from stepsim.program import GraphOptions, Program, Segment, SegmentKind
 from stepsim.schedules import Schedule
 from stepsim.stages import Stages
 from stepsim.workload import Axis, CollectiveKind, CommOp, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Use:
+    """A communication as a stage uses it: its number, and for messages the stage at the other end
+    (-1 for collectives) and whether this stage sends.
+    """
+
+    comm: int
+    stage: int
+    peer_stage: int = -1
+    sends: bool = False
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Stages of sender and receiver of a message; of a collective, its stage twice."""
+        if self.peer_stage < 0:
+            return self.stage, self.stage
+        return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +51,20 @@ class TaskGraph:
     fragments: tuple[Fragment, ...]
     comms: tuple[CommOp, ...]
     warnings: tuple[str, ...]
+
+    def uses(self, stage: int) -> list[Use]:
+        """The communications of a stage."""
+        segments = self.programs[stage].segments
+        fragments = {segment.fragment for segment in segments} - {-1}
+        comms = {task.comm for f in fragments for task in self.fragments[f].tasks} - {-1}
+        messages = {(s.comm, s.peer_stage, s.kind) for s in segments if s.peer >= 0}
+        return sorted(
+            [Use(comm=comm, stage=stage) for comm in comms]
+            + [
+                Use(comm=comm, stage=stage, peer_stage=peer, sends=kind is SegmentKind.SEND)
+                for comm, peer, kind in messages
+            ]
+        )
 
 
 def build_taskgraph(

@@ -190,25 +190,30 @@ class Timeline:
 
 
 def make_timeline(
-    graph: TaskGraph, actors: Actors, flats: Sequence[FlatProgram], starts: Sequence["array[int]"]
+    graph: TaskGraph,
+    actors: Actors,
+    flats: Sequence[FlatProgram],
+    starts: Sequence["array[int]"],
+    ends: Sequence["array[int]"],
 ) -> Timeline:
-    """Timeline from the engine's start times, one array per actor."""
+    """Timeline from the engine's times, one array per actor."""
     by_flat: dict[int, list[int]] = {}
     for actor, flat in enumerate(flats):
         by_flat.setdefault(id(flat), []).append(actor)
-    cohorts = []
-    for members in by_flat.values():
-        flat = flats[members[0]]
-        start = np.stack(
-            [np.frombuffer(starts[actor], dtype=np.int64) for actor in members], axis=1
-        )
-        duration = np.array(flat.duration_ps, dtype=np.int64)
-        cohorts.append(
+    return Timeline(
+        graph=graph,
+        actors=actors,
+        cohorts=tuple(
             Cohort(
-                flat=flat,
+                flat=flats[members[0]],
                 actors=np.array(members, dtype=np.int64),
-                start=start,
-                end=start + duration[:, None],
+                start=_columns(starts, members),
+                end=_columns(ends, members),
             )
-        )
-    return Timeline(graph=graph, actors=actors, cohorts=tuple(cohorts))
+            for members in by_flat.values()
+        ),
+    )
+
+
+def _columns(times: Sequence["array[int]"], actors: Sequence[int]) -> Times:
+    return np.stack([np.frombuffer(times[actor], dtype=np.int64) for actor in actors], axis=1)
