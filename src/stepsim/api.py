@@ -11,8 +11,8 @@ import numpy as np
 from stepsim import collector, engine
 from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
 from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
-from stepsim.errors import PlanError, ScheduleError
 from stepsim.contention import Contention, Sharing
+from stepsim.errors import PlanError, ScheduleError
 from stepsim.execution import flatten
 from stepsim.fabric import Fabric
 from stepsim.formats.simai_text import read_simai_text
@@ -144,6 +144,8 @@ def simulate(
     compute_scale: ComputeScale | None = None,
     stage_rows: StageRows | str = StageRows.ENDS,
     tp_overlap: bool = True,
+    dp_overlap: bool = False,
+    dp_bucket: str = "160 MB",
     p2p_options: P2POptions | None = None,
     schedule_options: Mapping[str, object] | None = None,
     host_overhead: str = "0 ns",
@@ -161,8 +163,10 @@ def simulate(
     and `global_batch` would give. `schedule` is a name such as `interleaved:4` or a .csv file in
     torch's notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each
     action, `get_batch` before the first stage's forwards, `loss_time` after the last's.
-    `activation_size`, e.g. `2 GiB`, is what a chunk keeps of one microbatch. Raises the errors of
-    `stepsim.errors` when the input is wrong or contradictory.
+    `dp_overlap` reduces gradients while the last backward goes on, in buckets of at least
+    `dp_bucket` (Megatron-LM's default of 40 million fp32 gradients). With `contention="fair"`
+    transfers that overlap share links. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of
+    one microbatch. Raises the errors of `stepsim.errors` when the input is wrong or contradictory.
     """
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     workload = scale_compute(workload, compute_scale or ComputeScale())
@@ -184,6 +188,7 @@ def simulate(
     options = GraphOptions(
         p2p_options=p2p_options or P2POptions(),
         tp_overlap=tp_overlap,
+        dp_bucket_bytes=parse_size_bytes(dp_bucket) if dp_overlap else None,
         host=HostTimes(
             overhead_ps=parse_time_ps(host_overhead),
             get_batch_ps=parse_time_ps(get_batch),

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from stepsim.buckets import Buckets, gradient_buckets
 from stepsim.fragments import (
     BackwardParts,
     CommTable,
@@ -19,7 +21,7 @@ from stepsim.p2p import Compute, Direction, End, Message, Post, Step, Wait
 from stepsim.program import GraphOptions, Segment, SegmentKind
 from stepsim.schedules import Action, ActionKind, Schedule
 from stepsim.stages import StageWork
-from stepsim.workload import Row
+from stepsim.workload import CommOp, Row
 
 _GRADIENTS = {
     ActionKind.BACKWARD: (True, True),
@@ -90,7 +92,7 @@ class FragmentFactory:
         return self._known[key]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Draft:
     """A program being written; `front` is what the next segment in order waits for.
 
@@ -99,6 +101,7 @@ class Draft:
     """
 
     stage: int
+    work: StageWork
     schedule: Schedule
     factory: FragmentFactory
     message: int
@@ -109,13 +112,12 @@ class Draft:
     _front: tuple[int, ...] = ()
     _last: dict[Stream, int] = field(default_factory=dict)
 
-    def pipeline(self, work: StageWork, steps: Iterable[Step]) -> None:
+    def pipeline(self, steps: Iterable[Step]) -> None:
         """Write the entries and messages of a point-to-point program."""
-        final = self._final_gradients()
         for step in steps:
             match step:
                 case Compute(place=place):
-                    self._entry(work, place, final)
+                    self._entry(place)
                 case Post(ends=ends, wait=wait):
                     self._post(ends)
                     if wait:
@@ -123,65 +125,81 @@ class Draft:
                 case Wait(ends=ends):
                     self._wait(ends)
 
-    def per_step(self, work: StageWork) -> None:
+    def per_step(self) -> None:
         """Write the rows that follow the pipeline; they need the reduced gradients."""
-        if work.per_step:
+        items = self.work.per_step
+        if self.factory.options.dp_bucket_bytes is not None:
+            _, items = self.work.without_gradients()
+        if items:
             self._front = self._behind(self._front, Stream.DP)
-            fragment = self.factory.add(per_step_fragment(work.per_step, self.factory.comms))
+            fragment = self.factory.add(per_step_fragment(items, self.factory.comms))
             self._in_order(SegmentKind.PER_STEP, fragment)
 
-    def _final_gradients(self) -> dict[int, int]:
-        """Place of the last entry of each chunk that computes weight gradients."""
+    @cached_property
+    def _final(self) -> dict[int, tuple[int, Action]]:
+        """Per chunk, the place and the action that computes its last weight gradients."""
         return {
-            action.chunk: place
+            action.chunk: (place, action)
             for place, entry in enumerate(self.schedule.orders[self.stage])
             for action in entry.parts()
             if action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
         }
 
-    def _entry(self, work: StageWork, place: int, final: dict[int, int]) -> None:
+    @cached_property
+    def _buckets(self) -> Buckets | None:
+        """What to reduce while the last backward of every chunk goes on; None without overlap."""
+        size = self.factory.options.dp_bucket_bytes
+        gradients, _ = self.work.without_gradients()
+        if size is None or not gradients:
+            return None
+        rows = [row for _, action in self._final.values() for row in self._rows(action)]
+        return gradient_buckets(gradients, rows, size)
+
+    def _entry(self, place: int) -> None:
         """An action or a fused pair; a final one releases its rows' gradient reductions."""
         parts = self.schedule.orders[self.stage][place].parts()
-        if len(parts) == 1 and final.get(parts[0].chunk) != place:
-            self._in_order(SegmentKind.ACTION, self._fragment(work, parts[0]), place)
-            return
-        rows = [self._rows(work, action) for action in parts]
-        reducing = [
-            r
-            for action, r in zip(parts, rows, strict=True)
-            if final.get(action.chunk) == place and _reduces(r) and action is parts[-1]
-        ]
+        finals = [action for action in parts if self._final.get(action.chunk) == (place, action)]
+        reducing = [action for action in finals if self._reduces(action)]
         if len(parts) == 1 and reducing:
-            self._row_by_row(parts[0], rows[0], place)
+            self._row_by_row(parts[0], place)
             return
-        numbers = [self.factory.action(a, r) for a, r in zip(parts, rows, strict=True)]
+        numbers = [self._fragment(action) for action in parts]
         fragment = numbers[0] if len(parts) == 1 else self.factory.fused(*numbers)
         self._in_order(SegmentKind.ACTION, fragment, place)
-        for row in (row for several in reducing for row in reversed(several)):
-            self._reduction(row)
+        for row in (row for action in reducing for row in reversed(self._rows(action))):
+            self._reductions(row)
 
-    def _fragment(self, work: StageWork, action: Action) -> int:
+    def _reduces(self, action: Action) -> bool:
+        return self._buckets is not None or any(r.weight_grad.comms for r in self._rows(action))
+
+    def _fragment(self, action: Action) -> int:
         """Number of an action's fragment: the same for all microbatches of a block."""
-        block = action.microbatch % len(work.chunks[action.chunk])
+        block = action.microbatch % len(self.work.chunks[action.chunk])
         key = action.kind, action.chunk, block
         if key not in self._known:
-            self._known[key] = self.factory.action(action, self._rows(work, action))
+            self._known[key] = self.factory.action(action, self._rows(action))
         return self._known[key]
 
-    def _rows(self, work: StageWork, action: Action) -> tuple[Row, ...]:
-        blocks = work.chunks[action.chunk]
+    def _rows(self, action: Action) -> tuple[Row, ...]:
+        blocks = self.work.chunks[action.chunk]
         return blocks[action.microbatch % len(blocks)]
 
-    def _row_by_row(self, action: Action, rows: Sequence[Row], place: int) -> None:
-        """A backward in as many segments as rows, each followed by the row's reduction."""
+    def _row_by_row(self, action: Action, place: int) -> None:
+        """A backward in as many segments as rows, each followed by its reductions."""
+        rows = self._rows(action)
         for i in reversed(range(len(rows))):
             fragment = self.factory.action(action, rows, only=i)
             self._in_order(SegmentKind.ACTION, fragment, place)
-            self._reduction(rows[i])
+            self._reductions(rows[i])
 
-    def _reduction(self, row: Row) -> None:
-        """Start a row's weight-gradient collectives on their stream; nothing waits for them."""
-        reduction = reduction_fragment(row, self.factory.comms)
+    def _reductions(self, row: Row) -> None:
+        """Start what a row's gradients allow on their stream; the step ends when it has ended."""
+        self._reduction(row.name, row.weight_grad.comms)
+        if self._buckets:
+            self._reduction("gradient bucket", self._buckets.add(row))
+
+    def _reduction(self, label: str, ops: Sequence[CommOp]) -> None:
+        reduction = reduction_fragment(label, ops, self.factory.comms)
         if reduction:
             self._last[Stream.DP] = self._add(
                 Segment(
@@ -248,7 +266,3 @@ class Draft:
     def _add(self, segment: Segment) -> int:
         self.segments.append(segment)
         return len(self.segments) - 1
-
-
-def _reduces(rows: Iterable[Row]) -> bool:
-    return any(row.weight_grad.comms for row in rows)

@@ -8,9 +8,11 @@ which they were scheduled, so every run is the same.
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import simpy
+from simpy.events import EventPriority
 
 from stepsim.errors import SimulationError
 from stepsim.execution import FlatProgram
@@ -26,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 _REPORT_EVERY = 1 << 16
 _STUCK_SHOWN = 5
-_AFTER_ALL_OTHERS = 2
+_AFTER_ALL_OTHERS = EventPriority(2)
 
 Member = tuple[int, int]
 """An actor and one of its tasks."""
@@ -53,6 +55,15 @@ def run(
     """
     fabric = fabric or Fabric(capacity=np.zeros(0))
     return _Run(flats=flats, actors=actors, plan=plan, fabric=fabric, progress=progress).go()
+
+
+class _Settling(simpy.Event):
+    """Happens now, after all other events of this moment."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        env.schedule(self, _AFTER_ALL_OTHERS)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +157,7 @@ class _Run:
             self.flights[self.launched] = _Flight(members=members, transfer=transfer)
             self.next_phase(self.launched)
 
-    def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: object) -> None:
+    def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: Any) -> None:
         """Call back with an event of this value when the time has passed."""
         if int(self.env.now) + delay_ps > MAX_INT64:
             raise SimulationError(
@@ -167,7 +178,7 @@ class _Run:
 
     def send(self, event: simpy.Event) -> None:
         """The latency of a phase is over: its bytes enter the links."""
-        number = int(event.value)
+        number: int = event.value or 0
         flight = self.flights[number]
         self.fabric.enter(number, flight.transfer.phases[flight.phase], int(self.env.now))
         self.settle_soon()
@@ -176,10 +187,7 @@ class _Run:
         """Share the links anew when all events of this moment have happened."""
         if not self.settling:
             self.settling = True
-            event = simpy.Event(self.env)
-            event.callbacks.append(self.settle)
-            event._ok, event._value = True, None
-            self.env.schedule(event, _AFTER_ALL_OTHERS)
+            _Settling(self.env).callbacks.append(self.settle)
 
     def settle(self, _: simpy.Event) -> None:
         """Forecast the ends of all flights whose speed has changed."""
@@ -192,7 +200,7 @@ class _Run:
 
     def arrive_bytes(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""
-        number, phase, forecast = event.value
+        number, phase, forecast = event.value or (0, 0, 0)
         flight = self.flights.get(number)
         if flight and (flight.phase, flight.forecast) == (phase, forecast):
             self.fabric.leave(number)
@@ -201,7 +209,7 @@ class _Run:
 
     def end(self, event: simpy.Event) -> None:
         """A task of fixed duration is over."""
-        members: list[Member] = event.value
+        members: list[Member] = event.value or []
         self.release(members)
 
     def release(self, members: list[Member]) -> None:

@@ -280,11 +280,11 @@ def per_step_fragment(items: Sequence[StepItem], comms: CommTable) -> Fragment:
     return builder.build("per-step", Phase.FORWARD)
 
 
-def reduction_fragment(row: Row, comms: CommTable) -> Fragment | None:
-    """A row's weight-gradient collectives, None if it has none that transfer anything."""
+def reduction_fragment(label: str, reduced: Sequence[CommOp], comms: CommTable) -> Fragment | None:
+    """Weight-gradient collectives, None if none transfers anything."""
     builder = FragmentBuilder(comms=comms, detached=True)
-    builder.collectives(row.name, Phase.WEIGHT_GRAD, row.weight_grad, ())
-    return builder.build(row.name, Phase.WEIGHT_GRAD) if builder.tasks else None
+    builder.collectives(label, Phase.WEIGHT_GRAD, Work(comms=tuple(reduced)), ())
+    return builder.build(label, Phase.WEIGHT_GRAD) if builder.tasks else None
 
 
 def _forward_rows(

@@ -93,6 +93,8 @@ class Prices:
     def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
         """What communication number `comm` does in one group; the times add up to its duration."""
         op = self.comms[comm]
+        if not op.size_bytes:
+            return ()
         members = patterns.distinct[patterns.pattern[group]]
         layout = self.topology.layout(members)
         latency = self.topology.launch_latency_ps if op.kind is not CollectiveKind.SEND_RECV else 0

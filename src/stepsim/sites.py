@@ -35,8 +35,10 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads:
-    """What crosses which link: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts
-    `load[i]` flows on `link[i]`.
+    """What crosses which link.
+
+    Row i: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts `load[i]` flows on
+    `link[i]`.
     """
 
     site: Ints
@@ -121,8 +123,8 @@ class _Tracer:
         for number, phase in enumerate(phases):
             load = step_load(self.prices.topology, patterns.members[group], phase.step)
             flows = load.loads / np.max(phase.step.fraction)
-            constant = (np.full(len(load.links), each) for each in (site, comm, number))
-            self.loads.append((*constant, load.links, flows))
+            at, what, when = (np.full(len(load.links), each) for each in (site, comm, number))
+            self.loads.append((at, what, when, load.links, flows))
 
     def sites(self) -> Sites:
         topology = self.prices.topology
@@ -167,26 +169,31 @@ class Colours:
         return len(np.unique(self.rank)), len(np.unique(self.site)), len(np.unique(self.link))
 
 
-def refine_sites(sites: Sites, ranks: Ranks, colours: Colours | None) -> Colours:
+def uncoloured(ranks: Ranks, sites: Sites | None) -> Colours:
+    """These colours of ranks, with sites and links not told apart but by what they are."""
+    count = sites.count if sites else 0
+    link = sites.link_class if sites else np.zeros(0, dtype=np.int64)
+    return Colours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
+
+
+def refine_sites(sites: Sites, ranks: Ranks, colours: Colours) -> Colours:
     """Tell sites apart by their members and the loads on their links, and links by their sites.
 
-    `ranks` are colours of the ranks; `colours` those of the round before.
+    `ranks` are colours of the ranks; `colours` are those of sites and links so far.
     """
     loads, members = sites.loads, sites.members
-    site = np.zeros(sites.count, np.int64) if colours is None else colours.site
-    link = sites.link_class if colours is None else colours.link
     token = _mix(loads.comm, loads.phase, loads.load.view(np.int64))
     kinds = np.searchsorted(sorted(sites.first.values()), np.arange(sites.count), side="right")
     met = _sums(members.site, _mix(ranks[members.rank], members.role), sites.count)
-    crossed = _sums(loads.site, _mix(token, link[loads.link]), sites.count)
-    site = _numbers(_mix(site, kinds, met, crossed))
-    used = _sums(loads.link, _mix(token, site[loads.site]), len(link))
-    return Colours(rank=ranks, site=site, link=_numbers(_mix(link, used)))
+    crossed = _sums(loads.site, _mix(token, colours.link[loads.link]), sites.count)
+    site = _numbers(_mix(colours.site, kinds, met, crossed))
+    used = _sums(loads.link, _mix(token, site[loads.site]), len(colours.link))
+    return Colours(rank=ranks, site=site, link=_numbers(_mix(colours.link, used)))
 
 
 def colour_sites(sites: Sites, ranks: Ranks) -> Colours:
-    """Final colours of sites and links for colours of ranks that no round splits further."""
-    colours = refine_sites(sites, ranks, None)
+    """Final colours of sites and links for final colours of ranks."""
+    colours = uncoloured(ranks, sites)
     while (finer := refine_sites(sites, ranks, colours)).count != colours.count:
         colours = finer
     return finer

@@ -49,6 +49,15 @@ class StageWork:
     chunks: tuple[tuple[Rows, ...], ...]
     per_step: tuple[StepItem, ...]
 
+    def without_gradients(self) -> tuple[tuple[CommOp, ...], tuple[StepItem, ...]]:
+        """Collectives that reduce the gradients of all rows, and the per-step items without."""
+        reducing = [i for i in self.per_step if re.fullmatch(_GRADIENTS, i.name)]
+        others = (
+            replace(item, work=replace(item.work, comms=())) if item in reducing else item
+            for item in self.per_step
+        )
+        return tuple(op for item in reducing for op in item.work.comms), tuple(others)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
@@ -175,9 +184,11 @@ def _chunk_layers(
     return _split(layers, placement.chunks)[chunk]
 
 
+_GRADIENTS = r"grad_param_comm|grad_param|moe_grad_norm2"
+
 _SECTIONS: tuple[tuple[str, tuple[Phase, ...]], ...] = (
     (r"embedding_grads|layernorm", tuple(Phase)),
-    (r"grad_param_comm|grad_param|moe_grad_norm2", tuple(Phase)),
+    (_GRADIENTS, tuple(Phase)),
     (r"grad_norm", (Phase.WEIGHT_GRAD,)),
     (r"optimizer\w*", tuple(Phase)),
     (r"grad_param_compute", tuple(Phase)),

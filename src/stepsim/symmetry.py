@@ -10,13 +10,13 @@ by the links they load (see `stepsim.sites`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stepsim.parallel import Ranks
 from stepsim.pricing import Prices
-from stepsim.sites import Sites, refine_sites, sites_of_ranks
+from stepsim.sites import Sites, refine_sites, sites_of_ranks, uncoloured
 from stepsim.taskgraph import TaskGraph
 from stepsim.workload import Group
 
@@ -49,16 +49,16 @@ def every_rank(graph: TaskGraph, prices: Prices) -> Actors:
 
 def fold(graph: TaskGraph, prices: Prices, sites: Sites | None = None) -> Actors:
     """One actor per class of ranks that behave alike; with `sites`, when links are shared."""
-    colours = _merge(_own_traits(graph, prices))
-    lit = None
+    colours = uncoloured(_merge(_own_traits(graph, prices)), sites)
     while True:
-        refined = _merge((colours, *_neighbours(graph, prices, colours)))
+        ranks = _merge((colours.rank, *_neighbours(graph, prices, colours.rank)))
+        refined = replace(colours, rank=ranks)
         if sites is not None:
-            before, lit = lit, refine_sites(sites, refined, lit)
-            refined = _merge((refined, sites_of_ranks(sites, lit.site, graph.plan.npus)))
-            settled = before is not None and before.count == lit.count
-        if refined.max() == colours.max() and (sites is None or settled):
-            return _actors(graph, prices, refined)
+            refined = refine_sites(sites, ranks, colours)
+            met = sites_of_ranks(sites, refined.site, graph.plan.npus)
+            refined = replace(refined, rank=_merge((ranks, met)))
+        if refined.count == colours.count:
+            return _actors(graph, prices, refined.rank)
         colours = refined
 
 

@@ -13,7 +13,7 @@ from stepsim.errors import ScheduleError
 from stepsim.fragments import CommTable, Fragment
 from stepsim.p2p import Direction, P2PMode, programs
 from stepsim.parallel import ParallelPlan
-from stepsim.program import GraphOptions, Program, Segment, SegmentKind
+from stepsim.program import GraphOptions, Program, SegmentKind
 from stepsim.schedules import Schedule
 from stepsim.stages import Stages
 from stepsim.workload import Axis, CollectiveKind, CommOp, Group
@@ -21,8 +21,10 @@ from stepsim.workload import Axis, CollectiveKind, CommOp, Group
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Use:
-    """A communication as a stage uses it: its number, and for messages the stage at the other end
-    (-1 for collectives) and whether this stage sends.
+    """A communication as a stage uses it.
+
+    For messages `peer_stage` is the stage at the other end (-1 for collectives) and `sends` says
+    whether this one sends.
     """
 
     comm: int
@@ -87,13 +89,14 @@ def build_taskgraph(
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
         draft = Draft(
             stage=stage,
+            work=work,
             schedule=schedule,
             factory=factory,
             message=-1 if message is None else message,
             free=options.p2p is P2PMode.EAGER or options.p2p_options.eager_transfers,
         )
-        draft.pipeline(work, steps)
-        draft.per_step(work)
+        draft.pipeline(steps)
+        draft.per_step()
         drafts.append(draft)
     return TaskGraph(
         plan=plan,
