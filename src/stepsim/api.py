@@ -14,6 +14,7 @@ from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
 from stepsim.contention import Contention, Sharing
 from stepsim.errors import PlanError, ScheduleError
 from stepsim.execution import flatten
+from stepsim.experts import load_experts, rank_loads, skewed_loads
 from stepsim.fabric import Fabric
 from stepsim.formats.simai_text import read_simai_text
 from stepsim.formats.topology_toml import read_topology
@@ -154,6 +155,7 @@ def simulate(
     fused_factor: float = 1.0,
     activation_size: str | None = None,
     contention: Sharing | str = Sharing.NONE,
+    expert_load: Sequence[float] | float | None = None,
     fold_ranks: bool = True,
     progress: engine.Progress | None = None,
 ) -> Result:
@@ -165,11 +167,13 @@ def simulate(
     action, `get_batch` before the first stage's forwards, `loss_time` after the last's.
     `dp_overlap` reduces gradients while the last backward goes on, in buckets of at least
     `dp_bucket` (Megatron-LM's default of 40 million fp32 gradients). With `contention="fair"`
-    transfers that overlap share links. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of
+    transfers that overlap share links. `expert_load` are the tokens of each expert, or the load of
+    the busiest expert rank over the mean. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of
     one microbatch. Raises the errors of `stepsim.errors` when the input is wrong or contradictory.
     """
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     workload = scale_compute(workload, compute_scale or ComputeScale())
+    workload = _load_experts(workload, expert_load)
     notes = [*workload.warnings, *_assumed_inputs(workload, topology)]
     topology = _resolve(topology)
     if plan is None:
@@ -262,6 +266,14 @@ def _schedule(
             f"the job has pp {plan.pp} and {plan.microbatches} (--pp, --microbatches)"
         )
     return schedule
+
+
+def _load_experts(workload: Workload, load: Sequence[float] | float | None) -> Workload:
+    if load is None:
+        return workload
+    ep = workload.header.ep
+    loads = skewed_loads(load, ep) if isinstance(load, int | float) else rank_loads(load, ep)
+    return load_experts(workload, loads)
 
 
 def _resolve(topology: Topology | str | Path | None) -> Topology:

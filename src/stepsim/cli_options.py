@@ -4,9 +4,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+from stepsim.errors import PlanError
 
 
 class Switch(StrEnum):
@@ -111,6 +114,30 @@ class RunOptions(PlanOptions):
             help="Compute weight gradients beside the input gradient's collective.",
         ),
     ] = Switch.ON
+    dp_overlap: Annotated[
+        bool,
+        typer.Option("--dp-overlap", help="Reduce gradients while the last backward goes on."),
+    ] = False
+    dp_bucket: Annotated[
+        str, typer.Option("--dp-bucket", help="Gradients reduced at a time, with --dp-overlap.")
+    ] = "160 MB"
+    contention: Annotated[
+        str,
+        typer.Option(
+            "--contention", help="Transfers that overlap share links: none, or fair (max-min)."
+        ),
+    ] = "none"
+    expert_load: Annotated[
+        Path | None,
+        typer.Option(
+            "--expert-load",
+            help="File with the tokens of each expert (or expert rank), a line each.",
+        ),
+    ] = None
+    expert_skew: Annotated[
+        float | None,
+        typer.Option("--expert-skew", help="Load of the busiest expert rank over the mean."),
+    ] = None
     host_overhead: Annotated[
         str, typer.Option("--host-overhead", help="Host time before each action, e.g. 250us.")
     ] = "0 ns"
@@ -133,6 +160,13 @@ class RunOptions(PlanOptions):
         typer.Option("--fold/--no-fold", help="Simulate one rank of each class of ranks."),
     ] = True
 
+    def _expert_load(self) -> "list[float] | float | None":
+        from stepsim.formats.expert_load import read_expert_load
+
+        if self.expert_load and self.expert_skew is not None:
+            raise PlanError("--expert-load and --expert-skew say the same: give one of them")
+        return read_expert_load(self.expert_load) if self.expert_load else self.expert_skew
+
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`."""
         from stepsim.p2p import P2POptions
@@ -149,6 +183,10 @@ class RunOptions(PlanOptions):
             },
             "stage_rows": self.stage_rows,
             "tp_overlap": self.tp_overlap is Switch.ON,
+            "dp_overlap": self.dp_overlap,
+            "dp_bucket": self.dp_bucket,
+            "contention": self.contention,
+            "expert_load": self._expert_load(),
             "host_overhead": self.host_overhead,
             "get_batch": self.get_batch,
             "loss_time": self.loss_time,

@@ -1,115 +1,139 @@
-"""What a step sends over the links of a topology."""
+"""What a step sends over the links of a topology, and which communications do."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepsim.collectives import flow_steps
 from stepsim.collectives.flows import step_load
-from stepsim.parallel import Ranks
-from stepsim.pricing import GroupPatterns, Prices
-from stepsim.program import Program, SegmentKind
-from stepsim.taskgraph import TaskGraph
-from stepsim.topology import Topology
-from stepsim.topology.links import Floats, Ints
+from stepsim.pricing import Prices
+from stepsim.program import SegmentKind
+from stepsim.taskgraph import TaskGraph, Use
+from stepsim.topology import Load, Topology
+from stepsim.topology.links import sum_loads
 from stepsim.units import PS_PER_S
 from stepsim.workload import CollectiveKind, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUser:
+    """Communications of one kind in one kind of group, and their bytes on a link."""
+
+    group: Group
+    kind: CollectiveKind
+    size_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
     """Use of one class of links in a step; one direction is one link.
 
-    `busiest` is the link with the most bytes, `busy_ps` how long it takes to carry them, and
-    `utilisation` that time over the step time.
+    `used` of the `links` carry anything. `busiest` is the link with the most bytes, `busy_ps` how
+    long it takes to carry them, `utilisation` that time over the step time, and `users` says whose
+    bytes they are, most first.
     """
 
     name: str
     links: int
+    used: int
     bandwidth: float
     total_bytes: float
     busiest: str
     busiest_bytes: float
     busy_ps: int
     utilisation: float
+    users: tuple[LinkUser, ...]
 
 
 def link_use(graph: TaskGraph, prices: Prices, step_time_ps: int) -> tuple[LinkUse, ...]:
     """Bytes of every transfer of the step on every link it crosses, summed up per class."""
     topology = prices.topology
-    links, loads = _bytes_per_link(graph, prices)
-    classes = topology.link_class(links)
+    by_user = _bytes_by_user(graph, prices)
+    total = _sum(topology, list(by_user.values()))
+    classes = topology.link_class(total.links)
     return tuple(
-        _class_use(topology, c, links[classes == c], loads[classes == c], step_time_ps)
+        _class_use(topology, c, total, classes == c, by_user, step_time_ps)
         for c in range(len(topology.link_classes))
     )
 
 
 def _class_use(
-    topology: Topology, c: int, links: Ints, loads: Floats, step_time_ps: int
+    topology: Topology,
+    c: int,
+    total: Load,
+    mine: NDArray[np.bool_],
+    by_user: dict[tuple[Group, CollectiveKind], Load],
+    step_time_ps: int,
 ) -> LinkUse:
     link = topology.link_classes[c]
-    top = int(np.argmax(loads)) if loads.size else -1
-    most = float(loads[top]) if loads.size else 0.0
+    links, loads = total.links[mine], total.loads[mine]
+    top = int(links[np.argmax(loads)]) if loads.size else -1
+    most = float(loads.max(initial=0.0))
     busy_ps = round(most / link.capacity * PS_PER_S)
     return LinkUse(
         name=link.name,
         links=topology.link_counts()[c],
+        used=int(np.count_nonzero(loads)),
         bandwidth=link.bandwidth,
         total_bytes=float(loads.sum()),
-        busiest=" to ".join(topology.link_ends(int(links[top]))) if loads.size else "",
+        busiest=" to ".join(topology.link_ends(top)) if loads.size else "",
         busiest_bytes=most,
         busy_ps=busy_ps,
         utilisation=busy_ps / step_time_ps if step_time_ps else 0.0,
+        users=_users_of(top, by_user),
     )
 
 
-def _bytes_per_link(graph: TaskGraph, prices: Prices) -> tuple[Ints, Floats]:
-    links, loads = np.zeros(0, dtype=np.int64), np.zeros(0)
-    for kind, members, size_bytes in _transfers(graph, prices):
-        for step in flow_steps(kind, prices.topology.layout(members[0])):
-            load = step_load(prices.topology, members, step)
-            carried = load.loads * (step.repeat * size_bytes)
-            both, place = np.unique(np.concatenate((links, load.links)), return_inverse=True)
-            sums = np.bincount(place, np.concatenate((loads, carried)), len(both))
-            links, loads = both, sums.astype(np.float64)
-    return links, loads
+def _users_of(link: int, by_user: dict[tuple[Group, CollectiveKind], Load]) -> tuple[LinkUser, ...]:
+    """Who puts how many bytes on a link, most first."""
+    users = [
+        LinkUser(group=group, kind=kind, size_bytes=float(load.loads[load.links == link].sum()))
+        for (group, kind), load in by_user.items()
+    ]
+    return tuple(sorted((u for u in users if u.size_bytes), key=lambda u: -u.size_bytes))
 
 
-def _transfers(graph: TaskGraph, prices: Prices) -> Iterator[tuple[CollectiveKind, Ranks, float]]:
-    """(kind, groups that look alike, bytes each of them moves in the step) of all transfers."""
-    for program in graph.programs:
-        collectives, messages = _uses(graph, program)
-        for (kind, group), size in collectives.items():
-            yield from _alike(kind, prices.groups(group), program.stage, graph, size)
-        for peer, size in messages.items():
-            pairs = prices.pairs(program.stage, peer)
-            yield from _alike(CollectiveKind.SEND_RECV, pairs, program.stage, graph, size)
+def _bytes_by_user(graph: TaskGraph, prices: Prices) -> dict[tuple[Group, CollectiveKind], Load]:
+    """Bytes on every link per kind of communication; `hops` are left empty."""
+    found: dict[tuple[Group, CollectiveKind], list[Load]] = defaultdict(list)
+    for stage in range(len(graph.programs)):
+        counts = _counts(graph, stage)
+        for use in graph.uses(stage):
+            if use.peer_stage < 0 or use.sends:
+                op = graph.comms[use.comm]
+                found[op.group, op.kind] += _loads(graph, prices, use, counts[use])
+    return {user: _sum(prices.topology, loads) for user, loads in found.items()}
 
 
-def _alike(
-    kind: CollectiveKind, patterns: GroupPatterns, stage: int, graph: TaskGraph, size: float
-) -> Iterator[tuple[CollectiveKind, Ranks, float]]:
-    here = patterns.members[:, 0] // graph.plan.stage_ranks == stage
+def _loads(graph: TaskGraph, prices: Prices, use: Use, count: int) -> Iterator[Load]:
+    """Bytes of a communication that a stage runs `count` times, in all groups that look alike."""
+    patterns = prices.patterns(use)
+    here = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
+    size = count * graph.comms[use.comm].size_bytes
     for pattern in np.unique(patterns.pattern[here]):
-        yield kind, patterns.members[here & (patterns.pattern == pattern)], size
+        groups = np.flatnonzero(here & (patterns.pattern == pattern))
+        for step in prices.steps(use.comm, patterns, int(groups[0])):
+            load = step_load(prices.topology, patterns.members[groups], step)
+            yield Load(links=load.links, loads=load.loads * (step.repeat * size), hops=load.hops)
 
 
-def _uses(
-    graph: TaskGraph, program: Program
-) -> tuple[dict[tuple[CollectiveKind, Group], float], dict[int, float]]:
-    """Bytes of a program per (collective kind, group) and per stage it sends messages to."""
-    collectives: dict[tuple[CollectiveKind, Group], float] = defaultdict(float)
-    messages: dict[int, float] = defaultdict(float)
-    for segment in program.segments:
-        if segment.kind is SegmentKind.SEND:
-            messages[segment.peer_stage] += graph.comms[segment.comm].size_bytes
-    runs = Counter(segment.fragment for segment in program.segments if segment.fragment >= 0)
+def _sum(topology: Topology, loads: Sequence[Load]) -> Load:
+    nothing = np.zeros((0, len(topology.link_classes)), dtype=np.int64)
+    return sum_loads([(load.links, load.loads) for load in loads], nothing)
+
+
+def _counts(graph: TaskGraph, stage: int) -> Counter[Use]:
+    """How often a rank of a stage takes part in each communication."""
+    counts: Counter[Use] = Counter()
+    segments = graph.programs[stage].segments
+    sent = Counter((s.comm, s.peer_stage) for s in segments if s.kind is SegmentKind.SEND)
+    for (comm, peer), count in sent.items():
+        counts[Use(comm=comm, stage=stage, peer_stage=peer, sends=True)] = count
+    runs = Counter(segment.fragment for segment in segments if segment.fragment >= 0)
     for fragment, count in runs.items():
         for task in graph.fragments[fragment].tasks:
             if task.comm >= 0:
-                op = graph.comms[task.comm]
-                collectives[op.kind, op.group] += count * op.size_bytes
-    return collectives, messages
+                counts[Use(comm=task.comm, stage=stage)] += count
+    return counts

@@ -110,6 +110,12 @@ class Prices:
                 latency = 0
         return tuple(found)
 
+    def steps(self, comm: int, patterns: GroupPatterns, group: int) -> list[FlowStep]:
+        """The flows of communication number `comm` in one group."""
+        op = self.comms[comm]
+        members = patterns.distinct[patterns.pattern[group]]
+        return flow_steps(op.kind, self.topology.layout(members)) if op.size_bytes else []
+
     def shape(self, kind: CollectiveKind, members: Ranks) -> CollectiveShape:
         """Traced flows of a collective over these NPUs."""
         key = kind, members.tobytes()

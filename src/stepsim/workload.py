@@ -77,13 +77,14 @@ class CommOp:
     """One collective: `size_bytes` is the full (gathered) tensor.
 
     For all-to-all it is what each rank sends in total, its own share included; for send_recv it is
-    the message.
+    the message. `loads` are what each member of an uneven all-to-all receives, over the mean.
     """
 
     kind: CollectiveKind
     group: Group
     axis: Axis
     size_bytes: int
+    loads: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

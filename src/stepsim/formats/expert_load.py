@@ -1,0 +1,34 @@
+"""Expert load files: the tokens of each expert, a number a line; `#` begins a comment."""
+
+from pathlib import Path
+
+from stepsim.errors import WorkloadError, bad_value
+
+_MAX_BYTES = 1 << 24
+
+
+def read_expert_load(path: Path) -> list[float]:
+    """Tokens of every expert, in order; raises WorkloadError naming file and line."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise WorkloadError(f"{path}: larger than {_MAX_BYTES} bytes: not an expert load")
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise WorkloadError(f"{path}: cannot read the expert load: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise WorkloadError(f"{path}: not a text file: expected a number per line") from None
+    return [
+        _tokens(path, number, word)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if (word := line.partition("#")[0].strip())
+    ]
+
+
+def _tokens(path: Path, line: int, word: str) -> float:
+    try:
+        tokens = float(word)
+    except ValueError:
+        tokens = -1.0
+    if not 0 <= tokens < float("inf"):
+        raise WorkloadError(bad_value(f"{path}:{line}", "tokens", word, "a number from 0"))
+    return tokens
