@@ -240,10 +240,10 @@ def run_graph(
     if sites is not None:
         colours = colour_sites(sites, actors.actor_of)
         contention = Contention(graph=graph, sites=sites, colours=colours)
-    flats = flatten(graph, actors, prices, contention)
+    execution = flatten(graph, actors, prices, contention)
     fabric = Fabric(capacity=contention.capacity) if contention else None
-    starts, ends = engine.run(flats, actors, graph.plan, fabric, progress)
-    return make_timeline(graph, actors, flats, starts, ends)
+    starts, ends = engine.run(execution, actors, graph.plan, fabric, progress)
+    return make_timeline(graph, actors, execution.flats, starts, ends)
 
 
 def _schedule(

@@ -6,7 +6,7 @@ which they were scheduled, so every run is the same.
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,12 @@ import simpy
 from simpy.events import EventPriority
 
 from stepsim.errors import SimulationError
-from stepsim.execution import FlatProgram
+from stepsim.execution import Execution, FlatProgram
 from stepsim.fabric import Fabric, Transfer
 from stepsim.parallel import ParallelPlan
 from stepsim.program import SegmentKind
 from stepsim.symmetry import Actors
+from stepsim.taskgraph import Use
 from stepsim.units import MAX_INT64
 from stepsim.workload import Group
 
@@ -42,7 +43,7 @@ Times = list["array[int]"]
 
 
 def run(
-    flats: Sequence[FlatProgram],
+    execution: Execution,
     actors: Actors,
     plan: ParallelPlan,
     fabric: Fabric | None = None,
@@ -54,7 +55,15 @@ def run(
     not every task can start, and when the run exceeds 2**63 - 1 ps.
     """
     fabric = fabric or Fabric(capacity=np.zeros(0))
-    return _Run(flats=flats, actors=actors, plan=plan, fabric=fabric, progress=progress).go()
+    run = _Run(
+        flats=execution.flats,
+        transfers=execution.transfers,
+        actors=actors,
+        plan=plan,
+        fabric=fabric,
+        progress=progress,
+    )
+    return run.go()
 
 
 class _Settling(simpy.Event):
@@ -82,6 +91,7 @@ class _Flight:
 @dataclass(slots=True, kw_only=True)
 class _Run:
     flats: Sequence[FlatProgram]
+    transfers: Sequence[Mapping[Use, Transfer]]
     actors: Actors
     plan: ParallelPlan
     fabric: Fabric
@@ -149,11 +159,12 @@ class _Run:
         for actor, task in members:
             self.start[actor][task] = now
         actor, task = members[0]
-        transfer = self.flats[actor].transfer[task]
-        if transfer is None:
+        use = self.flats[actor].slowed[task]
+        if use is None:
             self.after(self.flats[actor].duration_ps[task], self.end, members)
         else:
             self.launched += 1
+            transfer = self.transfers[actor][use]
             self.flights[self.launched] = _Flight(members=members, transfer=transfer)
             self.next_phase(self.launched)
 

@@ -23,14 +23,6 @@ from stepsim.workload import Group
 Times = NDArray[np.int64]
 
 
-Cost = int | Transfer
-"""A fixed time in ps, or a transfer that others may slow."""
-
-
-def _duration_ps(cost: Cost) -> int:
-    return cost if isinstance(cost, int) else cost.duration_ps
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FragmentTimes:
     """A fragment run without interruption: start and end of its tasks from its start, in ps."""
@@ -59,9 +51,9 @@ class FlatProgram:
 
     `segment[i]` is its segment and `inner[i]` its task within the segment's fragment, -1 where the
     segment is one task; then `times[fragment]` holds the times inside. `group[i]` is the group
-    that must meet before the task starts, None if it is the rank's own. `transfer[i]` is set where
-    others may slow the task; its duration is then the shortest. `first[s]` is the first task of
-    segment s.
+    that must meet before the task starts, None if it is the rank's own. `slowed[i]` names the
+    communication where others may slow the task; its duration is then the shortest. `first[s]` is
+    the first task of segment s.
     """
 
     program: Program
@@ -69,7 +61,7 @@ class FlatProgram:
     inner: list[int]
     duration_ps: list[int]
     group: list[Group | None]
-    transfer: list[Transfer | None]
+    slowed: list[Use | None]
     after: list[tuple[int, ...]]
     first: list[int]
     times: dict[int, FragmentTimes]
@@ -84,9 +76,17 @@ class FlatProgram:
         return [tuple(tasks) for tasks in found]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What the engine runs: the flat program of each actor, and its transfers on shared links."""
+
+    flats: list[FlatProgram]
+    transfers: list[dict[Use, Transfer]]
+
+
 def flatten(
     graph: TaskGraph, actors: Actors, prices: Prices, contention: Contention | None = None
-) -> list[FlatProgram]:
+) -> Execution:
     """Flat program of every actor; actors that run the same at the same prices share one.
 
     A fragment is coalesced when every group of its collectives holds this actor alone and, with
@@ -95,23 +95,28 @@ def flatten(
     known: dict[tuple[object, ...], FlatProgram] = {}
     times: dict[tuple[int, ...], FragmentTimes] = {}
     used = [graph.uses(stage) for stage in range(len(graph.programs))]
-    flats = []
+    execution = Execution(flats=[], transfers=[])
     for actor in range(len(actors)):
         stage = int(actors.stages[actor])
         rank = int(actors.ranks[actor])
         alone = frozenset(
             kind for kind, group in actors.groups.items() if actors.sizes[kind][group[actor]] == 1
         )
-        paid = {use: _cost(use, rank, prices, contention) for use in used[stage]}
-        key = stage, alone, *paid.values()
+        costs = {use: _cost(use, rank, prices, contention) for use in used[stage]}
+        transfers = {u: cost for u, cost in costs.items() if not isinstance(cost, int)}
+        paid = {u: cost if isinstance(cost, int) else cost.duration_ps for u, cost in costs.items()}
+        key = stage, alone, *paid.values(), *transfers
         if key not in known:
-            flattener = _Flattener(graph=graph, paid=paid, alone=alone, known=times)
-            known[key] = flattener.run(graph.programs[stage])
-        flats.append(known[key])
-    return flats
+            flattener = _Flattener(
+                graph=graph, paid=paid, slowed=frozenset(transfers), alone=alone, known=times
+            )
+            known[key] = flattener.run(stage)
+        execution.flats.append(known[key])
+        execution.transfers.append(transfers)
+    return execution
 
 
-def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) -> Cost:
+def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) -> int | Transfer:
     patterns = prices.patterns(use)
     group = int(patterns.group_of[rank])
     if contention is None:
@@ -123,30 +128,31 @@ def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) ->
 class _Flattener:
     """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for.
 
-    `known` are the times of fragments at the prices of their collectives.
+    `slowed` are the communications that others may slow, `known` the times of fragments at the
+    prices of their collectives.
     """
 
     graph: TaskGraph
-    paid: dict[Use, Cost]
+    paid: dict[Use, int]
+    slowed: frozenset[Use]
     alone: frozenset[Group]
     known: dict[tuple[int, ...], FragmentTimes]
-    collectives: dict[int, Cost] = field(init=False)
-    messages: dict[tuple[int, bool], Cost] = field(init=False)
+    collectives: dict[int, Use] = field(init=False)
+    messages: dict[tuple[int, bool], Use] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.collectives = {u.comm: cost for u, cost in self.paid.items() if u.peer_stage < 0}
-        self.messages = {
-            (u.peer_stage, u.sends): cost for u, cost in self.paid.items() if u.peer_stage >= 0
-        }
+        self.collectives = {use.comm: use for use in self.paid if use.peer_stage < 0}
+        self.messages = {(u.peer_stage, u.sends): u for u in self.paid if u.peer_stage >= 0}
 
-    def run(self, program: Program) -> FlatProgram:
+    def run(self, stage: int) -> FlatProgram:
+        program = self.graph.programs[stage]
         flat = FlatProgram(
             program=program,
             segment=[],
             inner=[],
             duration_ps=[],
             group=[],
-            transfer=[],
+            slowed=[],
             after=[],
             first=[],
             times={},
@@ -156,12 +162,12 @@ class _Flattener:
             before = tuple(end for earlier in segment.after for end in ends[earlier])
             flat.first.append(len(flat.after))
             if segment.fragment < 0:
-                cost = self.messages[segment.peer_stage, segment.kind is SegmentKind.SEND]
-                _add(flat, number, -1, cost, Group.PP, before)
+                use = self.messages[segment.peer_stage, segment.kind is SegmentKind.SEND]
+                self._transfer(flat, number, -1, use, Group.PP, before)
             elif self._is_private(segment.fragment):
                 times = flat.times.get(segment.fragment) or self._times(segment.fragment)
                 flat.times[segment.fragment] = times
-                _add(flat, number, -1, times.duration_ps, None, before)
+                _add(flat, number, -1, times.duration_ps, before)
             else:
                 ends.append(self._lay_out(flat, number, segment.fragment, before))
                 continue
@@ -176,13 +182,13 @@ class _Flattener:
         return self.known[key]
 
     def _collective_ps(self, comm: int) -> int:
-        return _duration_ps(self.collectives[comm])
+        return self.paid[self.collectives[comm]]
 
     def _is_private(self, fragment: int) -> bool:
         """Whether nobody outside the actor can delay or slow the fragment's collectives."""
         comms = {task.comm for task in self.graph.fragments[fragment].tasks} - {-1}
         return all(
-            self.graph.comms[comm].group in self.alone and isinstance(self.collectives[comm], int)
+            self.graph.comms[comm].group in self.alone and self.collectives[comm] not in self.slowed
             for comm in comms
         )
 
@@ -196,24 +202,37 @@ class _Flattener:
             after = tuple(base + i for i in task.after) or before
             if task.comm >= 0:
                 group = self.graph.comms[task.comm].group
-                _add(flat, number, inner, self.collectives[task.comm], group, after)
+                self._transfer(flat, number, inner, self.collectives[task.comm], group, after)
             else:
-                _add(flat, number, inner, task.duration_ps, None, after)
+                _add(flat, number, inner, task.duration_ps, after)
         waited_for = {i for task in tasks for i in task.after}
         return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
+
+    def _transfer(
+        self,
+        flat: FlatProgram,
+        segment: int,
+        inner: int,
+        use: Use,
+        group: Group,
+        after: tuple[int, ...],
+    ) -> None:
+        slowed = use if use in self.slowed else None
+        _add(flat, segment, inner, self.paid[use], after, group, slowed)
 
 
 def _add(
     flat: FlatProgram,
     segment: int,
     inner: int,
-    cost: Cost,
-    group: Group | None,
+    duration_ps: int,
     after: tuple[int, ...],
+    group: Group | None = None,
+    slowed: Use | None = None,
 ) -> None:
     flat.segment.append(segment)
     flat.inner.append(inner)
-    flat.duration_ps.append(_duration_ps(cost))
-    flat.group.append(group)
-    flat.transfer.append(None if isinstance(cost, int) else cost)
+    flat.duration_ps.append(duration_ps)
     flat.after.append(after)
+    flat.group.append(group)
+    flat.slowed.append(slowed)

@@ -31,7 +31,7 @@ def search_times(
     actors = fold(graph, prices)
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
-    for actor, flat in reversed(list(enumerate(flatten(graph, actors, prices)))):
+    for actor, flat in reversed(list(enumerate(flatten(graph, actors, prices).flats))):
         stage = int(actors.stages[actor])
         spent = dict.fromkeys(ActionKind, 0)
         for task, number in enumerate(flat.segment):
