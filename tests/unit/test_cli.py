@@ -26,7 +26,12 @@ PLAN_OPTIONS = {
 }
 RUN_OPTIONS = PLAN_OPTIONS | {
     "--activation-size",
+    "--contention",
     "--deallocate-outputs",
+    "--dp-bucket",
+    "--dp-overlap",
+    "--expert-load",
+    "--expert-skew",
     "--fold",
     "--fused-factor",
     "--get-batch",

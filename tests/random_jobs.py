@@ -1,0 +1,192 @@
+"""Small random jobs and networks, as Hypothesis strategies: transfers that meet on links."""
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from helpers import row
+from hypothesis import strategies as st
+
+from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Topology
+from stepsim.topology.explicit import ExplicitTopology, Link
+from stepsim.workload import (
+    Axis,
+    CollectiveKind,
+    CommOp,
+    Group,
+    Header,
+    Microbatch,
+    Policy,
+    Row,
+    Work,
+    Workload,
+)
+
+TIMES = st.sampled_from([0, 0, 1_000, 70_000, 1_000_000]) | st.integers(0, 2_000_000)
+SIZES = st.sampled_from([0, 1, 999, 40_000]) | st.integers(0, 10**5)
+KINDS = [kind for kind in CollectiveKind if kind is not CollectiveKind.SEND_RECV]
+AXES = {Group.TP: Axis.TP, Group.STAGE: Axis.TP, Group.EP: Axis.EP}
+MODEL = list(AXES)
+DATA = [Group.DP, Group.DP_EP, Group.STAGE]
+GRADIENTS = ["grad_param_comm", "moe_grad_norm2", "layernorm"]
+SCHEDULES = {
+    "1f1b": ["eager", "blocking", "overlap"],
+    "gpipe": ["eager", "blocking", "overlap"],
+    "interleaved:2": ["eager", "overlap"],
+    "looped-bfs:2": ["eager", "overlap"],
+    "interleaved-zb:2": ["eager", "overlap"],
+    "zb-h1": ["eager", "overlap"],
+    "zb-v": ["eager", "overlap"],
+    "dualpipe": ["eager", "overlap"],
+    "dualpipe-v": ["eager", "overlap"],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A workload and how its pipeline runs."""
+
+    workload: Workload
+    schedule: str
+    p2p: str
+    microbatches: int
+    dp_overlap: bool
+    dp_bucket: str
+
+    def options(self) -> dict[str, object]:
+        """Keyword arguments of `simulate`."""
+        return {
+            "schedule": self.schedule,
+            "p2p": self.p2p,
+            "microbatches": self.microbatches,
+            "dp_overlap": self.dp_overlap,
+            "dp_bucket": self.dp_bucket,
+        }
+
+
+@st.composite
+def comms(draw: st.DrawFn, groups: list[Group]) -> tuple[CommOp, ...]:
+    """No collective or one; those of data groups are on the data axis."""
+    if draw(st.integers(0, 2)) == 0:
+        return ()
+    group = draw(st.sampled_from(groups))
+    axis = Axis.DP if groups is DATA else AXES[group]
+    kind = draw(st.sampled_from(KINDS))
+    return (CommOp(kind=kind, group=group, axis=axis, size_bytes=draw(SIZES)),)
+
+
+@st.composite
+def rows(draw: st.DrawFn, name: str = "attention", *, reduces: bool = False) -> Row:
+    """A row that computes and communicates; `reduces` its gradients by itself."""
+    return replace(
+        row(0, 0, name=name),
+        forward=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL))),
+        input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL))),
+        weight_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(DATA)) if reduces else ()),
+        recompute=draw(st.integers(0, 9)) == 0,
+        forward_lag=draw(st.sampled_from([0, 0, 0, 1])),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Up to 24 ranks, one or two different microbatches, gradients to reduce after the pipeline."""
+    tp, dp, pp = (draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 2, 4], [1, 2, 2]))
+    ep = draw(st.sampled_from([e for e in (1, 2, 4) if (tp * dp) % e == 0]))
+    reduces = draw(st.booleans())
+    layers = draw(st.integers(2, 3))
+    blocks = [
+        Microbatch(
+            embedding=tuple(draw(st.lists(rows(), max_size=1))),
+            layers=tuple((draw(rows(reduces=reduces)),) for _ in range(layers)),
+            head=(),
+        )
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+    ends = draw(st.lists(st.sampled_from(GRADIENTS), max_size=2, unique=True))
+    return Workload(
+        source="random",
+        policy=Policy.HYBRID_TRANSFORMER,
+        header=Header(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp, pp_comm_bytes=draw(SIZES)),
+        microbatches=tuple(blocks),
+        per_step=tuple(draw(rows(name, reduces=True)) for name in ends),
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """A workload with a schedule and a mode that are defined for it."""
+    workload = draw(workloads())
+    pp = workload.header.pp
+    names = [name for name in SCHEDULES if name != "dualpipe" or pp % 2 == 0]
+    schedule = draw(st.sampled_from(names))
+    return Job(
+        workload=workload,
+        schedule=schedule,
+        p2p=draw(st.sampled_from(SCHEDULES[schedule])),
+        microbatches=pp * draw(st.sampled_from([2, 4])),
+        dp_overlap=draw(st.booleans()),
+        dp_bucket=draw(st.sampled_from(["1 B", "20 KB", "1 GB"])),
+    )
+
+
+@st.composite
+def link_classes(draw: st.DrawFn, name: str) -> LinkClass:
+    """From slow to infinitely fast."""
+    return LinkClass(
+        name=name,
+        bandwidth=draw(st.sampled_from([1e9, 5e10, 7e10, 4.5e11, float("inf")])),
+        latency_ps=draw(st.sampled_from([0, 0, 500, 70_000])),
+        endpoint_latency_ps=draw(st.sampled_from([0, 0, 2_700])),
+    )
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> DimensionTopology:
+    """Two dimensions of any kind; a job of 24 ranks fits."""
+    kinds = st.sampled_from(list(DimensionKind))
+    size = draw(st.sampled_from([2, 3, 4, 5]))
+    return DimensionTopology(
+        name="random",
+        source="test",
+        dimensions=(
+            Dimension(kind=draw(kinds), size=size, link=draw(link_classes("inner"))),
+            Dimension(kind=draw(kinds), size=-(-24 // size), link=draw(link_classes("outer"))),
+        ),
+        launch_latency_ps=draw(st.sampled_from([0, 6_600])),
+    )
+
+
+@st.composite
+def flat(draw: st.DrawFn) -> DimensionTopology:
+    """One dimension of any kind."""
+    kind = draw(st.sampled_from(list(DimensionKind)))
+    link = draw(link_classes("link"))
+    dimensions = (Dimension(kind=kind, size=draw(st.sampled_from([24, 25])), link=link),)
+    return DimensionTopology(name="random", source="test", dimensions=dimensions)
+
+
+@st.composite
+def listed(draw: st.DrawFn) -> ExplicitTopology:
+    """Nodes of NPUs on leaves, some leaves joined directly, all of them by up to three spines."""
+    per_leaf = draw(st.sampled_from([2, 3, 4]))
+    leaves = [f"leaf{i}" for i in range(24 // per_leaf)]
+    cables = [(f"npu{i}", leaves[i // per_leaf], 0) for i in range(24)]
+    spines = [f"spine{i}" for i in range(draw(st.integers(1, 3)))]
+    cables += [(leaf, spine, 1) for leaf in leaves for spine in spines]
+    pairs = list(combinations(leaves[:4], 2))
+    cables += [(*pair, 1) for pair in draw(st.lists(st.sampled_from(pairs), max_size=2))]
+    return ExplicitTopology(
+        name="random",
+        source="test",
+        npus=24,
+        link_classes=(draw(link_classes("down")), draw(link_classes("up"))),
+        link_list=tuple(
+            Link(start=a, end=b, link_class=c) for u, v, c in cables for a, b in ((u, v), (v, u))
+        ),
+        node_size=per_leaf,
+    )
+
+
+def networks() -> st.SearchStrategy[Topology]:
+    """Every kind of network."""
+    return st.one_of(flat(), nested(), listed())

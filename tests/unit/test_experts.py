@@ -1,0 +1,80 @@
+"""Uneven expert load: whose tokens decide, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from helpers import Run
+
+from stepsim import simulate
+from stepsim.api import load_workload
+from stepsim.errors import PlanError, WorkloadError
+from stepsim.experts import load_experts, rank_loads, skewed_loads
+from stepsim.formats.expert_load import read_expert_load
+from stepsim.workload import CollectiveKind, Group
+
+
+def test_experts_are_shared_out_in_order() -> None:
+    assert rank_loads([1, 2, 3, 2], ep=2) == (0.75, 1.25)
+    assert rank_loads([5, 5, 5, 5], ep=4) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("tokens", [[], [1, 2, 3], [0, 0], [-1, 2], [float("nan"), 1]])
+def test_loads_that_make_no_sense_are_refused(tokens: list[float]) -> None:
+    with pytest.raises(PlanError, match="expert load"):
+        rank_loads(tokens, ep=2)
+
+
+def test_a_skew_leaves_the_mean_as_it_is() -> None:
+    loads = skewed_loads(2.5, ep=4)
+    assert loads == (2.5, 0.5, 0.5, 0.5)
+    assert skewed_loads(1, ep=1) == (1,)
+    with pytest.raises(PlanError, match="expert skew is 5"):
+        skewed_loads(5, ep=4)
+
+
+def test_only_rows_between_the_exchanges_grow(moe: Path) -> None:
+    workload = load_workload(moe)
+    loaded = load_experts(workload, (1.5, 0.5, 1.0, 1.0))
+    before = {row.name: row for row in workload.rows()}
+    inside = {"mlp_moelayer_4", "mlp_moelayer_5", "mlp_moelayer_6"}
+    for row in loaded.microbatches[0].layers[0]:
+        factor = 1.5 if row.name in inside else 1.0
+        assert row.forward.compute_ps == before[row.name].forward.compute_ps * factor
+        for op, old in zip(row.forward.comms, before[row.name].forward.comms, strict=True):
+            exchange = op.kind is CollectiveKind.ALL_TO_ALL and op.group is Group.EP
+            assert op.loads == ((1.5, 0.5, 1.0, 1.0) if exchange else ())
+            assert op.size_bytes == old.size_bytes * (1 if exchange else factor)
+
+
+def test_even_loads_change_nothing_and_more_skew_takes_longer(moe: Path) -> None:
+    even = simulate(moe).report.step_time_ps
+    steps = [simulate(moe, expert_load=skew).report.step_time_ps for skew in (1.0, 1.5, 2.0, 4.0)]
+    assert steps[0] == even
+    assert steps == sorted(set(steps))
+
+
+def test_a_workload_without_experts_has_nothing_to_load(workloads: Path) -> None:
+    with pytest.raises(PlanError, match="no all-to-all over ep groups"):
+        simulate(workloads / "gpt_tp4.txt", expert_load=[1.0])
+
+
+def test_load_files(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.txt"
+    file.write_text("# layer 3\n100\n\n50.5 # hot\n0\n")
+    assert read_expert_load(file) == [100, 50.5, 0]
+    for word in ("-1", "many", "inf", "nan"):
+        file.write_text(f"3\n{word}\n")
+        with pytest.raises(WorkloadError, match=rf"tokens.txt:2: tokens is '{word}'"):
+            read_expert_load(file)
+    with pytest.raises(WorkloadError, match="cannot read the expert load"):
+        read_expert_load(tmp_path / "missing.txt")
+
+
+def test_the_command_line_takes_one_way_to_say_it(run: Run, moe: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.txt"
+    file.write_text("6\n2\n4\n4\n")
+    code, out, err = run("simulate", moe, "--expert-load", file)
+    assert code == 0
+    assert "busiest of 4 expert ranks has 1.50 times the mean load" in err
+    assert out == run("simulate", moe, "--expert-skew", "1.5")[1]
+    assert run("simulate", moe, "--expert-load", file, "--expert-skew", "2")[0] == 2
