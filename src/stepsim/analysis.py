@@ -170,8 +170,8 @@ def cohort_breakdown(
 def fragment_parts(fragment: Fragment, graph: TaskGraph, times: FragmentTimes) -> NDArray[np.int64]:
     """Parts of a fragment that runs without interruption, of shape (parts,), in ps."""
     rows = _Rows()
-    for task in fragment.tasks:
-        rows.add(*_kind_of(task, graph), after=task.after)
+    for task, length in zip(fragment.tasks, (times.end - times.start).tolist(), strict=True):
+        rows.add(*_kind_of(task, graph, length), after=task.after)
     parts: NDArray[np.int64] = breakdown(rows.work(times.start[:, None], times.end[:, None]))[:, 0]
     return parts
 
@@ -233,7 +233,8 @@ def _cohort_work(cohort: Cohort, graph: TaskGraph, known: PartsOfFragments) -> W
         if inner < 0 and queued:
             rows.add(known[flat.times[segment.fragment]], after=after)
             continue
-        rows.add(*_kind_of(tasks[max(inner, 0)], graph), after=after)
+        length = flat.duration_ps[task]
+        rows.add(*_kind_of(tasks[max(inner, 0)], graph, length), after=after)
         if inner == len(tasks) - 1 and queued:
             mine = slice(flat.first[number], task + 1)
             closing.append((len(source), mine))
@@ -245,10 +246,10 @@ def _cohort_work(cohort: Cohort, graph: TaskGraph, known: PartsOfFragments) -> W
     return rows.work(start, end)
 
 
-def _kind_of(task: Task, graph: TaskGraph) -> tuple[NDArray[np.int64], Part]:
+def _kind_of(task: Task, graph: TaskGraph, duration_ps: int) -> tuple[NDArray[np.int64], Part]:
     """Parts of a task of a fragment, and the part that it is when it is waited for."""
     if task.comm >= 0:
         return _NO_PARTS, EXPOSED[graph.comms[task.comm].axis]
     parts = np.zeros(len(Part), dtype=np.int64)
-    parts[WORK[task.kind]] = task.duration_ps
+    parts[WORK[task.kind]] = duration_ps
     return parts, Part.INNER

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsim import collector, engine
 from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
-from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
+from stepsim.compute import ComputeScale, placeholder_rows, scale_compute, slow_ranks
 from stepsim.contention import Contention, Sharing
 from stepsim.errors import PlanError, ScheduleError
 from stepsim.execution import flatten
@@ -34,6 +34,7 @@ from stepsim.symmetry import every_rank, fold
 from stepsim.taskgraph import TaskGraph, build_taskgraph
 from stepsim.timeline import Timeline, make_timeline
 from stepsim.topology import Topology
+from stepsim.topology.links import Floats
 from stepsim.units import PS_PER_S, parse_size_bytes, parse_time_ps
 from stepsim.workload import CollectiveKind, Workload
 
@@ -156,6 +157,7 @@ def simulate(
     activation_size: str | None = None,
     contention: Sharing | str = Sharing.NONE,
     expert_load: Sequence[float] | float | None = None,
+    slow: str | None = None,
     fold_ranks: bool = True,
     progress: engine.Progress | None = None,
 ) -> Result:
@@ -168,7 +170,8 @@ def simulate(
     `dp_overlap` reduces gradients while the last backward goes on, in buckets of at least
     `dp_bucket` (Megatron-LM's default of 40 million fp32 gradients). With `contention="fair"`
     transfers that overlap share links. `expert_load` are the tokens of each expert, or the load of
-    the busiest expert rank over the mean. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of
+    the busiest expert rank over the mean; `slow`, e.g. `12:1.3,40-47:1.1`, are factors on the
+    compute times of ranks. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of
     one microbatch. Raises the errors of `stepsim.errors` when the input is wrong or contradictory.
     """
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
@@ -212,7 +215,14 @@ def simulate(
     graph = build_taskgraph(stages, order, plan, options)
     prices = Prices(plan=plan, topology=topology.fit(plan.npus), comms=graph.comms)
     sharing = _choice(Sharing, "contention", contention)
-    timeline = run_graph(graph, prices, fold_ranks=fold_ranks, sharing=sharing, progress=progress)
+    timeline = run_graph(
+        graph,
+        prices,
+        fold_ranks=fold_ranks,
+        slow=slow_ranks(slow, plan.npus) if slow else None,
+        sharing=sharing,
+        progress=progress,
+    )
     report = make_report(
         timeline,
         prices,
@@ -230,17 +240,21 @@ def run_graph(
     prices: Prices,
     *,
     fold_ranks: bool = True,
+    slow: Floats | None = None,
     sharing: Sharing = Sharing.NONE,
     progress: engine.Progress | None = None,
 ) -> Timeline:
-    """Run a task graph: every rank, or one of each class of ranks that behave alike."""
+    """Run a task graph: every rank, or one of each class of ranks that behave alike.
+
+    `slow` are factors on the ranks' compute times.
+    """
     sites = find_sites(graph, prices) if sharing is Sharing.FAIR else None
-    actors = fold(graph, prices, sites) if fold_ranks else every_rank(graph, prices)
+    actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
     contention = None
     if sites is not None:
         colours = colour_sites(sites, actors.actor_of)
         contention = Contention(graph=graph, sites=sites, colours=colours)
-    execution = flatten(graph, actors, prices, contention)
+    execution = flatten(graph, actors, prices, slow, contention)
     fabric = Fabric(capacity=contention.capacity) if contention else None
     starts, ends = engine.run(execution, actors, graph.plan, fabric, progress)
     return make_timeline(graph, actors, execution.flats, starts, ends)

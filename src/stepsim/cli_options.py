@@ -138,6 +138,10 @@ class RunOptions(PlanOptions):
         float | None,
         typer.Option("--expert-skew", help="Load of the busiest expert rank over the mean."),
     ] = None
+    slow: Annotated[
+        str | None,
+        typer.Option("--slow", help="Stragglers: factors on compute, e.g. 12:1.3,40-47:1.1."),
+    ] = None
     host_overhead: Annotated[
         str, typer.Option("--host-overhead", help="Host time before each action, e.g. 250us.")
     ] = "0 ns"
@@ -187,6 +191,7 @@ class RunOptions(PlanOptions):
             "dp_bucket": self.dp_bucket,
             "contention": self.contention,
             "expert_load": self._expert_load(),
+            "slow": self.slow,
             "host_overhead": self.host_overhead,
             "get_batch": self.get_batch,
             "loss_time": self.loss_time,

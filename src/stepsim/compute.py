@@ -1,9 +1,13 @@
 """Compute times of a workload: scaling to another device, and rows that were never profiled."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from stepsim.errors import PlanError
+from stepsim.topology.links import Floats
 from stepsim.units import PS_PER_NS
 from stepsim.workload import Microbatch, Row, Work, Workload
 
@@ -66,6 +70,28 @@ def scale_compute(workload: Workload, scale: ComputeScale) -> Workload:
         loss=rows(workload.loss),
         per_step=rows(workload.per_step),
     )
+
+
+def slow_ranks(text: str, npus: int) -> Floats:
+    """Factor on every rank's compute time, from `12:1.3,40-47:1.1`; others have 1.
+
+    Raises PlanError for what is not such a list, or ranks that the job does not have.
+    """
+    factors = np.ones(npus)
+    for item in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*:\s*([\d.]+(?:e[+-]?\d+)?)\s*", item, re.ASCII)
+        first, last, factor = match.groups() if match else ("0", "0", "0")
+        try:
+            low, high, value = int(first), int(last or first), float(factor)
+        except ValueError:
+            low, high, value = 0, 0, 0.0
+        if not 0 < value <= _MAX_SCALE:
+            expected = "RANK:FACTOR or FIRST-LAST:FACTOR, factors above 0, at most 1e6"
+            raise PlanError(f"slow is {item.strip()!r}: expected {expected}")
+        if not low <= high < npus:
+            raise PlanError(f"slow is {item.strip()!r}: expected ranks 0 to {npus - 1}, ascending")
+        factors[low : high + 1] = value
+    return factors
 
 
 def placeholder_rows(workload: Workload) -> tuple[int, int]:

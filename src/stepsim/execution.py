@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from stepsim.contention import Contention
 from stepsim.fabric import Transfer
-from stepsim.fragments import Fragment
+from stepsim.fragments import Fragment, Task, TaskKind
 from stepsim.pricing import Prices
 from stepsim.program import Program, SegmentKind
 from stepsim.symmetry import Actors
 from stepsim.taskgraph import TaskGraph, Use
+from stepsim.topology.links import Floats
 from stepsim.workload import Group
 
 Times = NDArray[np.int64]
@@ -32,14 +33,14 @@ class FragmentTimes:
     duration_ps: int
 
 
-def fragment_times(fragment: Fragment, comm_ps: Callable[[int], int]) -> FragmentTimes:
-    """Earliest times of a fragment's tasks; `comm_ps` prices a communication number."""
+def fragment_times(fragment: Fragment, task_ps: Callable[[Task], int]) -> FragmentTimes:
+    """Earliest times of a fragment's tasks; `task_ps` says how long each takes."""
     start: list[int] = []
     end: list[int] = []
     for task in fragment.tasks:
         begin = max((end[i] for i in task.after), default=0)
         start.append(begin)
-        end.append(begin + (comm_ps(task.comm) if task.comm >= 0 else task.duration_ps))
+        end.append(begin + task_ps(task))
     return FragmentTimes(
         start=np.array(start, np.int64), end=np.array(end, np.int64), duration_ps=max(end)
     )
@@ -85,15 +86,19 @@ class Execution:
 
 
 def flatten(
-    graph: TaskGraph, actors: Actors, prices: Prices, contention: Contention | None = None
+    graph: TaskGraph,
+    actors: Actors,
+    prices: Prices,
+    slow: Floats | None = None,
+    contention: Contention | None = None,
 ) -> Execution:
     """Flat program of every actor; actors that run the same at the same prices share one.
 
-    A fragment is coalesced when every group of its collectives holds this actor alone and, with
-    `contention`, no other transfer crosses their links.
+    `slow` are factors on the ranks' compute times. A fragment is coalesced when every group of its
+    collectives holds this actor alone and, with `contention`, nothing else crosses their links.
     """
     known: dict[tuple[object, ...], FlatProgram] = {}
-    times: dict[tuple[int, ...], FragmentTimes] = {}
+    times: dict[tuple[float, ...], FragmentTimes] = {}
     used = [graph.uses(stage) for stage in range(len(graph.programs))]
     execution = Execution(flats=[], transfers=[])
     for actor in range(len(actors)):
@@ -105,10 +110,16 @@ def flatten(
         costs = {use: _cost(use, rank, prices, contention) for use in used[stage]}
         transfers = {u: cost for u, cost in costs.items() if not isinstance(cost, int)}
         paid = {u: cost if isinstance(cost, int) else cost.duration_ps for u, cost in costs.items()}
-        key = stage, alone, *paid.values(), *transfers
+        factor = 1.0 if slow is None else float(slow[rank])
+        key = stage, factor, alone, *paid.values(), *transfers
         if key not in known:
             flattener = _Flattener(
-                graph=graph, paid=paid, slowed=frozenset(transfers), alone=alone, known=times
+                graph=graph,
+                factor=factor,
+                paid=paid,
+                slowed=frozenset(transfers),
+                alone=alone,
+                known=times,
             )
             known[key] = flattener.run(stage)
         execution.flats.append(known[key])
@@ -128,15 +139,16 @@ def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) ->
 class _Flattener:
     """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for.
 
-    `slowed` are the communications that others may slow, `known` the times of fragments at the
-    prices of their collectives.
+    `factor` slows compute, `slowed` are the communications that others may slow, `known` the times
+    of fragments at such a factor and the prices of their collectives.
     """
 
     graph: TaskGraph
+    factor: float
     paid: dict[Use, int]
     slowed: frozenset[Use]
     alone: frozenset[Group]
-    known: dict[tuple[int, ...], FragmentTimes]
+    known: dict[tuple[float, ...], FragmentTimes]
     collectives: dict[int, Use] = field(init=False)
     messages: dict[tuple[int, bool], Use] = field(init=False)
 
@@ -176,13 +188,17 @@ class _Flattener:
 
     def _times(self, fragment: int) -> FragmentTimes:
         tasks = self.graph.fragments[fragment].tasks
-        key = fragment, *(self._collective_ps(task.comm) for task in tasks if task.comm >= 0)
+        key = fragment, self.factor, *(self._task_ps(task) for task in tasks if task.comm >= 0)
         if key not in self.known:
-            self.known[key] = fragment_times(self.graph.fragments[fragment], self._collective_ps)
+            self.known[key] = fragment_times(self.graph.fragments[fragment], self._task_ps)
         return self.known[key]
 
-    def _collective_ps(self, comm: int) -> int:
-        return self.paid[self.collectives[comm]]
+    def _task_ps(self, task: Task) -> int:
+        if task.comm >= 0:
+            return self.paid[self.collectives[task.comm]]
+        if task.kind is TaskKind.COMPUTE and self.factor != 1:
+            return round(task.duration_ps * self.factor)
+        return task.duration_ps
 
     def _is_private(self, fragment: int) -> bool:
         """Whether nobody outside the actor can delay or slow the fragment's collectives."""
@@ -204,7 +220,7 @@ class _Flattener:
                 group = self.graph.comms[task.comm].group
                 self._transfer(flat, number, inner, self.collectives[task.comm], group, after)
             else:
-                _add(flat, number, inner, task.duration_ps, after)
+                _add(flat, number, inner, self._task_ps(task), after)
         waited_for = {i for task in tasks for i in task.after}
         return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
 

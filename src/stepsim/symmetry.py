@@ -18,6 +18,7 @@ from stepsim.parallel import Ranks
 from stepsim.pricing import Prices
 from stepsim.sites import Sites, refine_sites, sites_of_ranks, uncoloured
 from stepsim.taskgraph import TaskGraph
+from stepsim.topology.links import Floats
 from stepsim.workload import Group
 
 
@@ -47,9 +48,17 @@ def every_rank(graph: TaskGraph, prices: Prices) -> Actors:
     return _actors(graph, prices, np.arange(graph.plan.npus, dtype=np.int64))
 
 
-def fold(graph: TaskGraph, prices: Prices, sites: Sites | None = None) -> Actors:
-    """One actor per class of ranks that behave alike; with `sites`, when links are shared."""
-    colours = uncoloured(_merge(_own_traits(graph, prices)), sites)
+def fold(
+    graph: TaskGraph, prices: Prices, slow: Floats | None = None, sites: Sites | None = None
+) -> Actors:
+    """One actor per class of ranks that behave alike.
+
+    `slow` are factors on the ranks' compute times; with `sites` links are shared.
+    """
+    own = [*_own_traits(graph, prices)]
+    if slow is not None:
+        own.append(np.unique(slow, return_inverse=True)[1].astype(np.int64))
+    colours = uncoloured(_merge(own), sites)
     while True:
         ranks = _merge((colours.rank, *_neighbours(graph, prices, colours.rank)))
         refined = replace(colours, rank=ranks)

@@ -39,6 +39,7 @@ def print_report(console: Console, report: Report) -> None:
         ("workload", report.workload),
         ("topology", report.topology),
         ("job", _job(plan)),
+        ("simulated", f"{len(report.counts)} of {plan.npus} ranks, the others behave alike"),
         ("schedule", f"{report.schedule}, {report.p2p} p2p" if piped else report.schedule),
         ("step time", format_time_ps(report.step_time_ps)),
         ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),

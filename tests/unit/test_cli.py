@@ -43,6 +43,7 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--messages",
     "--p2p",
     "--plot",
+    "--slow",
     "--stage-rows",
     "--tp-overlap",
     "--warmup-flush",

@@ -1,0 +1,50 @@
+"""Stragglers: which ranks are slow, what that costs, and what it unfolds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepsim import simulate
+from stepsim.analysis import Part
+from stepsim.compute import slow_ranks
+from stepsim.errors import PlanError
+
+
+def test_ranks_and_ranges_are_read() -> None:
+    factors = slow_ranks("1:1.5, 3-4:2", npus=6)
+    assert factors.tolist() == [1, 1.5, 1, 2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1:", "1:0", "1:-2", "1:nan", "a:2", "6:2", "4-2:2", "0-6:2"]
+)
+def test_what_is_no_list_of_stragglers_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="slow is"):
+        slow_ranks(text, npus=6)
+
+
+def test_a_straggler_computes_longer_and_others_wait(moe: Path) -> None:
+    base = simulate(moe).report
+    slow = simulate(moe, slow="5:1.5").report
+    mine, other = slow.breakdown[slow.actor_of[5]], slow.breakdown[slow.actor_of[6]]
+    assert mine[Part.COMPUTE] == pytest.approx(
+        1.5 * base.breakdown[base.actor_of[5]][Part.COMPUTE], rel=1e-6
+    )
+    assert other[Part.COMPUTE] == base.breakdown[base.actor_of[6]][Part.COMPUTE]
+    assert other[Part.SKEW] > base.breakdown[base.actor_of[6]][Part.SKEW]
+    assert slow.step_time_ps > base.step_time_ps
+
+
+def test_a_factor_of_one_changes_nothing(moe: Path) -> None:
+    assert simulate(moe, slow="0-127:1").to_json() == simulate(moe).to_json()
+
+
+@pytest.mark.parametrize("contention", ["none", "fair"])
+def test_only_what_a_straggler_touches_unfolds(moe: Path, contention: str) -> None:
+    folded = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True)
+    every = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True, fold_ranks=False)
+    assert len(simulate(moe).report.counts) < len(folded.report.counts) < 128
+    assert folded.step_time_s == every.step_time_s
+    parts = [result.report.breakdown[result.report.actor_of] for result in (folded, every)]
+    assert np.array_equal(*parts)
