@@ -75,16 +75,23 @@ def comms(draw: st.DrawFn, groups: list[Group]) -> tuple[CommOp, ...]:
 
 
 @st.composite
-def rows(draw: st.DrawFn, name: str = "attention", *, reduces: bool = False) -> Row:
+def rows(draw: st.DrawFn, *, reduces: bool = False) -> Row:
     """A row that computes and communicates; `reduces` its gradients by itself."""
     return replace(
-        row(0, 0, name=name),
+        row(0, 0),
         forward=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL))),
         input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL))),
         weight_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(DATA)) if reduces else ()),
         recompute=draw(st.integers(0, 9)) == 0,
         forward_lag=draw(st.sampled_from([0, 0, 0, 1])),
     )
+
+
+@st.composite
+def step_rows(draw: st.DrawFn, name: str) -> Row:
+    """A row that is run once per step, after the pipeline."""
+    gradients = Work(compute_ps=draw(TIMES), comms=draw(comms(DATA)))
+    return replace(row(0, 0, name=name), weight_grad=gradients)
 
 
 @st.composite
@@ -108,7 +115,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         policy=Policy.HYBRID_TRANSFORMER,
         header=Header(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp, pp_comm_bytes=draw(SIZES)),
         microbatches=tuple(blocks),
-        per_step=tuple(draw(rows(name, reduces=True)) for name in ends),
+        per_step=tuple(draw(step_rows(name)) for name in ends),
     )
 
 

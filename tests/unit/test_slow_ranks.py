@@ -46,5 +46,5 @@ def test_only_what_a_straggler_touches_unfolds(moe: Path, contention: str) -> No
     every = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True, fold_ranks=False)
     assert len(simulate(moe).report.counts) < len(folded.report.counts) < 128
     assert folded.step_time_s == every.step_time_s
-    parts = [result.report.breakdown[result.report.actor_of] for result in (folded, every)]
-    assert np.array_equal(*parts)
+    mine, all_ranks = (r.report.breakdown[r.report.actor_of] for r in (folded, every))
+    assert np.array_equal(mine, all_ranks)
