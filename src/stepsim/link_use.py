@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.collectives import flow_steps
+from stepsim.collectives import AlgorithmChoice, flow_steps
 from stepsim.collectives.flows import step_load
 from stepsim.parallel import Ranks
 from stepsim.pricing import GroupPatterns, Prices
@@ -15,7 +15,10 @@ from stepsim.taskgraph import TaskGraph
 from stepsim.topology import Topology
 from stepsim.topology.links import Floats, Ints
 from stepsim.units import PS_PER_S
-from stepsim.workload import CollectiveKind, Group
+from stepsim.workload import CollectiveKind, CommOp, Group
+
+Transfer = tuple[CollectiveKind, AlgorithmChoice, Ranks, int]
+"""A collective or message, its algorithm, the groups that carry it out, bytes of each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,8 @@ def _class_use(
 
 def _bytes_per_link(graph: TaskGraph, prices: Prices) -> tuple[Ints, Floats]:
     links, loads = np.zeros(0, dtype=np.int64), np.zeros(0)
-    for kind, members, size_bytes in _transfers(graph, prices):
-        for step in flow_steps(kind, prices.topology.layout(members[0])):
+    for kind, algorithm, members, size_bytes in _transfers(graph, prices):
+        for step in flow_steps(kind, prices.topology.layout(members[0]), algorithm):
             load = step_load(prices.topology, members, step)
             carried = load.loads * (step.repeat * size_bytes)
             both, place = np.unique(np.concatenate((links, load.links)), return_inverse=True)
@@ -78,38 +81,43 @@ def _bytes_per_link(graph: TaskGraph, prices: Prices) -> tuple[Ints, Floats]:
     return links, loads
 
 
-def _transfers(graph: TaskGraph, prices: Prices) -> Iterator[tuple[CollectiveKind, Ranks, float]]:
-    """(kind, groups that look alike, bytes each of them moves in the step) of all transfers."""
+def _transfers(graph: TaskGraph, prices: Prices) -> Iterator[Transfer]:
+    """All transfers of the step, those with the same algorithm in the same groups as one."""
     for program in graph.programs:
         collectives, messages = _uses(graph, program)
-        for (kind, group), size in collectives.items():
-            yield from _alike(kind, prices.groups(group), program.stage, graph, size)
-        for peer, size in messages.items():
-            pairs = prices.pairs(program.stage, peer)
-            yield from _alike(CollectiveKind.SEND_RECV, pairs, program.stage, graph, size)
+        for group, ops in collectives.items():
+            yield from _alike(ops, prices.groups(group), program.stage, graph, prices)
+        for peer, ops in messages.items():
+            yield from _alike(ops, prices.pairs(program.stage, peer), program.stage, graph, prices)
 
 
 def _alike(
-    kind: CollectiveKind, patterns: GroupPatterns, stage: int, graph: TaskGraph, size: float
-) -> Iterator[tuple[CollectiveKind, Ranks, float]]:
+    ops: Counter[CommOp], patterns: GroupPatterns, stage: int, graph: TaskGraph, prices: Prices
+) -> Iterator[Transfer]:
     here = patterns.members[:, 0] // graph.plan.stage_ranks == stage
     for pattern in np.unique(patterns.pattern[here]):
-        yield kind, patterns.members[here & (patterns.pattern == pattern)], size
+        sizes: Counter[tuple[CollectiveKind, AlgorithmChoice]] = Counter()
+        for op, count in ops.items():
+            algorithm = prices.cost(op, patterns, pattern).algorithm
+            sizes[op.kind, algorithm] += count * op.size_bytes
+        members = patterns.members[here & (patterns.pattern == pattern)]
+        for (kind, algorithm), size_bytes in sizes.items():
+            yield kind, algorithm, members, size_bytes
 
 
 def _uses(
     graph: TaskGraph, program: Program
-) -> tuple[dict[tuple[CollectiveKind, Group], float], dict[int, float]]:
-    """Bytes of a program per (collective kind, group) and per stage it sends messages to."""
-    collectives: dict[tuple[CollectiveKind, Group], float] = defaultdict(float)
-    messages: dict[int, float] = defaultdict(float)
+) -> tuple[dict[Group, Counter[CommOp]], dict[int, Counter[CommOp]]]:
+    """How often a program runs each collective per group, and each message per stage it goes to."""
+    collectives: dict[Group, Counter[CommOp]] = defaultdict(Counter)
+    messages: dict[int, Counter[CommOp]] = defaultdict(Counter)
     for segment in program.segments:
         if segment.kind is SegmentKind.SEND:
-            messages[segment.peer_stage] += graph.comms[segment.comm].size_bytes
+            messages[segment.peer_stage][graph.comms[segment.comm]] += 1
     runs = Counter(segment.fragment for segment in program.segments if segment.fragment >= 0)
     for fragment, count in runs.items():
         for task in graph.fragments[fragment].tasks:
             if task.comm >= 0:
                 op = graph.comms[task.comm]
-                collectives[op.kind, op.group] += count * op.size_bytes
+                collectives[op.group][op] += count
     return collectives, messages

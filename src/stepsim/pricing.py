@@ -9,11 +9,12 @@ import numpy as np
 
 from stepsim.collectives import (
     CollectiveShape,
+    Cost,
+    FlowStep,
+    collective_cost,
     collective_shape,
-    collective_time_ps,
     flow_steps,
 )
-from stepsim.collectives.flows import FlowStep, link_parameters, step_times_ps, trace
 from stepsim.parallel import ParallelPlan, Ranks
 from stepsim.taskgraph import Use
 from stepsim.topology import Topology
@@ -55,7 +56,7 @@ class Prices:
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[tuple[CollectiveKind, bytes], CollectiveShape] = field(default_factory=dict)
-    _durations: dict[tuple[CommOp, bytes], int] = field(default_factory=dict)
+    _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
 
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""
@@ -76,13 +77,16 @@ class Prices:
 
     def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
         """Picoseconds of communication number `comm` in one group."""
-        op = self.comms[comm]
-        members = patterns.distinct[patterns.pattern[group]]
+        return self.cost(self.comms[comm], patterns, patterns.pattern[group]).time_ps
+
+    def cost(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> Cost:
+        """What a communication costs in groups of one look, and its algorithm."""
+        members = patterns.distinct[pattern]
         key = op, members.tobytes()
-        if key not in self._durations:
+        if key not in self._costs:
             shape = self.shape(op.kind, members)
-            self._durations[key] = collective_time_ps(self.topology, shape, op.size_bytes)
-        return self._durations[key]
+            self._costs[key] = collective_cost(self.topology, shape, op.size_bytes)
+        return self._costs[key]
 
     def patterns(self, use: Use) -> GroupPatterns:
         """Patterns of the groups or pairs that carry out a communication."""
@@ -93,17 +97,15 @@ class Prices:
     def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
         """What communication number `comm` does in one group; the times add up to its duration."""
         op = self.comms[comm]
-        members = patterns.distinct[patterns.pattern[group]]
-        layout = self.topology.layout(members)
-        latency = self.topology.launch_latency_ps if op.kind is not CollectiveKind.SEND_RECV else 0
-        parameters = link_parameters(self.topology.link_classes)
-        sizes = np.array([0.0, float(op.size_bytes)])
+        cost = self.cost(op, patterns, patterns.pattern[group])
+        layout = self.topology.layout(patterns.distinct[patterns.pattern[group]])
+        flows = flow_steps(op.kind, layout, cost.algorithm) if cost.steps else []
+        latency = cost.launch_ps
         found = []
-        for step in flow_steps(op.kind, layout):
-            empty, full = step_times_ps(trace(self.topology, members, step), sizes, *parameters)
-            latency += int(empty) * step.repeat
+        for step, price in zip(flows, cost.steps, strict=True):
+            latency += price.latency_ps * step.repeat
             if np.any(step.fraction):
-                alone = int(full - empty) * step.repeat
+                alone = (price.time_ps - price.latency_ps) * step.repeat
                 found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step))
                 latency = 0
         return tuple(found)
