@@ -4,7 +4,6 @@ It takes from the run only when each transfer started. Nothing is folded, merged
 moment to the next: at every change the max-min levels of all transfers in flight are found anew.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
@@ -12,11 +11,12 @@ from math import ceil, inf
 import numpy as np
 from invariants import meetings, task_times
 
-from stepsim.collectives.flows import step_load
+from stepsim.collectives.flows import FlowStep, step_load
 from stepsim.pricing import Prices
 from stepsim.taskgraph import TaskGraph, Use
 from stepsim.timeline import Timeline
 from stepsim.topology import Topology
+from stepsim.topology.links import Ints
 
 Loads = Mapping[int, float]
 """Flows per link."""
@@ -106,7 +106,7 @@ def _use(graph: TaskGraph, rank: int, number: int, inner: int) -> Use:
     return Use(comm=graph.fragments[segment.fragment].tasks[inner].comm, stage=stage)
 
 
-def _flows(topology: Topology, members: np.ndarray, step) -> Loads:
+def _flows(topology: Topology, members: Ints, step: FlowStep) -> Loads:
     load = step_load(topology, members, step)
     most = float(np.max(step.fraction))
     return {
@@ -164,6 +164,8 @@ def _speeds(
 ) -> dict[tuple[int, int], float]:
     loads = [transfers[i].parts[part].loads for i, part in flying]
     together = levels(loads, capacity)
-    alone = [min((capacity[l] / n for l, n in each.items()), default=inf) for each in loads]
+    alone = [
+        min((capacity[link] / flows for link, flows in each.items()), default=inf) for each in loads
+    ]
     pairs = zip(flying, together, alone, strict=True)
     return {key: min(1.0, level / own) if own < inf else 1.0 for key, level, own in pairs}

@@ -9,8 +9,20 @@ from typing import TypeVar
 import numpy as np
 
 from stepsim import collector, engine
+<<<<<<< HEAD
 from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
 from stepsim.compute import ComputeScale, placeholder_rows, scale_compute, slow_ranks
+=======
+from stepsim.collectives import (
+    Algorithm,
+    AlgorithmChoice,
+    collective_shape,
+    collective_time_ps,
+    parse_algorithm,
+)
+from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
+from stepsim.errors import PlanError, ScheduleError
+>>>>>>> main
 from stepsim.contention import Contention, Sharing
 from stepsim.errors import PlanError, ScheduleError
 from stepsim.execution import flatten
@@ -106,20 +118,22 @@ def collective_time(
     kind: CollectiveKind | str,
     size_bytes: int,
     ranks: Sequence[int],
-    algorithm: Algorithm | str = Algorithm.AUTO,
+    algorithm: AlgorithmChoice | str = Algorithm.AUTO,
 ) -> float:
     """Seconds of one collective over these NPUs, the network to itself.
 
     `size_bytes` is the full (gathered) tensor; for all_to_all what each rank sends, its own share
-    included. Raises PlanError for unknown kinds, algorithms or ranks.
+    included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
+    unknown kinds, algorithms or ranks.
     """
     if isinstance(topology, str | Path):
         topology = load_topology(topology, npus=max(ranks, default=0) + 1)
     try:
-        kind, algorithm = CollectiveKind(kind), Algorithm(algorithm)
+        kind = CollectiveKind(kind)
     except ValueError as error:
-        expected = f"kinds {', '.join(CollectiveKind)}; algorithms {', '.join(Algorithm)}"
-        raise PlanError(f"{error}: expected {expected}") from None
+        raise PlanError(f"{error}: expected {', '.join(CollectiveKind)}") from None
+    if isinstance(algorithm, str):
+        algorithm = parse_algorithm(algorithm)
     members = np.array(ranks, dtype=np.int64)
     if len(set(ranks)) != len(ranks) or not all(0 <= r < topology.npus for r in ranks):
         raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")

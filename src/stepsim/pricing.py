@@ -9,11 +9,12 @@ import numpy as np
 
 from stepsim.collectives import (
     CollectiveShape,
+    Cost,
+    FlowStep,
+    collective_cost,
     collective_shape,
-    collective_time_ps,
     flow_steps,
 )
-from stepsim.collectives.flows import FlowStep, link_parameters, step_times_ps, trace
 from stepsim.parallel import ParallelPlan, Ranks
 from stepsim.taskgraph import Use
 from stepsim.topology import Topology
@@ -45,6 +46,9 @@ class PhasePrice:
     step: FlowStep
 
 
+_ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
+
+
 @dataclass(slots=True, kw_only=True)
 class Prices:
     """Duration of communications by rank; shapes are traced when first asked for."""
@@ -54,8 +58,8 @@ class Prices:
     comms: tuple[CommOp, ...]
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
-    _shapes: dict[tuple[CollectiveKind, bytes], CollectiveShape] = field(default_factory=dict)
-    _durations: dict[tuple[CommOp, bytes], int] = field(default_factory=dict)
+    _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
+    _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
 
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""
@@ -76,13 +80,16 @@ class Prices:
 
     def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
         """Picoseconds of communication number `comm` in one group."""
-        op = self.comms[comm]
-        members = patterns.distinct[patterns.pattern[group]]
+        return self.cost(self.comms[comm], patterns, patterns.pattern[group]).time_ps
+
+    def cost(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> Cost:
+        """What a communication costs in groups of one look, and its algorithm."""
+        members = patterns.distinct[pattern]
         key = op, members.tobytes()
-        if key not in self._durations:
-            shape = self.shape(op.kind, members)
-            self._durations[key] = collective_time_ps(self.topology, shape, op.size_bytes)
-        return self._durations[key]
+        if key not in self._costs:
+            shape = self.shape(op, members)
+            self._costs[key] = collective_cost(self.topology, shape, op.size_bytes)
+        return self._costs[key]
 
     def patterns(self, use: Use) -> GroupPatterns:
         """Patterns of the groups or pairs that carry out a communication."""
@@ -92,35 +99,33 @@ class Prices:
 
     def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
         """What communication number `comm` does in one group; the times add up to its duration."""
-        op = self.comms[comm]
-        if not op.size_bytes:
-            return ()
-        members = patterns.distinct[patterns.pattern[group]]
-        layout = self.topology.layout(members)
-        latency = self.topology.launch_latency_ps if op.kind is not CollectiveKind.SEND_RECV else 0
-        parameters = link_parameters(self.topology.link_classes)
-        sizes = np.array([0.0, float(op.size_bytes)])
+        cost = self.cost(self.comms[comm], patterns, patterns.pattern[group])
+        latency = cost.launch_ps
         found = []
-        for step in flow_steps(op.kind, layout):
-            empty, full = step_times_ps(trace(self.topology, members, step), sizes, *parameters)
-            latency += int(empty) * step.repeat
+        for step, price in zip(self.steps(comm, patterns, group), cost.steps, strict=True):
+            latency += price.latency_ps * step.repeat
             if np.any(step.fraction):
-                alone = int(full - empty) * step.repeat
+                alone = (price.time_ps - price.latency_ps) * step.repeat
                 found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step))
                 latency = 0
         return tuple(found)
 
     def steps(self, comm: int, patterns: GroupPatterns, group: int) -> list[FlowStep]:
-        """The flows of communication number `comm` in one group."""
-        op = self.comms[comm]
-        members = patterns.distinct[patterns.pattern[group]]
-        return flow_steps(op.kind, self.topology.layout(members)) if op.size_bytes else []
+        """The flows of communication number `comm` in one group; none if it sends nothing."""
+        op, pattern = self.comms[comm], patterns.pattern[group]
+        cost = self.cost(op, patterns, pattern)
+        if not cost.steps:
+            return []
+        layout = self.topology.layout(patterns.distinct[pattern])
+        return flow_steps(op.kind, layout, cost.algorithm, op.loads)
 
-    def shape(self, kind: CollectiveKind, members: Ranks) -> CollectiveShape:
+    def shape(self, op: CommOp, members: Ranks) -> CollectiveShape:
         """Traced flows of a collective over these NPUs."""
-        key = kind, members.tobytes()
+        key = op.kind, op.loads, members.tobytes()
         if key not in self._shapes:
-            self._shapes[key] = collective_shape(self.topology, kind, members)
+            self._shapes[key] = collective_shape(
+                self.topology, op.kind, members, loads=op.loads
+            )
         return self._shapes[key]
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stepsim.analysis import Part
+from stepsim.collective_probe import Probe, ProbeRow
 from stepsim.compare import Comparison, exposed_p2p_ps
 from stepsim.inspection import Inspection, Traffic
 from stepsim.parallel import ParallelPlan
@@ -210,3 +211,53 @@ def _print_table(console: Console, table: Table) -> None:
     console.print(f"\n{table.title}", style="bold")
     table.title = None
     console.print(table)
+
+
+def print_probes(console: Console, probes: Sequence[Probe]) -> None:
+    """A collective by size and algorithm; the links that the largest size uses."""
+    first = probes[0]
+    ranks = f"{first.kind} over {len(first.ranks)} ranks"
+    _print_pairs(console, [("topology", first.topology), ("collective", ranks)])
+    if len(first.rows) == 1:
+        _print_rows(
+            console, "bandwidths in GB/s, as nccl-tests counts", [probe.rows[0] for probe in probes]
+        )
+    else:
+        for probe in probes:
+            _print_rows(
+                console, f"{probe.algorithm}; bandwidths in GB/s, as nccl-tests counts", probe.rows
+            )
+    shown = {probe.rows[-1].algorithm: probe.rows[-1] for probe in probes}
+    for row in shown.values():
+        _print_link_traffic(console, row)
+
+
+def _print_rows(console: Console, title: str, rows: Sequence[ProbeRow]) -> None:
+    table = _table(title, "size", "time", "algbw", "busbw", "algorithm")
+    table.columns[-1].justify = "left"
+    table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
+    for row in rows:
+        table.add_row(
+            format_size_bytes(row.size_bytes),
+            format_time_ps(row.time_ps),
+            f"{row.algbw / 1e9:.2f}",
+            f"{row.busbw / 1e9:.2f}",
+            row.algorithm,
+        )
+    _print_table(console, table)
+
+
+def _print_link_traffic(console: Console, row: ProbeRow) -> None:
+    columns = ("links", "used", "all bytes", "busiest", "its bytes", "in use")
+    table = _table(f"links of {row.algorithm}, {format_size_bytes(row.size_bytes)}", *columns)
+    for link in row.links:
+        table.add_row(
+            link.name,
+            str(link.links),
+            format_size_bytes(link.total_bytes),
+            link.busiest,
+            format_size_bytes(link.busiest_bytes),
+            f"{link.utilisation:.1%}",
+        )
+    if row.links:
+        _print_table(console, table)

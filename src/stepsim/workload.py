@@ -43,6 +43,9 @@ class CollectiveKind(StrEnum):
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
     SEND_RECV = "send_recv"
 
 
@@ -77,7 +80,8 @@ class CommOp:
     """One collective: `size_bytes` is the full (gathered) tensor.
 
     For all-to-all it is what each rank sends in total, its own share included; for send_recv it is
-    the message. `loads` are what each member of an uneven all-to-all receives, over the mean.
+    the message. Broadcast and scatter start at the first rank of the group, reduce and gather end
+    there. `loads` are what each member of an uneven all-to-all receives, over the mean.
     """
 
     kind: CollectiveKind

@@ -1,5 +1,6 @@
 """Routes: which links a message takes, and that they are what the topology's graph says."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations, pairwise, permutations, product
 
@@ -53,10 +54,12 @@ def load_of(topology: Topology, pairs: Sequence[tuple[int, int]]) -> Load:
 
 
 def shares(topology: Topology, source: int, destination: int) -> Shares:
-    """Share of the flow on each link of its way, by the names of the link's ends."""
+    """Share of the flow between each two nodes of its way, by their names."""
     load = load_of(topology, [(source, destination)])
-    crossed = zip(load.links.tolist(), load.loads.tolist(), strict=True)
-    return {topology.link_ends(link): share for link, share in crossed}
+    found: Shares = defaultdict(float)
+    for link, share in zip(load.links.tolist(), load.loads.tolist(), strict=True):
+        found[topology.link_ends(link)] += share
+    return dict(found)
 
 
 def hops(topology: Topology, source: int, destination: int) -> int:

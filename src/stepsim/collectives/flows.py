@@ -5,13 +5,16 @@ the flows cross and keeps what the cost depends on (`StepShape`): it is found on
 pattern and priced for any size, bandwidth and latency by one function, `step_times_ps`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 
 from stepsim.topology import LinkClass, Load, Topology
 from stepsim.topology.links import Floats, Ints, sum_loads
 from stepsim.units import PS_PER_S
+from stepsim.workload import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20
 
@@ -22,13 +25,24 @@ class FlowStep:
 
     Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
     member `destinations[i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
-    stages through which a pipelined algorithm fills.
+    stages through which a pipelined algorithm fills, which stand before the step that carries.
     """
 
     sources: Ints
     destinations: Ints
     fraction: float | Floats
     repeat: int = 1
+
+    def __post_init__(self) -> None:
+        if self.sources.shape != self.destinations.shape or self.repeat < 1:
+            raise ValueError(f"{self.repeat} steps of unpaired flows")
+
+    def key(self) -> bytes:
+        """A digest that equal steps share, whatever their number."""
+        digest = blake2b(digest_size=16)
+        for part in (self.sources, self.destinations, np.asarray(self.fraction)):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +53,28 @@ class StepShape:
     `hops[p, c]`: links of class c on the p-th distinct kind of path.
     """
 
-    repeat: int
     loads: Floats
     hops: Ints
+
+
+def flows(edges: Ints, fraction: float | Floats, repeat: int = 1) -> FlowStep:
+    """A step whose flows go from the first row of `edges` to the second."""
+    return FlowStep(sources=edges[0], destinations=edges[1], fraction=fraction, repeat=repeat)
+
+
+def swapped(steps: list[FlowStep]) -> list[FlowStep]:
+    """The same steps with their flows turned round."""
+    return [replace(step, sources=step.destinations, destinations=step.sources) for step in steps]
+
+
+def backwards(steps: list[FlowStep]) -> list[FlowStep]:
+    """Flows turned round, last step first: a broadcast becomes a reduction."""
+    return swapped(steps)[::-1]
+
+
+def inwards(kind: CollectiveKind) -> bool:
+    """Whether a kind ends at the first member, so that it is its opposite backwards."""
+    return kind in (CollectiveKind.REDUCE, CollectiveKind.GATHER)
 
 
 def trace(topology: Topology, members: Ints, step: FlowStep) -> StepShape:
@@ -53,7 +86,7 @@ def trace(topology: Topology, members: Ints, step: FlowStep) -> StepShape:
     load = step_load(topology, members, step)
     largest = np.zeros(len(topology.link_classes))
     np.maximum.at(largest, topology.link_class(load.links), load.loads)
-    return StepShape(repeat=step.repeat, loads=largest, hops=load.hops)
+    return StepShape(loads=largest, hops=load.hops)
 
 
 def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
@@ -62,19 +95,37 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     `members` has shape (ranks,) or (groups, ranks): then all groups step at once. Flows are traced
     a million at a time, so that an all-to-all of thousands of ranks fits.
     """
-    sources = members[..., step.sources]
     uneven = isinstance(step.fraction, np.ndarray)
-    weights = np.broadcast_to(step.fraction if uneven else 1.0, sources.shape).reshape(-1)
-    sources = sources.reshape(-1)
-    destinations = members[..., step.destinations].reshape(-1)
+    weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
+    groups = members.size // members.shape[-1]
     parts, hops = [], [np.zeros((0, len(topology.link_classes)), dtype=np.int64)]
-    for first in range(0, len(sources), _FLOWS_AT_ONCE):
-        part = slice(first, first + _FLOWS_AT_ONCE)
-        load = topology.load(sources[part], destinations[part], weights[part])
+    for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // groups)):
+        load = topology.load(
+            members[..., step.sources[part]].reshape(-1),
+            members[..., step.destinations[part]].reshape(-1),
+            np.tile(weights[part], groups),
+        )
         parts.append((load.links, load.loads))
         hops.append(load.hops)
     load = sum_loads(parts, np.concatenate(hops))
     return load if uneven else replace(load, loads=load.loads * step.fraction)
+
+
+def _slices(count: int, most: int) -> Iterator[slice]:
+    """0 to count in slices of at most so many."""
+    return (slice(first, first + most) for first in range(0, count, most))
+
+
+def step_latencies_ps(shape: StepShape, latency_ps: Floats, endpoint_ps: Floats) -> Floats:
+    """Picoseconds of a step's slowest path for many scenarios, without bytes.
+
+    The link parameters have shape (scenarios, classes), in ps. The endpoint latency of a message is
+    the largest of the classes it crosses.
+    """
+    crossed = shape.hops > 0
+    endpoint = np.where(crossed, endpoint_ps[:, None, :], 0.0).max(axis=2, initial=0.0)
+    path: Floats = (latency_ps @ shape.hops.T + endpoint).max(axis=1, initial=0.0)
+    return path
 
 
 def step_times_ps(
@@ -83,11 +134,9 @@ def step_times_ps(
     """Picoseconds of one step for many scenarios at once, rounded to whole ps.
 
     `size_bytes` has shape (scenarios,), the link parameters (scenarios, classes) in payload
-    bytes/s and ps. The endpoint latency of a message is the largest of the classes it crosses.
+    bytes/s and ps.
     """
-    crossed = shape.hops > 0
-    endpoint = np.where(crossed, endpoint_ps[:, None, :], 0.0).max(axis=2, initial=0.0)
-    path = (latency_ps @ shape.hops.T + endpoint).max(axis=1, initial=0.0)
+    path = step_latencies_ps(shape, latency_ps, endpoint_ps)
     slowest = (shape.loads / capacity).max(axis=1, initial=0.0)
     times: Floats = np.rint(path + size_bytes * slowest * PS_PER_S)
     return times

@@ -4,7 +4,8 @@ The only package that imports networkx. A topology is described by nested dimens
 (`DimensionTopology`) or by a list of links (`explicit.ExplicitTopology`).
 """
 
-from stepsim.topology.dimensions import Dimension, DimensionTopology
+from stepsim.topology.dimension import Dimension
+from stepsim.topology.dimensions import DimensionTopology
 from stepsim.topology.layout import Layout
 from stepsim.topology.links import LinkClass, Load
 from stepsim.topology.network import Topology

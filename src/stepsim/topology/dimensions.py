@@ -1,50 +1,37 @@
 """Topologies described by nested dimensions, so that size costs nothing.
 
 An NPU's coordinates are the mixed-radix digits of its number, innermost dimension first. Links are
-numbered, not stored. Routing is dimension-ordered, innermost first; a `switch` dimension joins all
-NPUs of the dimensions inside it, so one move through it replaces the moves inside.
+numbered, not stored. Routing is dimension-ordered, innermost first; a dimension that joins all NPUs
+of the dimensions inside it (`switch`, `fat_tree`, `dragonfly`) replaces the moves inside by one.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.errors import TopologyError
-from stepsim.topology import wiring
+from stepsim.topology import alike
+from stepsim.topology.axis import Axis
+from stepsim.topology.dimension import Dimension
 from stepsim.topology.layout import Layout
-from stepsim.topology.links import Floats, Ints, LinkClass, Load, sum_loads
-from stepsim.topology.network import check_room
-from stepsim.topology.ring_order import node_rings
-from stepsim.topology.wiring import DimensionKind
+from stepsim.topology.links import Floats, Ints, LinkClass, Load, Part, sum_loads
+from stepsim.topology.network import Bisection, check_room
+from stepsim.topology.ring_order import rings
 
 if TYPE_CHECKING:
     import networkx as nx
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dimension:
-    """One dimension: `size` NPUs (or blocks of the dimensions inside) wired by links of a class."""
-
-    kind: DimensionKind
-    size: int
-    link: LinkClass
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise TopologyError(f"{self.link.name}: size is {self.size}: it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DimensionTopology:
     """A network of nested dimensions, innermost first.
 
-    `launch_latency_ps` is paid once per collective; `grows` says that the outermost dimension takes
-    the size a job needs. `ports` of NPU i in dimension k have the link
-    numbers `offset + i * ports` onward, see `stepsim.topology.wiring`.
+    `launch_latency_ps` is paid once per collective; `algorithms` are those that may be chosen
+    automatically (none: all); `grows` says that the outermost dimension takes the size a job needs.
     """
 
     name: str
@@ -57,9 +44,10 @@ class DimensionTopology:
     def __post_init__(self) -> None:
         if not self.dimensions:
             raise TopologyError(f"{self.name}: a topology needs at least one dimension")
-        names = [dimension.link.name for dimension in self.dimensions]
+        names = [link.name for link in self.link_classes]
         if len(set(names)) < len(names):
             raise TopologyError(f"{self.name}: dimension names repeat: {', '.join(names)}")
+        _ = self.axes
 
     @cached_property
     def npus(self) -> int:
@@ -76,164 +64,184 @@ class DimensionTopology:
         """NPUs of a job that names no number: all, or two innermost blocks (16) if it grows."""
         if not self.grows:
             return self.npus
-        return 2 * self.node_size if len(self.dimensions) > 1 else 16
+        if len(self.dimensions) > 1:
+            return 2 * self.node_size
+        least = self.dimensions[0].least_shape
+        return prod(least) if least else 16
 
     def fit(self, npus: int) -> "DimensionTopology":
         """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
         if self.grows:
             inside = prod(dimension.size for dimension in self.dimensions[:-1])
-            outermost = replace(self.dimensions[-1], size=-(-npus // inside))
+            outermost = self.dimensions[-1].grown(-(-npus // inside), inside)
             return replace(self, dimensions=(*self.dimensions[:-1], outermost))
         check_room(self, npus)
         return self
 
-    @property
+    @cached_property
     def link_classes(self) -> tuple[LinkClass, ...]:
-        """Class c of a link is dimension c, which it belongs to."""
-        return tuple(dimension.link for dimension in self.dimensions)
+        """Classes of all dimensions, innermost first."""
+        return tuple(link for dimension in self.dimensions for link in dimension.link_classes)
 
     @cached_property
-    def _axes(self) -> "tuple[_Axis, ...]":
-        axes, stride, offset = [], 1, 0
+    def axes(self) -> tuple[Axis, ...]:
+        """The wirings of all dimensions, innermost first."""
+        axes: list[Axis] = []
+        stride, offset, first_class = 1, 0, 0
         for dimension in self.dimensions:
-            joins_inside = dimension.kind is DimensionKind.SWITCH
-            axis = _Axis(
-                kind=dimension.kind,
-                stride=1 if joins_inside else stride,
-                size=stride * dimension.size if joins_inside else dimension.size,
-                offset=offset,
-                link=dimension.link,
-            )
-            axes.append(axis)
-            stride *= dimension.size
-            offset += self.npus * axis.ports
+            classes = range(first_class, first_class + len(dimension.link_classes))
+            for wiring in dimension.wirings(stride):
+                joins = dimension.joins_inside
+                axis = Axis(
+                    name=dimension.link.name,
+                    wiring=wiring,
+                    stride=1 if joins else stride,
+                    copies=self.npus // wiring.size,
+                    offset=offset,
+                    classes=tuple(classes),
+                    joins_inside=joins,
+                    reduces=dimension.reduces,
+                    outer_stride=stride,
+                    outer_size=dimension.size if joins else wiring.size,
+                )
+                axes.append(axis)
+                stride *= axis.outer_size
+                offset += axis.links
+            first_class = classes.stop
         return tuple(axes)
+
+    def _axis_of(self, links: Ints) -> Ints:
+        starts = np.array([axis.offset for axis in self.axes], dtype=np.int64)
+        return np.searchsorted(starts, links, side="right").astype(np.int64) - 1
 
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
-        starts = np.array([axis.offset for axis in self._axes], dtype=np.int64)
-        return np.searchsorted(starts, link, side="right").astype(np.int64) - 1
+        classes = np.zeros(len(link), dtype=np.int64)
+        owner = self._axis_of(link)
+        for k in np.unique(owner):
+            classes[owner == k] = self.axes[k].class_of(link[owner == k])
+        return classes
 
     def link_counts(self) -> tuple[int, ...]:
         """Links per class, each direction counted."""
-        return tuple(
-            self.npus // axis.size * wiring.link_count(axis.kind, axis.size) for axis in self._axes
-        )
+        counts = [0] * len(self.link_classes)
+        for axis in self.axes:
+            for c, links in zip(axis.classes, axis.wiring.link_counts, strict=True):
+                counts[c] += axis.copies * links
+        return tuple(counts)
 
     def link_ends(self, link: int) -> tuple[str, str]:
         """Names of the nodes a link leaves and enters, e.g. `npu3` and `nvlink0`."""
-        axis = self._axes[int(self.link_class(np.array([link]))[0])]
-        npu, port = divmod(link - axis.offset, axis.ports)
-        return axis.ends(npu, port)
+        return self.axes[int(self._axis_of(np.array([link]))[0])].ends(link)
 
     def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
         """Every link: its number, the node it leaves, the node it enters, its class."""
-        for axis in self._axes:
-            for npu in range(self.npus):
-                for port in range(axis.ports):
-                    if axis.is_wired(npu, port):
-                        number = axis.offset + npu * axis.ports + port
-                        yield number, *axis.ends(npu, port), axis.link
+        for axis in self.axes:
+            numbers = np.arange(axis.offset, axis.offset + axis.links, dtype=np.int64)
+            for number, c in zip(numbers.tolist(), axis.class_of(numbers).tolist(), strict=True):
+                yield number, *axis.ends(number), self.link_classes[c]
 
     def graph(self) -> "nx.MultiDiGraph":
         """The network as a networkx graph.
 
         Nodes carry `kind` (npu or switch), edges `link`, `name`, `bandwidth` and `latency_ps`.
         """
-        from stepsim.topology.explicit import graph_of_links
+        from stepsim.topology.graph import graph_of_links
 
         return graph_of_links(self.name, self.npus, self.links())
+
+    @cached_property
+    def _turns(self) -> tuple[alike.Turn, ...]:
+        return alike.turns(self.axes)
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) moved to a common origin: equal rows cost the same.
 
-        Ring, switch, rail and fully connected dimensions look the same from every coordinate, so
-        digits are taken relative to the group's first member; a line's are kept.
+        Most dimensions look the same from every coordinate, so digits are taken relative to the
+        group's first member; those of lines, meshes and cables are kept.
         """
-        moved = np.zeros_like(members)
-        stride = 1
-        for dimension in self.dimensions:
-            digits = members // stride % dimension.size
-            if dimension.kind is not DimensionKind.LINE:
-                digits = (digits - digits[:, :1]) % dimension.size
-            moved += digits * stride
-            stride *= dimension.size
-        return moved
+        return alike.turned_to_origin(members, self._turns)
 
     def layout(self, members: Ints) -> Layout:
-        """How a group lies: its coordinates in every dimension, and rings going node by node."""
-        strides = np.cumprod([1, *(dimension.size for dimension in self.dimensions)])[:-1]
-        sizes = [dimension.size for dimension in self.dimensions]
+        """How a group lies: its coordinates along every axis, and rings that follow the network."""
+        members = members.astype(np.int64)
+        coordinates = np.stack([axis.coordinates(members) for axis in self.axes], axis=1)
+        kinds = tuple(axis.wiring.kind for axis in self.axes)
         return Layout(
-            coordinates=members[:, None] // strides % sizes,
-            kinds=tuple(dimension.kind for dimension in self.dimensions),
-            orders=node_rings(members, self.node_size),
+            coordinates=coordinates,
+            kinds=kinds,
+            orders=rings(members, self.node_size, self.axes),
+            reduces=any(axis.reduces and _meet(axis, members) for axis in self.axes),
+            reduces_inside=self.axes[0].reduces
+            and self.axes[0].wiring.share_a_switch(np.arange(self.node_size, dtype=np.int64)),
         )
 
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
-        """What flows put on the links: dimension by dimension, innermost first."""
-        hops = np.zeros((len(sources), len(self.dimensions)), dtype=np.int64)
-        parts: list[tuple[Ints, Floats]] = []
-        here = sources.astype(np.int64)
-        last_switch = self._last_switch(sources, destinations)
-        for k, axis in enumerate(self._axes):
-            a, b = axis.positions(here), axis.positions(destinations)
-            joins_inside = axis.kind is DimensionKind.SWITCH
-            moves = last_switch == k if joins_inside else (last_switch < k) & (a != b)
+        """What flows put on the links: axis by axis, innermost first."""
+        hops = np.zeros((len(sources), len(self.link_classes)), dtype=np.int64)
+        parts: list[Part] = []
+        here, there = sources.astype(np.int64), destinations.astype(np.int64)
+        last_join = self._last_join(here, there)
+        for k, axis in enumerate(self.axes):
+            if axis.joins_inside:
+                moves = last_join == k
+            else:
+                moves = (last_join < k) & (axis.positions(here) != axis.positions(there))
             moving = np.flatnonzero(moves)
-            start, a, b = here[moving], a[moving], b[moving]
-            for flow, position, port, share in wiring.crossings(axis.kind, axis.size, a, b):
-                owner = start[flow] + (position - a[flow]) * axis.stride
-                link = axis.offset + owner * axis.ports + port
-                parts.append((link, share * weights[moving[flow]]))
-            hops[moving, k] = wiring.hops(axis.kind, axis.size, a, b)
-            here[moving] = start + (b - a) * axis.stride
+            if moving.size:
+                crossed, length, arrived = axis.route(here[moving], there[moving], weights[moving])
+                parts += crossed
+                hops[moving[:, None], axis.classes] += length
+                here[moving] = arrived
         return sum_loads(parts, hops)
 
-    def _last_switch(self, sources: Ints, destinations: Ints) -> Ints:
-        """Per flow the outermost `switch` dimension in which its ends differ, else -1."""
+    def _last_join(self, sources: Ints, destinations: Ints) -> Ints:
+        """Per flow the outermost axis that joins all inside and in which its ends differ, or -1."""
         outermost = np.full(len(sources), -1, dtype=np.int64)
-        stride = 1
-        for k, dimension in enumerate(self.dimensions):
-            if dimension.kind is DimensionKind.SWITCH:
-                ends = (end // stride % dimension.size for end in (sources, destinations))
-                outermost[np.not_equal(*ends)] = k
-            stride *= dimension.size
+        for k, axis in enumerate(self.axes):
+            if axis.joins_inside:
+                outermost[axis.coordinates(sources) != axis.coordinates(destinations)] = k
         return outermost
 
+    def bisection(self) -> Bisection:
+        """The least of halving the NPUs across each axis, in bytes/s one way."""
+        cuts = [self._halves(k) for k, axis in enumerate(self.axes) if axis.outer_size > 1]
+        least = min(cuts, default=inf)
+        return Bisection(bandwidth=least, method="least of the cuts across one axis")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Axis:
-    """A dimension as routing sees it: an NPU's position is `npu // stride % size`.
+    def _halves(self, cut: int) -> float:
+        """Bytes/s between the halves along one axis: its own, and of what joins all inside it."""
+        total = 0.0
+        for k, axis in enumerate(self.axes):
+            capacities = tuple(self.link_classes[c].bandwidth for c in axis.classes)
+            if k == cut:
+                total += axis.copies * axis.wiring.halves(capacities)
+            elif k > cut and axis.joins_inside:
+                total += axis.nics_of_half(capacities)
+        return total
 
-    A switch that joins everything inside is one long axis of stride 1.
-    """
+    def injection(self) -> float:
+        """Bytes/s that an NPU can send over all its links at once, on average."""
+        total = 0.0
+        for axis in self.axes:
+            links = axis.wiring.link_counts[0] / (2 if axis.wiring.kind.switched else 1)
+            if links:
+                total += axis.copies * links * self.link_classes[axis.classes[0]].bandwidth
+        return total / self.npus
 
-    kind: DimensionKind
-    stride: int
-    size: int
-    offset: int
-    link: LinkClass
+    def long_routes(self) -> Ints:
+        """Links per class on the longest routes that go through each joining axis last, or none."""
+        joins = [-1, *(k for k, axis in enumerate(self.axes) if axis.joins_inside)]
+        routes = np.zeros((len(joins), len(self.link_classes)), dtype=np.int64)
+        for route, last in zip(routes, joins, strict=True):
+            for k, axis in enumerate(self.axes):
+                if k == last or (k > last and not axis.joins_inside):
+                    route[list(axis.classes)] += axis.wiring.farthest
+        return routes
 
-    @property
-    def ports(self) -> int:
-        return wiring.port_count(self.kind, self.size)
 
-    def positions(self, npus: Ints) -> Ints:
-        return npus // self.stride % self.size
-
-    def is_wired(self, npu: int, port: int) -> bool:
-        position = npu // self.stride % self.size
-        return wiring.peer_of(self.kind, self.size, position, port) is not None
-
-    def ends(self, npu: int, port: int) -> tuple[str, str]:
-        """Names of the nodes at the start and the end of a port's link."""
-        position = npu // self.stride % self.size
-        if self.kind.switched:
-            block = npu // (self.stride * self.size) * self.stride + npu % self.stride
-            up = f"npu{npu}", f"{self.link.name}{block}"
-            return up if port == 0 else up[::-1]
-        peer = wiring.peer_of(self.kind, self.size, position, port)
-        if peer is None:
-            raise TopologyError(f"{self.link.name}: npu{npu} has no link at port {port}")
-        return f"npu{npu}", f"npu{npu + (peer - position) * self.stride}"
+def _meet(axis: Axis, members: Ints) -> bool:
+    """Whether the members are cabled to one switch of an axis and meet there, none inside."""
+    copies, positions = axis.copy_of(members), axis.positions(members)
+    apart = len(np.unique(axis.coordinates(members))) == len(members)
+    return apart and bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)

@@ -1,45 +1,28 @@
-"""Topologies given as a list of links, routed over their networkx graph."""
+"""Topologies given as a list of links."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import combinations
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 
 from stepsim.errors import TopologyError
+from stepsim.topology.bundles import bundle_links, components
+from stepsim.topology.cut import even_cut
 from stepsim.topology.layout import Layout
 from stepsim.topology.links import Floats, Ints, LinkClass, Load, sum_loads
-from stepsim.topology.network import check_room
+from stepsim.topology.network import Bisection, check_room
 from stepsim.topology.ring_order import node_rings
+from stepsim.topology.ring_search import disjoint_rings
+from stepsim.topology.routing import Router
 from stepsim.topology.wiring import DimensionKind
 
-_MAX_PATHS = 64
+if TYPE_CHECKING:
+    import networkx as nx
 
-
-def graph_of_links(
-    name: str, npus: int, links: Iterable[tuple[int, str, str, LinkClass]]
-) -> nx.MultiDiGraph:
-    """A networkx graph of (number, from, to, class) links; `npu0`.. are NPUs, others switches."""
-    graph = nx.MultiDiGraph(name=name)
-    graph.add_nodes_from((f"npu{i}" for i in range(npus)), kind="npu")
-    for number, u, v, link in links:
-        if v not in graph:
-            graph.add_node(v, kind="switch")
-        if u not in graph:
-            graph.add_node(u, kind="switch")
-        graph.add_edge(
-            u,
-            v,
-            key=number,
-            link=number,
-            name=link.name,
-            bandwidth=link.bandwidth,
-            latency_ps=link.latency_ps,
-        )
-    return graph
+_SOURCES_MEASURED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +38,13 @@ class Link:
             raise TopologyError(f"a link joins {self.start} to itself")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """How one pair's flow spreads: its share on every link, the hops per class of a path."""
-
-    shares: dict[int, float]
-    hops: tuple[int, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExplicitTopology:
     """A network of listed links.
 
-    A flow takes the paths of least latency, then fewest hops, in equal shares (at most 64 paths;
-    parallel links share evenly). NPUs forward other NPUs' traffic only if `npus_forward`.
-    `node_size` consecutive NPUs share a node.
+    A flow takes the paths of least latency, then fewest hops, in equal shares (parallel links share
+    evenly). NPUs forward other NPUs' traffic only if `npus_forward`. `node_size` consecutive NPUs
+    share a node.
     """
 
     name: str
@@ -81,15 +56,14 @@ class ExplicitTopology:
     npus_forward: bool = False
     launch_latency_ps: int = 0
     algorithms: tuple[str, ...] = ()
-    _routes: dict[tuple[int, int], Route] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        reached = nx.descendants(self._routing, _out(0))
-        reaching = nx.ancestors(self._routing, _in(0))
-        for npu in range(1, self.npus):
-            if _in(npu) not in reached or _out(npu) not in reaching:
-                hint = "" if self.npus_forward else "; NPUs forward nothing (npus_forward = false)"
-                raise TopologyError(f"{self.name}: npu0 and npu{npu} are not connected{hint}")
+        lost = self._not_connected()
+        if lost:
+            hint = "" if self.npus_forward else "; NPUs forward nothing (npus_forward = false)"
+            a, b = lost
+            raise TopologyError(f"{self.name}: npu{a} and npu{b} are not connected{hint}")
+        _ = self.router
 
     @property
     def grows(self) -> bool:
@@ -107,32 +81,98 @@ class ExplicitTopology:
         return self
 
     @cached_property
-    def _routing(self) -> nx.DiGraph:
-        """Graph for shortest paths: NPUs split in two, so that none is passed through."""
-        parallel: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        for number, link in enumerate(self.link_list):
-            ends = link.start, _entry(link.end)
-            parallel[ends].append((self.link_classes[link.link_class].latency_ps, number))
-        graph = nx.DiGraph()
-        for npu in range(self.npus):
-            graph.add_nodes_from((_out(npu), _in(npu)))
-            if self.npus_forward:
-                graph.add_edge(_in(npu), _out(npu), cost=0, links=())
-        latency_first = 1 + len(self.link_list)  # no path has more hops, so latency decides
-        for (u, v), links in parallel.items():
-            latency = min(links)[0]
-            fastest = tuple(number for each, number in links if each == latency)
-            graph.add_edge(u, v, cost=latency * latency_first + 1, links=fastest)
-        return graph
+    def node_numbers(self) -> dict[str, int]:
+        """Nodes by name: NPUs have their own numbers, switches those from `npus` on."""
+        numbers = {f"npu{i}": i for i in range(self.npus)}
+        for link in self.link_list:
+            numbers.setdefault(link.start, len(numbers))
+            numbers.setdefault(link.end, len(numbers))
+        return numbers
+
+    @cached_property
+    def ends(self) -> tuple[Ints, Ints]:
+        """Node numbers that each link leaves and enters."""
+        numbers, links = self.node_numbers, self.link_list
+        return (
+            np.array([numbers[link.start] for link in links], dtype=np.int64),
+            np.array([numbers[link.end] for link in links], dtype=np.int64),
+        )
+
+    @cached_property
+    def _classes(self) -> Ints:
+        return np.array([link.link_class for link in self.link_list], dtype=np.int64)
+
+    @cached_property
+    def router(self) -> Router:
+        """The routes between NPUs."""
+        latencies = np.array([link.latency_ps for link in self.link_classes], dtype=np.int64)
+        tails, heads = self.ends
+        nodes = len(self.node_numbers)
+        return Router(
+            npus=self.npus,
+            nodes=nodes,
+            inner=0 if self.npus_forward else self.npus,
+            bundles=bundle_links(tails, heads, latencies[self._classes], self._classes, nodes),
+            endpoint_ps=np.array([link.endpoint_latency_ps for link in self.link_classes]),
+        )
+
+    def _not_connected(self) -> tuple[int, int] | None:
+        """Two NPUs without a route; with one-way links only routes to and from npu0 are checked."""
+        pairs = set(zip(*(end.tolist() for end in self.ends), strict=True))
+        if any((b, a) not in pairs for a, b in pairs):
+            return self._not_connected_to_npu0()
+        inner = 0 if self.npus_forward else self.npus
+        label = components(len(self.node_numbers), (p for p in pairs if min(p) >= inner))
+        reached: list[set[int]] = [
+            {label[i]} if self.npus_forward else set() for i in range(self.npus)
+        ]
+        for a, b in pairs:
+            if a < inner <= b:
+                reached[a].add(label[b])
+        if set.intersection(*reached):
+            return None
+        alike: dict[frozenset[int], list[int]] = {}
+        for npu, labels in enumerate(reached):
+            alike.setdefault(frozenset(labels), []).append(npu)
+        return self._first_lost(alike, pairs)
+
+    def _first_lost(
+        self, alike: dict[frozenset[int], list[int]], pairs: set[tuple[int, int]]
+    ) -> tuple[int, int] | None:
+        """The first pair that meets in no network and has no link of its own."""
+        together = [(npus, npus) for labels, npus in alike.items() if not labels]
+        apart = [
+            (mine, theirs)
+            for (a, mine), (b, theirs) in combinations(alike.items(), 2)
+            if a.isdisjoint(b)
+        ]
+        lost = (
+            (min(x, y), max(x, y))
+            for mine, theirs in together + apart
+            for x in mine
+            for y in theirs
+            if x != y and (x, y) not in pairs
+        )
+        return next(lost, None)
+
+    def _not_connected_to_npu0(self) -> tuple[int, int] | None:
+        others = np.arange(1, self.npus, dtype=np.int64)
+        for other in others.tolist():
+            for pair in ((0, other), (other, 0)):
+                try:
+                    self.load(np.array(pair[:1]), np.array(pair[1:]), np.ones(1))
+                except TopologyError:
+                    return 0, other
+        return None
 
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
-        return np.array([each.link_class for each in self.link_list], dtype=np.int64)[link]
+        return self._classes[link]
 
     def link_counts(self) -> tuple[int, ...]:
         """Links per class, each direction counted."""
-        classes = [link.link_class for link in self.link_list]
-        return tuple(classes.count(c) for c in range(len(self.link_classes)))
+        counts = np.bincount(self._classes, minlength=len(self.link_classes))
+        return tuple(int(count) for count in counts)
 
     def link_ends(self, link: int) -> tuple[str, str]:
         """Names of the nodes a link leaves and enters."""
@@ -143,8 +183,10 @@ class ExplicitTopology:
         for number, link in enumerate(self.link_list):
             yield number, link.start, link.end, self.link_classes[link.link_class]
 
-    def graph(self) -> nx.MultiDiGraph:
+    def graph(self) -> "nx.MultiDiGraph":
         """The network as a networkx graph, see `graph_of_links`."""
+        from stepsim.topology.graph import graph_of_links
+
         return graph_of_links(self.name, self.npus, self.links())
 
     def canonical(self, members: Ints) -> Ints:
@@ -153,63 +195,45 @@ class ExplicitTopology:
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: by place within the node and by node."""
+        members = members.astype(np.int64)
+        orders = node_rings(members, self.node_size)
+        if self.npus_forward:
+            orders = disjoint_rings(self._cables_between(members)) or orders
         return Layout(
             coordinates=np.stack((members % self.node_size, members // self.node_size), axis=1),
             kinds=(DimensionKind.SWITCH, DimensionKind.SWITCH),
-            orders=node_rings(members, self.node_size),
+            orders=orders,
         )
+
+    def _cables_between(self, members: Ints) -> Ints:
+        """Links from each member to each other."""
+        place = np.full(len(self.node_numbers), -1, dtype=np.int64)
+        place[members] = np.arange(len(members), dtype=np.int64)
+        tails, heads = (place[end] for end in self.ends)
+        inside = (tails >= 0) & (heads >= 0)
+        cables = np.zeros((len(members), len(members)), dtype=np.int64)
+        np.add.at(cables, (tails[inside], heads[inside]), 1)
+        return cables
 
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows put on the links: each takes the route of its pair."""
-        pairs = zip(sources.tolist(), destinations.tolist(), strict=True)
-        routes = [self.route(source, destination) for source, destination in pairs]
-        loads: dict[int, float] = defaultdict(float)
-        for route, weight in zip(routes, weights.tolist(), strict=True):
-            for link, share in route.shares.items():
-                loads[link] += share * weight
-        part = np.array(list(loads), dtype=np.int64), np.array(list(loads.values()))
-        hops = np.array([r.hops for r in routes], dtype=np.int64).reshape(len(routes), -1)
-        return sum_loads([part], hops)
+        parts, hops = self.router.load(sources, destinations, weights)
+        return sum_loads(parts, hops)
 
-    def route(self, source: int, destination: int) -> Route:
-        """The route of one pair, found once and kept."""
-        key = source, destination
-        if key not in self._routes:
-            self._routes[key] = self._find_route(source, destination)
-        return self._routes[key]
+    def bisection(self) -> Bisection:
+        """The least of several cuts into halves: an upper bound."""
+        tails, heads = self.ends
+        bandwidth = np.array([link.bandwidth for link in self.link_classes])[self._classes]
+        least = even_cut(self.npus, len(self.node_numbers), tails, heads, bandwidth)
+        return Bisection(bandwidth=least, method="upper bound: least of several even cuts")
 
-    def _find_route(self, source: int, destination: int) -> Route:
-        hops = [0] * len(self.link_classes)
-        shares: dict[int, float] = defaultdict(float)
-        if source != destination:
-            ways = nx.all_shortest_paths(
-                self._routing, _out(source), _in(destination), weight="cost"
-            )
-            paths = list(islice(ways, _MAX_PATHS))
-            for path in paths:
-                taken = [0] * len(hops)
-                for u, v in pairwise(path):
-                    links = self._routing.edges[u, v]["links"]
-                    for link in links:
-                        shares[link] += 1 / len(paths) / len(links)
-                    if links:
-                        taken[self.link_list[links[0]].link_class] += 1
-                hops = max(hops, taken, key=self._endpoint_latency)
-        return Route(shares=dict(shares), hops=tuple(hops))
+    def injection(self) -> float:
+        """Bytes/s that an NPU can send over all its links at once, on average."""
+        bandwidth = np.array([link.bandwidth for link in self.link_classes])[self._classes]
+        return float(bandwidth[self.ends[0] < self.npus].sum()) / self.npus
 
-    def _endpoint_latency(self, hops: list[int]) -> int:
-        """What the ends of a message on this path add; all paths are equal otherwise."""
-        crossed = zip(self.link_classes, hops, strict=True)
-        return max((link.endpoint_latency_ps for link, count in crossed if count), default=-1)
-
-
-def _out(npu: int) -> str:
-    return f"npu{npu}"
-
-
-def _in(npu: int) -> str:
-    return f"npu{npu}:in"
-
-
-def _entry(node: str) -> str:
-    return f"{node}:in" if node.startswith("npu") else node
+    def long_routes(self) -> Ints:
+        """Links per class on all kinds of routes from the first 64 NPUs to all others."""
+        sources = np.arange(min(self.npus, _SOURCES_MEASURED), dtype=np.int64)
+        pairs = np.stack(np.meshgrid(sources, np.arange(self.npus), indexing="ij")).reshape(2, -1)
+        return self.load(pairs[0], pairs[1], np.ones(pairs.shape[1])).hops

@@ -13,13 +13,15 @@ class Layout:
     `coordinates[i, k]` is the coordinate of member i along axis k, innermost first, and `kinds[k]`
     how that axis is wired. `orders` are the rings to use side by side, one per channel, each a
     permutation of the positions in which neighbours are close. `reduces` says that all members meet
-    in one switch that can reduce.
+    in one switch that can reduce, `reduces_inside` that those do which differ along the innermost
+    axis only.
     """
 
     coordinates: Ints
     kinds: tuple[DimensionKind, ...]
     orders: tuple[Ints, ...]
     reduces: bool = False
+    reduces_inside: bool = False
 
     @property
     def ranks(self) -> int:

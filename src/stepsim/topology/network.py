@@ -1,6 +1,7 @@
 """What every topology can be asked, however it is described."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from stepsim.errors import TopologyError
@@ -9,6 +10,14 @@ from stepsim.topology.links import Floats, Ints, LinkClass, Load
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """Bytes/s, one way, between two halves of the NPUs, and how the halves were found."""
+
+    bandwidth: float
+    method: str
 
 
 class Topology(Protocol):
@@ -73,6 +82,15 @@ class Topology(Protocol):
 
     def layout(self, members: Ints) -> Layout:
         """How a group of NPUs lies on the network, for the algorithms to follow."""
+
+    def bisection(self) -> Bisection:
+        """The least bandwidth found between two halves of the NPUs."""
+
+    def injection(self) -> float:
+        """Bytes/s that an NPU can send over all its links at once, on average."""
+
+    def long_routes(self) -> Ints:
+        """Links per class (columns) on routes among which are those with most links and latency."""
 
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows of `weights[i]` from NPU `sources[i]` to `destinations[i]` put on the links.

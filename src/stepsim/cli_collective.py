@@ -1,0 +1,125 @@
+"""`stepsim collective`: one collective by itself, on the network it would have to itself."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stepsim.collective_probe import Probe
+
+_EVERY = "all"
+
+
+def collective(
+    kind: Annotated[str, typer.Option("--kind", help="all_reduce, all_gather, all_to_all, ...")],
+    size: Annotated[
+        str, typer.Option("--size", help="Size, e.g. 64MiB, or a range such as 8..1GiB:x2.")
+    ],
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", "-t", help="Shipped topology or TOML file. [default: hgx-h100]"),
+    ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option("--ranks", help="Ranks, e.g. 0-7,16. [default: all NPUs of the topology]"),
+    ] = None,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--algorithm",
+            help="auto, names separated by commas, hierarchical:ring,direct, or all. Repeatable.",
+        ),
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw time and busbw: .png, .svg or .pdf.")
+    ] = None,
+) -> None:
+    """Price one collective: time, algbw, busbw as nccl-tests count them, and the links used."""
+    from rich.console import Console
+
+    from stepsim.formats.collective_json import probes_json
+    from stepsim.formats.outputs import write_whole
+
+    _check_outputs(json, plot)
+    probes = _probes(kind, size, topology, ranks, algorithm or ["auto"])
+    if plot:
+        from stepsim.collective_plot import plot_probes
+
+        plot_probes(probes, plot)
+    if json == "-":
+        typer.echo(probes_json(probes).decode(), nl=False)
+        return
+    if json:
+        write_whole(Path(json), probes_json(probes))
+    _print(Console(highlight=False, markup=False), probes)
+
+
+def _probes(
+    kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
+) -> list["Probe"]:
+    from stepsim.api import load_topology
+    from stepsim.collective_probe import (
+        parse_ranks,
+        parse_sizes,
+        probe_algorithms,
+        probe_collective,
+    )
+    from stepsim.collectives import parse_algorithm
+    from stepsim.errors import PlanError
+    from stepsim.shipped import DEFAULT_TOPOLOGY
+    from stepsim.workload import CollectiveKind
+
+    try:
+        known = CollectiveKind(kind)
+    except ValueError:
+        raise PlanError(f"kind is {kind!r}: expected {', '.join(CollectiveKind)}") from None
+    sizes = parse_sizes(size)
+    chosen = parse_ranks(ranks) if ranks else None
+    network = load_topology(topology or DEFAULT_TOPOLOGY, npus=max(chosen) + 1 if chosen else None)
+    chosen = chosen or tuple(range(network.npus))
+    names = list(_split(algorithms))
+    if _EVERY in names:
+        names = ["auto", *probe_algorithms(network, known, chosen)]
+    return [
+        probe_collective(network, known, sizes, chosen, parse_algorithm(name))
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _split(texts: Iterable[str]) -> Iterable[str]:
+    """Names in comma lists; what follows a colon are the levels of one algorithm."""
+    for text in texts:
+        plain, colon, levels = text.partition(":")
+        names = [name.strip() for name in plain.split(",")]
+        yield from names[:-1]
+        yield names[-1] + colon + levels
+
+
+def _check_outputs(json: str | None, plot: Path | None) -> None:
+    """Refuse outputs that cannot be written before the work, not after it."""
+    from stepsim.errors import OutputError
+    from stepsim.formats.outputs import check_writable
+
+    if json and json != "-":
+        check_writable(Path(json))
+    if plot is None:
+        return
+    from stepsim.plots import check_figure_path
+
+    check_figure_path(plot)
+    check_writable(plot)
+    if json and plot.resolve() == Path(json).resolve():
+        raise OutputError(f"{plot}: cannot write: two outputs go to the same file")
+
+
+def _print(console: "Console", probes: Sequence["Probe"]) -> None:
+    from stepsim.tables import print_probes
+
+    print_probes(console, probes)

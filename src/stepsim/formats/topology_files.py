@@ -1,0 +1,32 @@
+"""Topology files of every form: told apart by suffix, then by their first line."""
+
+import re
+from pathlib import Path
+
+from stepsim.formats.astra_network import read_astra_network
+from stepsim.formats.simai_topology import read_simai_topology
+from stepsim.formats.topology_toml import read_topology as read_toml
+from stepsim.topology import Topology
+
+_SIMAI_HEADER = re.compile(rb"\s*(\d+\s+){5}\S+\s*(\n|$)")
+
+
+def read_topology(path: Path) -> Topology:
+    """Topology in a file: TOML, ASTRA-sim's network YAML, or SimAI's topology text.
+
+    Raises TopologyError naming the file and the entry at fault.
+    """
+    if path.suffix in (".yml", ".yaml"):
+        return read_astra_network(path)
+    if path.suffix != ".toml" and _SIMAI_HEADER.match(_start(path)):
+        return read_simai_topology(path)
+    return read_toml(path)
+
+
+def _start(path: Path) -> bytes:
+    """The first bytes of a file; nothing where it cannot be read, which its reader will say."""
+    try:
+        with path.open("rb") as file:
+            return file.read(200)
+    except (OSError, ValueError):
+        return b""

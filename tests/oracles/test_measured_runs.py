@@ -1,0 +1,148 @@
+"""Measured 16-GPU runs, seed 003 and logs of leaf modules: what the issue asks of them."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepsim.calibration.runs import calibrate
+from stepsim.comm_table import CommTable
+from stepsim.formats.measurements import read_measurements
+from stepsim.formats.optimus_log import read_optimus_log
+from stepsim.measured.run import OpKind
+from stepsim.measured.summary import RunSummary
+from stepsim.validation.hidden import infer_hidden
+from stepsim.validation.leaf import explained, fit_overhead, leaf_step_ps
+from stepsim.validation.load import load_run, with_runtime
+from stepsim.validation.replay import Durations, replay
+from stepsim.validation.validate import RunValidation, validate_run
+
+RUNS = (
+    "pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024",
+    "pp2_tp1_exp8_expn8_dp8_nl8_hs4096_sl4096",
+    "pp4_tp1_exp2_expn8_dp4_nl8_hs4096_sl1024",
+    "pp4_tp1_exp4_expn16_dp4_nl8_hs4096_sl4096",
+)
+
+
+@pytest.fixture(scope="module")
+def runs(shared: Path) -> list[RunSummary]:
+    folder = shared / "reference/measured/megatron_moe_16gpu"
+    return [load_run(folder / name) for name in RUNS]
+
+
+@pytest.fixture(scope="module")
+def table(shared: Path) -> CommTable:
+    path = shared / "reference/measured/nccl/echo_cluster_microbench.csv"
+    return read_measurements([path]).choose("H800")
+
+
+def on_others(
+    runs: Sequence[RunSummary], chosen: int, table: CommTable, durations: Durations
+) -> list[RunValidation]:
+    calibration = calibrate([runs[chosen]], table)
+    return [validate_run(r, calibration, durations) for i, r in enumerate(runs) if i != chosen]
+
+
+@pytest.mark.parametrize(
+    ("durations", "mean", "largest"),
+    [(Durations.MEDIAN, 0.015, 0.025), (Durations.MICROBATCH, 0.012, 0.020)],
+)
+@pytest.mark.parametrize("chosen", range(4))
+def test_replay_calibrated_on_one_run(
+    runs: list[RunSummary],
+    table: CommTable,
+    chosen: int,
+    durations: Durations,
+    mean: float,
+    largest: float,
+) -> None:
+    found = on_others(runs, chosen, table, durations)
+    errors = [abs(each.pipeline.error) for each in found]
+    assert np.mean(errors) < mean
+    assert max(errors) < largest
+    assert max(each.worst_bubble_points for each in found) < 2
+    assert not any(each.calibrated_on_itself for each in found)
+
+
+@pytest.mark.parametrize("chosen", range(4))
+def test_finalize_from_table_and_scaling(
+    runs: list[RunSummary], table: CommTable, chosen: int
+) -> None:
+    """Mean within 1 % (large) and 3 % (small); single ones reach 2 % and 3.1 %, see accuracy.md."""
+    found = on_others(runs, chosen, table, Durations.MEDIAN)
+    every = [each for validation in found for each in validation.finalize if each.size_bytes]
+    large = [abs(each.error) for each in every if each.size_bytes >= 10**9]
+    small = [abs(each.error) for each in every if each.size_bytes < 10**9]
+    assert len(large) >= 6
+    assert np.mean(large) < 0.01
+    assert max(large) < 0.02
+    assert np.mean(small or [0]) < 0.03
+    assert max(small, default=0) < 0.032
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_schedule_is_recognised(runs: list[RunSummary], name: str) -> None:
+    run = runs[RUNS.index(name)]
+    assert run.schedule is not None
+    assert run.schedule.name == "1f1b"
+    assert run.run.degrees.microbatches == (8 if name.startswith("pp2") else 16)
+    assert run.clocks.node_size == 8
+    assert run.clocks.residual_ps < 10**8
+
+
+def test_gradient_scaling_alone(runs: list[RunSummary]) -> None:
+    """About 1.0 ms per GB, seen alone at group size 1, as the reference README has it."""
+    scaling = calibrate([runs[3]]).gradient_scaling
+    assert scaling is not None
+    assert scaling.value == pytest.approx(1e12, rel=0.02)
+    assert calibrate([runs[0]]).gradient_scaling is None, "not identified without a table"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: str) -> None:
+    whole = runs[RUNS.index(name)]
+    alone = load_run(whole.run.ranks[0].file)
+    found = infer_hidden(alone)
+    assert found.microbatches == whole.run.degrees.microbatches // 2
+    for stage in found.hidden:
+        for kind in (OpKind.FORWARD, OpKind.BACKWARD):
+            true = whole.stages[stage].work[kind].median
+            assert found.summary.stages[stage].work[kind].median == pytest.approx(true, rel=0.08)
+    ready = with_runtime(alone)
+    report = replay(ready.summary, ready.runtime).report
+    assert report.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)
+    assert report.step_time_ps == pytest.approx(alone.step_ps, rel=0.02)
+
+
+def test_seed_003(shared: Path) -> None:
+    alone = load_run(next((shared / "seeds").glob("003_*")))
+    assert alone.pipeline_ps == 634_930 * 10**6
+    assert alone.step_ps == 718_910 * 10**6
+    ready = with_runtime(alone)
+    assert any("inferred" in note for note in ready.notes)
+    report = replay(ready.summary, ready.runtime).report
+    assert report.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)
+    assert report.step_time_ps == pytest.approx(alone.step_ps, rel=0.02)
+
+
+def test_leaf_logs(shared: Path) -> None:
+    """Half of the step is unexplained; three of six pairs predict the other two within 10 %."""
+    paths = sorted((shared / "reference/measured/optimus_a40").iterdir())
+    runs = [read_optimus_log(p) for p in (*paths, next((shared / "seeds").glob("004_*")))]
+    assert [(r.pp, r.tp, r.microbatches) for r in runs] == [
+        (4, 2, 32),
+        (4, 2, 4),
+        (2, 4, 16),
+        (8, 1, 32),
+    ]
+    assert explained(runs[3]) == pytest.approx(0.44, abs=0.005)
+    good = 0
+    for pair in combinations(range(4), 2):
+        found = fit_overhead([runs[i] for i in pair])
+        others = [i for i in range(4) if i not in pair]
+        errors = [leaf_step_ps(runs[i], found) / runs[i].step_ps - 1 for i in others]
+        good += max(map(abs, errors)) < 0.10
+    assert good == 3

@@ -1,0 +1,260 @@
+"""Transfers in flight: how long they take when they meet, each case computed by hand."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+import pytest
+from fluid import levels
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.fabric import Fabric, Phase, Transfer, level_alone, time_left_ps
+
+
+def phase(
+    alone_ps: int,
+    loads: dict[int, float],
+    capacity: Sequence[float] = (1e9, 1e9, 1e9),
+    *,
+    latency_ps: int = 0,
+    copies: int = 1,
+) -> Phase:
+    """Flows per link; `copies` transfers that do the same at the same time."""
+    rates = np.array([capacity[link] for link in loads])
+    load = np.array(list(loads.values()), dtype=np.float64)
+    return Phase(
+        latency_ps=latency_ps,
+        alone_ps=alone_ps,
+        link=np.array(list(loads), dtype=np.int64),
+        load=load * copies,
+        own_level=level_alone(load, rates),
+        level=level_alone(load * copies, rates),
+    )
+
+
+@dataclass(kw_only=True)
+class Clock:
+    """Runs a fabric as an engine does, and keeps what it said."""
+
+    fabric: Fabric
+    now: int = 0
+    forecasts: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+
+    def run(self, until: float = inf) -> None:
+        """Let flights end up to a time."""
+        self.settle()
+        while self.forecasts and min(self.forecasts.values()) <= until:
+            self.now = min(self.forecasts.values())
+            for flight in [f for f, end in self.forecasts.items() if end == self.now]:
+                self.ended[flight] = self.now
+                del self.forecasts[flight]
+                self.fabric.leave(flight)
+            self.settle()
+
+    def enter(self, flight: int, each: Phase, now: int) -> None:
+        self.run(until=now)
+        self.now = now
+        self.fabric.enter(flight, each, now)
+
+    def settle(self) -> None:
+        self.forecasts.update(self.fabric.settle(self.now))
+
+
+def clock(capacity: Sequence[float] = (1e9, 1e9, 1e9)) -> Clock:
+    return Clock(fabric=Fabric(capacity=np.array(capacity)))
+
+
+def ends(*flights: tuple[int, Phase], capacity: Sequence[float] = (1e9, 1e9, 1e9)) -> list[int]:
+    """Ends of flights that enter at these times, ascending."""
+    time = clock(capacity)
+    for number, (now, each) in enumerate(flights):
+        time.enter(number, each, now)
+    time.run()
+    return [time.ended[number] for number in range(len(flights))]
+
+
+ONE = phase(1_000, {0: 1})
+
+
+def test_alone_a_flight_takes_its_own_time() -> None:
+    assert ends((5, ONE)) == [1_005]
+
+
+@pytest.mark.parametrize("flights", [2, 4, 5, 10])
+def test_equal_flights_on_one_link_share_it(flights: int) -> None:
+    assert ends(*[(0, ONE)] * flights) == [flights * 1_000] * flights
+
+
+def test_one_joins_half_way() -> None:
+    """The first has 500 left, which take 1000; the second has 500 left then, alone again."""
+    assert ends((0, ONE), (500, ONE)) == [1_500, 2_000]
+
+
+def test_one_leaves() -> None:
+    """A short one of 200 goes at half speed until 400; the long one has 800 left then."""
+    assert ends((0, ONE), (0, phase(200, {0: 1}))) == [1_200, 400]
+
+
+def test_three_in_a_chain_of_arrivals() -> None:
+    """At 0, 300 and 600.
+
+    The first has 700 left at 300, 550 at 600, then a third of the speed: it would end at 2250. The
+    second has 850 left at 600, 300 at 2250, then half the speed: until 2850. The third has 450 left
+    at 2250, 150 at 2850, alone until 3000.
+    """
+    assert ends((0, ONE), (300, ONE), (600, ONE)) == [2_250, 2_850, 3_000]
+
+
+def test_flights_on_other_links_do_not_touch_each_other() -> None:
+    fabric = Fabric(capacity=np.array([1e9, 1e9, 1e9]))
+    fabric.enter(1, phase(1_000, {0: 1}), 0)
+    fabric.enter(2, phase(1_000, {1: 1, 2: 1}), 0)
+    assert list(fabric.settle(0)) == [(1, 1_000), (2, 1_000)]
+    fabric.leave(1)
+    assert list(fabric.settle(700)) == []
+
+
+def test_only_who_is_slowed_or_freed_is_forecast_anew() -> None:
+    """Flights 2 and 3 share link 1; flight 1 joins 2 on link 0, which is twice as wide.
+
+    Link 1 leaves 2 only a quarter of link 0, so 1 gets three quarters and 2 goes on as before. When
+    3 has left, 2 and 1 have half of link 0 each.
+    """
+    capacity = (2e9, 1e9)
+    fabric = Fabric(capacity=np.array(capacity))
+    fabric.enter(2, phase(1_000, {0: 1, 1: 1}, capacity), 0)
+    fabric.enter(3, phase(1_000, {1: 1}, capacity), 0)
+    assert list(fabric.settle(0)) == [(2, 2_000), (3, 2_000)]
+    fabric.enter(1, phase(1_500, {0: 1}, capacity), 1_000)
+    assert list(fabric.settle(1_000)) == [(1, 1_000 + 2_000)]
+    fabric.leave(3)
+    assert list(fabric.settle(1_000)) == [(1, 1_000 + 3_000), (2, 1_000 + 500)]
+
+
+def test_nothing_settles_twice() -> None:
+    fabric = Fabric(capacity=np.array([1e9]))
+    fabric.enter(1, phase(1_000, {0: 1}), 0)
+    fabric.enter(2, phase(1_000, {0: 1}), 0)
+    assert len(list(fabric.settle(0))) == 2
+    assert list(fabric.settle(10)) == []
+
+
+def test_who_enters_and_leaves_at_once_slows_nobody() -> None:
+    fabric = Fabric(capacity=np.array([1e9]))
+    fabric.enter(1, ONE, 0)
+    assert list(fabric.settle(0)) == [(1, 1_000)]
+    fabric.enter(2, ONE, 100)
+    fabric.leave(2)
+    assert list(fabric.settle(100)) == []
+
+
+def test_a_flight_without_bytes_ends_where_it_begins() -> None:
+    assert ends((0, ONE), (100, phase(0, {0: 1})), (100, ONE)) == [1_900, 100, 2_000]
+
+
+def test_a_flight_on_no_link_is_never_slowed() -> None:
+    assert ends((0, phase(700, {})), (0, ONE), (0, ONE)) == [700, 2_000, 2_000]
+
+
+def test_many_flows_against_one() -> None:
+    """An all-to-all of three flows and a message: four shares.
+
+    Alone three flows have a third each, now a quarter: 3/4 of the speed. The message has 1/4: it
+    ends after 800, when the others have done 600 of 900.
+    """
+    assert ends((0, phase(900, {0: 3})), (0, phase(200, {0: 1}))) == [1_100, 800]
+
+
+def test_a_flight_goes_as_fast_as_its_slowest_link_alone() -> None:
+    """On a link of 1 GB/s it leaves three of four shares of the other link to one more."""
+    capacity = (1e9, 4e9)
+    flights = (0, phase(1_000, {0: 1, 1: 1}, capacity)), (0, phase(3_000, {1: 1}, capacity))
+    # alone the second has 4 GB/s: 3000 ps; beside the first 3 GB/s until 1000 ps, 2250 left.
+    assert ends(*flights, capacity=capacity) == [1_000, 3_250]
+
+
+def test_copies_of_a_transfer_are_slowed_by_each_other() -> None:
+    """What a folded flight stands for: alone on its links, yet k of them."""
+    folded = phase(1_000, {0: 1}, copies=4, latency_ps=70)
+    assert folded.speed == 0.25
+    assert folded.duration_ps == 70 + 4_000
+    assert ends((0, folded)) == [4_000]
+    assert ends((0, folded), (0, phase(100, {0: 1}))) == [4_100, 500]
+
+
+def test_folded_flights_end_with_unfolded_ones() -> None:
+    """Three copies of one flight, and two of another that joins later."""
+    capacity = (50e9,)
+    apart = ends(
+        *[(0, phase(10_000, {0: 1}, capacity))] * 3,
+        *[(2_000, phase(7_000, {0: 2}, capacity))] * 2,
+        capacity=capacity,
+    )
+    folded = ends(
+        (0, phase(10_000, {0: 1}, capacity, copies=3)),
+        (2_000, phase(7_000, {0: 2}, capacity, copies=2)),
+        capacity=capacity,
+    )
+    assert apart == [folded[0]] * 3 + [folded[1]] * 2
+
+
+def test_a_transfer_is_the_sum_of_its_phases() -> None:
+    phases = phase(100, {0: 1}, latency_ps=7), phase(50, {0: 2}, copies=2, latency_ps=3)
+    assert Transfer(phases=phases).duration_ps == 7 + 100 + 3 + 100
+    assert Transfer(phases=()).duration_ps == 0
+
+
+@pytest.mark.parametrize(("left", "speed", "takes"), [(10, 1, 10), (10, 0.3, 34), (0, 0.1, 0)])
+def test_time_left_is_rounded_up(left: float, speed: float, takes: int) -> None:
+    assert time_left_ps(left, speed) == takes
+
+
+def test_last_digits_do_not_cost_a_picosecond() -> None:
+    assert time_left_ps(0.1 + 0.2, 0.3) == 1
+    assert time_left_ps(3 * (1 - 1e-12), 1.0) == time_left_ps(3 * (1 + 1e-12), 1.0) == 3
+    assert time_left_ps(-1e-9, 0.5) == 0
+
+
+CAPACITY = (1e9, 3e9, 7e9)
+PHASES = st.builds(
+    phase,
+    st.integers(0, 10**7),
+    st.dictionaries(st.integers(0, 2), st.sampled_from([1.0, 2.0, 0.5, 5.0]), max_size=3),
+    st.just(CAPACITY),
+)
+
+
+def moments(time: Clock, flights: Sequence[tuple[int, Phase]]) -> Iterator[tuple[int, int]]:
+    """(begin, end) of the spans in which the same flights are on their way."""
+    times = sorted({*time.ended.values(), *(now for now, _ in flights)})
+    yield from pairwise(times)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), PHASES), min_size=1, max_size=6))
+def test_speed_times_time_is_the_time_alone(flights: list[tuple[int, Phase]]) -> None:
+    """Speeds are found by another program; ends are rounded up to whole picoseconds."""
+    flights.sort(key=lambda each: each[0])
+    time = clock(CAPACITY)
+    for number, (now, each) in enumerate(flights):
+        time.enter(number, each, now)
+    time.run()
+    done = [0.0] * len(flights)
+    for begin, end in moments(time, flights):
+        going = [i for i, (now, _) in enumerate(flights) if now <= begin < time.ended[i]]
+        crossed = [dict(zip(f.link.tolist(), f.load.tolist(), strict=True)) for _, f in flights]
+        found = levels([crossed[i] for i in going], dict(enumerate(CAPACITY)))
+        for i, level in zip(going, found, strict=True):
+            own = flights[i][1].own_level
+            done[i] += (end - begin) * (level / own if own < inf else 1)
+    assert done == pytest.approx([each.alone_ps for _, each in flights], rel=1e-9, abs=1.5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), PHASES), min_size=1, max_size=6))
+def test_no_flight_is_faster_than_alone(flights: list[tuple[int, Phase]]) -> None:
+    flights.sort(key=lambda each: each[0])
+    for (now, each), end in zip(flights, ends(*flights, capacity=CAPACITY), strict=True):
+        assert end - now >= each.alone_ps

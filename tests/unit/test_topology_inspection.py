@@ -1,0 +1,167 @@
+"""Inspection: numbers against brute force, and figures of every kind of network."""
+
+from itertools import combinations
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from unit.test_topology import explicit
+from unit.test_topology_wirings import CUBE_MESH, dim, dragonfly, network, tree
+
+from stepsim.errors import OutputError
+from stepsim.formats.topology_toml import read_topology
+from stepsim.topology import DimensionTopology, LinkClass
+from stepsim.topology.explicit import ExplicitTopology
+from stepsim.topology.network import Topology
+from stepsim.topology.wirings import Ports, TreeShape
+from stepsim.topology_inspection import inspect_topology
+from stepsim.topology_picture import picture
+from stepsim.topology_plot import draw_topology
+
+SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))
+
+
+def least_cut(topology: Topology) -> float:
+    """Bytes/s across the least even cut: a minimum cut for every half of the NPUs."""
+    graph = nx.DiGraph()
+    for _, u, v, link in topology.links():
+        rate = min(link.bandwidth, 1e15)
+        known = graph.get_edge_data(u, v, {"capacity": 0.0})["capacity"]
+        graph.add_edge(u, v, capacity=known + rate)
+    npus = [f"npu{i}" for i in range(topology.npus)]
+    cuts = []
+    for half in combinations(npus[1:], topology.npus // 2):
+        cut = graph.copy()
+        cut.add_edges_from(("from", npu) for npu in half)
+        cut.add_edges_from((npu, "to") for npu in set(npus) - set(half))
+        cuts.append(nx.maximum_flow_value(cut, "from", "to"))
+    return float(min(cuts))
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        network(dim("ring", 6)),
+        network(dim("ring", 2)),
+        network(dim("line", 6)),
+        network(dim("fully_connected", 6)),
+        network(dim("switch", 6)),
+        network(dim("torus", 8, shape=(4, 2))),
+        network(dim("mesh", 8, shape=(4, 2))),
+        network(dim("switch", 2), dim("rail", 4, "b")),
+        network(dim("ring", 2), dim("switch", 4, "b")),
+        network(dim("fat_tree", 8, tree=tree((2,), (1,)))),
+        network(dim("fat_tree", 8, tree=tree((2, 2), (1, 1)))),
+        network(dim("switch", 8, ports=Ports(npus_per_nic=2))),
+        network(dim("switch", 4, ports=Ports(nics=3))),
+        network(dim("dragonfly", 6, dragonfly=dragonfly(2, 1, 1))),
+        network(dim("cables", 8, cables=CUBE_MESH)),
+    ],
+    ids=lambda topology: " ".join(f"{d.kind}:{d.size}" for d in topology.dimensions),
+)
+def test_bisection_is_the_least_even_cut(topology: DimensionTopology) -> None:
+    seen = inspect_topology(topology)
+    assert seen.bisection_bandwidth == pytest.approx(least_cut(topology))
+    listed = as_links(topology)
+    assert inspect_topology(listed).bisection_bandwidth >= least_cut(topology) * (1 - 1e-9)
+
+
+def as_links(topology: DimensionTopology) -> ExplicitTopology:
+    """The same network as a list of links; NPUs forward."""
+    cables = []
+    for number, u, v, _ in topology.links():
+        if u < v:
+            cables.append((u, v, int(topology.link_class(np.array([number]))[0])))
+    found = explicit(
+        topology.npus, cables, forward=True, latencies_ps=[0] * len(topology.link_classes)
+    )
+    return ExplicitTopology(
+        name="listed",
+        source="",
+        npus=topology.npus,
+        link_classes=topology.link_classes,
+        link_list=found.link_list,
+        node_size=topology.npus,
+        npus_forward=True,
+    )
+
+
+def test_a_listed_leaf_spine_has_the_bisection_of_its_uplinks() -> None:
+    listed = as_links(network(dim("fat_tree", 8, tree=tree((2,), (1,)))))
+    assert listed.bisection().bandwidth == 2e9
+    assert "upper bound" in listed.bisection().method
+    assert listed.injection() == 1e9
+
+
+def test_numbers_of_a_small_cluster() -> None:
+    fast = LinkClass(name="in", bandwidth=4e9, latency_ps=10, endpoint_latency_ps=3)
+    topology = network(dim("switch", 4), dim("rail", 2, "b"))
+    seen = inspect_topology(topology)
+    assert (seen.npus, seen.nodes, seen.node_size) == (8, 2, 4)
+    assert [(row.link.name, row.count) for row in seen.links] == [("a", 16), ("b", 16)]
+    assert seen.injection_bandwidth == 2e9
+    assert (seen.diameter_hops, seen.diameter_ps) == (4, 4_000)
+    assert fast.capacity == 4e9
+
+
+def test_diameter_in_latency_counts_the_slowest_endpoints() -> None:
+    topology = read_topology(next(path for path in SHIPPED if path.stem == "hgx-h100"))
+    seen = inspect_topology(topology)
+    assert (seen.diameter_hops, seen.diameter_ps) == (4, 2 * 25_000 + 2 * 500_000 + 2_700_000)
+    assert "\n" not in seen.source
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_topologies_are_drawn_at_any_size(path: Path, tmp_path: Path) -> None:
+    topology = read_topology(path)
+    for npus in (topology.npus, 4096):
+        seen = picture(topology.fit(npus))
+        check(seen.places, 80)
+        assert bool(seen.note) == ("fat_tree" in str(topology) or topology.fit(npus).npus > 72)
+    draw_topology(topology, tmp_path / "net.png")
+    assert (tmp_path / "net.png").read_bytes().startswith(b"\x89PNG")
+
+
+def check(places: dict[str, tuple[float, float]], most: int) -> None:
+    """Nodes keep apart and NPUs are few enough to read."""
+    assert sum(node.startswith("npu") for node in places) <= most
+    where = sorted((round(x, 3), round(y, 3)) for x, y in places.values())
+    assert len(set(where)) == len(where)
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        network(dim("dragonfly", 40, dragonfly=dragonfly(2, 4, 2))),
+        network(dim("dragonfly", 4 * 8 * 33, dragonfly=dragonfly(8, 4, 4))),
+        network(dim("fat_tree", 1024, tree=TreeShape.k_ary(16))),
+        network(dim("mesh", 10_000, shape=(100, 100))),
+        network(dim("torus", 256, shape=(4, 4, 4, 4))),
+        network(dim("fully_connected", 500)),
+        network(dim("line", 3), dim("switch", 2, "b"), dim("rail", 3, "c")),
+    ],
+    ids=lambda topology: f"{topology.dimensions[0].kind}:{topology.npus}",
+)
+def test_every_kind_is_drawn(topology: DimensionTopology, tmp_path: Path) -> None:
+    check(picture(topology).places, 144)
+    draw_topology(topology, tmp_path / "net.svg")
+    first = (tmp_path / "net.svg").read_bytes()
+    draw_topology(topology, tmp_path / "net.svg")
+    assert first.startswith(b"<?xml")
+
+
+def test_long_lists_are_drawn_in_part(tmp_path: Path) -> None:
+    cables = [(f"npu{i}", f"leaf{i // 4}") for i in range(400)]
+    cables += [(f"leaf{i}", "spine") for i in range(100)]
+    seen = picture(explicit(400, cables))
+    assert "of 400 NPUs" in seen.note
+    check(seen.places, 32)
+    ring = explicit(8, [(f"npu{i}", f"npu{(i + 1) % 8}") for i in range(8)], forward=True)
+    assert not picture(ring).note
+    draw_topology(ring, tmp_path / "ring.pdf")
+
+
+def test_unknown_figures_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"net.jpg.*\.png"):
+        draw_topology(network(dim("ring", 4)), tmp_path / "net.jpg")
