@@ -9,27 +9,22 @@ from typing import TypeVar
 import numpy as np
 
 from stepsim import collector, engine
-<<<<<<< HEAD
-from stepsim.collectives import Algorithm, collective_shape, collective_time_ps
-from stepsim.compute import ComputeScale, placeholder_rows, scale_compute, slow_ranks
-=======
 from stepsim.collectives import (
     Algorithm,
     AlgorithmChoice,
     collective_shape,
     collective_time_ps,
     parse_algorithm,
+    parse_algorithms,
 )
-from stepsim.compute import ComputeScale, placeholder_rows, scale_compute
-from stepsim.errors import PlanError, ScheduleError
->>>>>>> main
+from stepsim.compute import ComputeScale, placeholder_rows, scale_compute, slow_ranks
 from stepsim.contention import Contention, Sharing
 from stepsim.errors import PlanError, ScheduleError
 from stepsim.execution import flatten
 from stepsim.experts import load_experts, rank_loads, skewed_loads
 from stepsim.fabric import Fabric
 from stepsim.formats.simai_text import read_simai_text
-from stepsim.formats.topology_toml import read_topology
+from stepsim.formats.topology_files import read_topology
 from stepsim.fragments import HostTimes
 from stepsim.p2p import P2PMode, P2POptions, default_mode
 from stepsim.parallel import ParallelPlan
@@ -170,6 +165,7 @@ def simulate(
     fused_factor: float = 1.0,
     activation_size: str | None = None,
     contention: Sharing | str = Sharing.NONE,
+    algorithm: str | Sequence[str] = (),
     expert_load: Sequence[float] | float | None = None,
     slow: str | None = None,
     fold_ranks: bool = True,
@@ -183,10 +179,11 @@ def simulate(
     action, `get_batch` before the first stage's forwards, `loss_time` after the last's.
     `dp_overlap` reduces gradients while the last backward goes on, in buckets of at least
     `dp_bucket` (Megatron-LM's default of 40 million fp32 gradients). With `contention="fair"`
-    transfers that overlap share links. `expert_load` are the tokens of each expert, or the load of
-    the busiest expert rank over the mean; `slow`, e.g. `12:1.3,40-47:1.1`, are factors on the
-    compute times of ranks. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of
-    one microbatch. Raises the errors of `stepsim.errors` when the input is wrong or contradictory.
+    transfers that overlap share links. `algorithm`, e.g. `all_reduce=ring`, replaces the fastest
+    for a kind, or for all that it can carry out. `expert_load` are the tokens of each expert, or
+    the load of the busiest expert rank over the mean; `slow`, e.g. `12:1.3,40-47:1.1`, are factors
+    on the compute times of ranks. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of one
+    microbatch. Raises the errors of `stepsim.errors` when the input is wrong or contradictory.
     """
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     workload = scale_compute(workload, compute_scale or ComputeScale())
@@ -227,7 +224,12 @@ def simulate(
     stages = split_stages(workload, plan, order.placement, rows)
     options = replace(options, p2p=mode)
     graph = build_taskgraph(stages, order, plan, options)
-    prices = Prices(plan=plan, topology=topology.fit(plan.npus), comms=graph.comms)
+    prices = Prices(
+        plan=plan,
+        topology=topology.fit(plan.npus),
+        comms=graph.comms,
+        algorithms=parse_algorithms([algorithm] if isinstance(algorithm, str) else algorithm),
+    )
     sharing = _choice(Sharing, "contention", contention)
     timeline = run_graph(
         graph,
@@ -243,6 +245,7 @@ def simulate(
         workload=workload.source,
         schedule=order,
         p2p=mode,
+        contention=sharing,
         activation_bytes=parse_size_bytes(activation_size) if activation_size else None,
         warnings=(*notes, *stages.warnings, *graph.warnings),
     )

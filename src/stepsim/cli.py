@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim import __version__
+from stepsim.cli_collective import collective
 from stepsim.cli_options import PlanOptions, RunOptions, takes
 from stepsim.errors import OutputError, PlanError, StepsimError
 
@@ -133,8 +134,28 @@ def compare(
 
 @app.command()
 @takes(PlanOptions)
-def inspect(file: WorkloadArgument, options: PlanOptions) -> None:
-    """Print what stepsim understands of a workload FILE, and what it assumes."""
+def inspect(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Workload file, topology file or its name.")
+    ],
+    options: PlanOptions,
+    json: JsonOption = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw a topology: .png, .svg or .pdf.")
+    ] = None,
+) -> None:
+    """Print what stepsim understands of a workload or a topology, and what it assumes."""
+    from stepsim.formats.topology_files import is_topology
+
+    if is_topology(file):
+        _inspect_topology(file, options, json, plot)
+    elif json or plot:
+        raise OutputError(f"{file}: --json and --plot are for topologies: this is a workload")
+    else:
+        _inspect_workload(Path(file), options)
+
+
+def _inspect_workload(file: Path, options: PlanOptions) -> None:
     from stepsim import api
     from stepsim.compute import scale_compute
     from stepsim.inspection import inspect_workload
@@ -147,9 +168,32 @@ def inspect(file: WorkloadArgument, options: PlanOptions) -> None:
     workload = api.load_workload(file, strict=options.strict)
     workload = scale_compute(workload, arguments.pop("compute_scale"))
     plan, assumed = plan_job(workload, topology, **arguments)
+    topology.fit(plan.npus)
     seen = inspect_workload(workload, plan, assumed)
     _warn(seen.warnings, options)
     print_inspection(_console(), seen)
+
+
+def _inspect_topology(name: str, options: PlanOptions, json: str | None, plot: Path | None) -> None:
+    from stepsim import api
+    from stepsim.formats.outputs import write_whole
+    from stepsim.formats.topology_json import topology_json
+    from stepsim.tables import print_topology
+    from stepsim.topology_inspection import inspect_topology
+
+    _check_outputs([Path(name)], json, plot)
+    topology = api.load_topology(name, options.npus)
+    if plot:
+        from stepsim.topology_plot import draw_topology
+
+        draw_topology(topology, plot)
+    seen = inspect_topology(topology)
+    if json == "-":
+        typer.echo(topology_json(seen).decode(), nl=False)
+        return
+    if json:
+        write_whole(Path(json), topology_json(seen))
+    print_topology(_console(), seen)
 
 
 @app.command()
@@ -181,6 +225,9 @@ def diff(
     from stepsim.formats.result_read import read_result
 
     print_diff(_console(), diff_results(read_result(a), read_result(b)))
+
+
+app.command()(collective)
 
 
 def main() -> None:

@@ -127,6 +127,12 @@ class RunOptions(PlanOptions):
             "--contention", help="Transfers that overlap share links: none, or fair (max-min)."
         ),
     ] = "none"
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--algorithm", help="e.g. all_reduce=ring. Repeatable. [default: the fastest]"
+        ),
+    ] = None
     expert_load: Annotated[
         Path | None,
         typer.Option(
@@ -190,6 +196,7 @@ class RunOptions(PlanOptions):
             "dp_overlap": self.dp_overlap,
             "dp_bucket": self.dp_bucket,
             "contention": self.contention,
+            "algorithm": self.algorithm or (),
             "expert_load": self._expert_load(),
             "slow": self.slow,
             "host_overhead": self.host_overhead,

@@ -99,7 +99,7 @@ def _bytes_by_user(graph: TaskGraph, prices: Prices) -> dict[tuple[Group, Collec
     """Bytes on every link per kind of communication; `hops` are left empty."""
     found: dict[tuple[Group, CollectiveKind], list[Load]] = defaultdict(list)
     for stage in range(len(graph.programs)):
-        counts = _counts(graph, stage)
+        counts = use_counts(graph, stage)
         for use in graph.uses(stage):
             if use.peer_stage < 0 or use.sends:
                 op = graph.comms[use.comm]
@@ -124,7 +124,7 @@ def _sum(topology: Topology, loads: Sequence[Load]) -> Load:
     return sum_loads([(load.links, load.loads) for load in loads], nothing)
 
 
-def _counts(graph: TaskGraph, stage: int) -> Counter[Use]:
+def use_counts(graph: TaskGraph, stage: int) -> Counter[Use]:
     """How often a rank of a stage takes part in each communication."""
     counts: Counter[Use] = Counter()
     segments = graph.programs[stage].segments

@@ -3,11 +3,14 @@
 Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from stepsim.collectives import (
+    Algorithm,
+    AlgorithmChoice,
     CollectiveShape,
     Cost,
     FlowStep,
@@ -51,11 +54,15 @@ _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
 
 @dataclass(slots=True, kw_only=True)
 class Prices:
-    """Duration of communications by rank; shapes are traced when first asked for."""
+    """Duration of communications by rank; shapes are traced when first asked for.
+
+    `algorithms` are those asked for; other kinds take the fastest.
+    """
 
     plan: ParallelPlan
     topology: Topology
     comms: tuple[CommOp, ...]
+    algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
@@ -123,9 +130,8 @@ class Prices:
         """Traced flows of a collective over these NPUs."""
         key = op.kind, op.loads, members.tobytes()
         if key not in self._shapes:
-            self._shapes[key] = collective_shape(
-                self.topology, op.kind, members, loads=op.loads
-            )
+            wanted = self.algorithms.get(op.kind, Algorithm.AUTO)
+            self._shapes[key] = collective_shape(self.topology, op.kind, members, wanted, op.loads)
         return self._shapes[key]
 
 

@@ -1,11 +1,14 @@
 """The report of a run: what the command line prints and the JSON result holds."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.analysis import Part, PartsOfFragments, cohort_breakdown
+from stepsim.comm_use import CommUse, comm_use
+from stepsim.contention import Sharing
 from stepsim.critical_path import critical_path, path_parts
 from stepsim.link_use import LinkUse, link_use
 from stepsim.parallel import ParallelPlan
@@ -69,6 +72,7 @@ class Report:
     topology: str
     schedule: str
     p2p: str
+    contention: str
     plan: ParallelPlan
     step_time_ps: int
     pipeline_time_ps: int
@@ -77,6 +81,7 @@ class Report:
     idle: tuple[Idle, ...]
     stages: tuple[StageReport, ...]
     links: tuple[LinkUse, ...]
+    comms: tuple[CommUse, ...]
     critical_path_ps: dict[Part, int]
     activation_bytes: int | None
     warnings: tuple[str, ...]
@@ -145,18 +150,13 @@ def make_report(
     workload: str,
     schedule: Schedule,
     p2p: str,
+    contention: str,
     warnings: tuple[str, ...],
     activation_bytes: int | None = None,
 ) -> Report:
     """Analyse a timeline."""
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
     links = link_use(timeline.graph, prices, step)
-    overfull = tuple(
-        f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: transfers do not "
-        "slow each other here, so the step time is too short"
-        for use in links
-        if use.utilisation > 1
-    )
     actors = timeline.actors
     breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
     idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
@@ -170,6 +170,7 @@ def make_report(
         topology=prices.topology.name,
         schedule=schedule.label,
         p2p=p2p,
+        contention=contention,
         plan=timeline.graph.plan,
         step_time_ps=step,
         pipeline_time_ps=pipeline,
@@ -178,10 +179,28 @@ def make_report(
         idle=tuple(idle),
         stages=_stages(timeline, schedule, breakdown, idle),
         links=links,
+        comms=comm_use(timeline.graph, prices),
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
         activation_bytes=activation_bytes,
-        warnings=(*warnings, *overfull),
+        warnings=(*warnings, *_link_warnings(timeline, links, contention)),
     )
+
+
+def _link_warnings(timeline: Timeline, links: Sequence[LinkUse], contention: str) -> Iterator[str]:
+    """What the user asked of the network that shows nowhere, or should show and cannot."""
+    unused = [use.name for use in links if use.links and not use.used]
+    if unused and len(unused) < len(links):
+        yield f"nothing crosses {', '.join(unused)}: their bandwidth and latency have no effect"
+    if contention == Sharing.FAIR:
+        if not any(cohort.slowed for cohort in timeline.cohorts):
+            yield "no transfer slows another: contention has no effect on this step"
+        return
+    for use in links:
+        if use.utilisation > 1:
+            yield (
+                f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: transfers "
+                "do not slow each other here (--contention fair), so the step time is too short"
+            )
 
 
 def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.collectives.flows import step_load
 from stepsim.parallel import Ranks
 from stepsim.pricing import GroupPatterns, PhasePrice, Prices
 from stepsim.taskgraph import TaskGraph, Use
@@ -104,8 +103,9 @@ class _Tracer:
         patterns = self.prices.patterns(use)
         first = self._first(site_kind(self.graph, use), patterns)
         here = patterns.members[:, 0] // self.graph.plan.stage_ranks == use.ends[0]
-        for group in np.flatnonzero(here).tolist():
-            self._trace(use.comm, first + group, patterns, group)
+        for pattern in np.unique(patterns.pattern[here]):
+            groups = np.flatnonzero(here & (patterns.pattern == pattern))
+            self._trace(use.comm, first, patterns, groups)
 
     def _first(self, kind: SiteKind, patterns: GroupPatterns) -> int:
         if kind not in self.first:
@@ -117,14 +117,23 @@ class _Tracer:
             self.count += groups
         return self.first[kind]
 
-    def _trace(self, comm: int, site: int, patterns: GroupPatterns, group: int) -> None:
-        phases = self.prices.phases(comm, patterns, group)
-        self.phases[site, comm] = phases
+    def _trace(self, comm: int, first: int, patterns: GroupPatterns, groups: Ints) -> None:
+        """Trace a communication in groups that look alike."""
+        phases = self.prices.phases(comm, patterns, int(groups[0]))
+        for site in (first + groups).tolist():
+            self.phases[site, comm] = phases
         for number, phase in enumerate(phases):
-            load = step_load(self.prices.topology, patterns.members[group], phase.step)
-            flows = load.loads / np.max(phase.step.fraction)
-            at, what, when = (np.full(len(load.links), each) for each in (site, comm, number))
-            self.loads.append((at, what, when, load.links, flows))
+            sources = patterns.members[groups][:, phase.step.sources]
+            destinations = patterns.members[groups][:, phase.step.destinations]
+            flows = np.broadcast_to(
+                phase.step.fraction / np.max(phase.step.fraction), sources.shape
+            )
+            owners = np.repeat(first + groups, sources.shape[1])
+            site, link, load = self.prices.topology.loads_apart(
+                sources.reshape(-1), destinations.reshape(-1), flows.reshape(-1), owners
+            )
+            what, when = np.full(len(site), comm), np.full(len(site), number)
+            self.loads.append((site, what, when, link, load))
 
     def sites(self) -> Sites:
         topology = self.prices.topology

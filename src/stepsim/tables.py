@@ -12,9 +12,11 @@ from stepsim.inspection import Inspection, Traffic
 from stepsim.parallel import ParallelPlan
 from stepsim.report import Report, StageReport
 from stepsim.simai_formula import SimaiTotals
+from stepsim.topology_inspection import TopologyInspection
 from stepsim.units import format_bandwidth, format_size_bytes, format_time_ps
 
 _STAGES_SHOWN = 16
+_COMMS_SHOWN = 8
 _SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 _PART_NAMES = {
     Part.COMPUTE: "compute",
@@ -49,6 +51,7 @@ def print_report(console: Console, report: Report) -> None:
     _print_breakdown(console, report)
     if piped:
         _print_stages(console, report.stages)
+    _print_comms(console, report)
     _print_links(console, report)
 
 
@@ -80,6 +83,38 @@ def print_inspection(console: Console, seen: Inspection) -> None:
     _print_table(console, compute)
     _print_traffic(console, "collectives of stage 0, per microbatch", seen.traffic)
     _print_traffic(console, "collectives of stage 0, per step", seen.step_traffic)
+
+
+def print_topology(console: Console, seen: TopologyInspection) -> None:
+    """What a topology is made of."""
+    grows = ", as many as a job needs" if seen.grows else ""
+    diameter = f"{seen.diameter_hops} links, {format_time_ps(seen.diameter_ps)}"
+    bisection = format_bandwidth(seen.bisection_bandwidth)
+    _print_pairs(
+        console,
+        [
+            ("topology", seen.name),
+            ("NPUs", f"{seen.npus}{grows}; {seen.nodes} nodes of {seen.node_size}"),
+            ("injection", f"{format_bandwidth(seen.injection_bandwidth)} per NPU, one way"),
+            ("bisection", f"{bisection} one way: {seen.bisection_method}"),
+            ("diameter", f"{diameter} with the software at its ends"),
+            ("per collective", format_time_ps(seen.launch_latency_ps)),
+            ("algorithms", ", ".join(seen.algorithms) or "all"),
+        ],
+    )
+    columns = ("links", "count", "bandwidth", "for payload", "latency", "endpoint")
+    table = _table("links, one direction each", *columns)
+    for row in seen.links:
+        table.add_row(
+            row.link.name,
+            str(row.count),
+            format_bandwidth(row.link.bandwidth),
+            f"{row.link.efficiency:.1%}",
+            format_time_ps(row.link.latency_ps),
+            format_time_ps(row.link.endpoint_latency_ps),
+        )
+    _print_table(console, table)
+    console.print(f"\nsource: {seen.source}")
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
@@ -171,20 +206,37 @@ def _print_stages(console: Console, stages: Sequence[StageReport]) -> None:
     _print_table(console, table)
 
 
+def _print_comms(console: Console, report: Report) -> None:
+    """The communications that take most time."""
+    columns = ("communications", "ranks", "bytes", "count", "alone", "algorithm")
+    table = _table("communications, of the rank that does most; alone: time of one", *columns)
+    for use in report.comms[:_COMMS_SHOWN]:
+        table.add_row(
+            f"{use.group} {use.kind}",
+            str(use.ranks),
+            format_size_bytes(use.size_bytes),
+            str(use.count),
+            format_time_ps(use.time_ps),
+            " or ".join(use.algorithms),
+        )
+    if table.row_count:
+        _print_table(console, table)
+
+
 def _print_links(console: Console, report: Report) -> None:
-    """Classes of links that carry anything, by their busiest link."""
-    columns = ("links", "count", "bandwidth", "all bytes", "busiest", "its bytes", "in use")
+    """Classes of links that carry anything, by their busiest link, and whose bytes it carries."""
+    columns = ("links", "used", "bandwidth", "busiest", "its bytes", "in use", "mostly")
     table = _table("links, one direction each", *columns)
     for link in report.links:
         if link.total_bytes:
             table.add_row(
                 link.name,
-                str(link.links),
+                f"{link.used}/{link.links}",
                 format_bandwidth(link.bandwidth),
-                format_size_bytes(link.total_bytes),
                 link.busiest,
                 format_size_bytes(link.busiest_bytes),
                 f"{link.utilisation:.1%}",
+                f"{link.users[0].group} {link.users[0].size_bytes / link.busiest_bytes:.0%}",
             )
     if table.row_count:
         _print_table(console, table)

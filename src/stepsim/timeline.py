@@ -47,6 +47,12 @@ class Cohort:
     start: Times
     end: Times
 
+    @property
+    def slowed(self) -> bool:
+        """Whether any task took longer than it would with the links to itself."""
+        alone = np.array(self.flat.duration_ps, dtype=np.int64)[:, None]
+        return bool((self.end - self.start > alone).any())
+
     def segment_times(self) -> tuple[Times, Times]:
         """Start and end of every segment of the program, of shape (segments, actors)."""
         place = np.array(self.flat.segment, dtype=np.int64)

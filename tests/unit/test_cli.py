@@ -26,6 +26,7 @@ PLAN_OPTIONS = {
 }
 RUN_OPTIONS = PLAN_OPTIONS | {
     "--activation-size",
+    "--algorithm",
     "--contention",
     "--deallocate-outputs",
     "--dp-bucket",
@@ -51,7 +52,8 @@ RUN_OPTIONS = PLAN_OPTIONS | {
 OPTIONS = {
     "simulate": RUN_OPTIONS | {"--chunks", "--csv", "--schedule"},
     "compare": RUN_OPTIONS | {"--schedules", "--with"},
-    "inspect": PLAN_OPTIONS,
+    "inspect": PLAN_OPTIONS | {"--json", "--plot"},
+    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
     "convert": {"--chunks", "--microbatches", "--ranks"},
     "diff": set[str](),
 }

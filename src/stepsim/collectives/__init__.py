@@ -5,6 +5,7 @@ carry out what and which ones `auto` prices; `cost` traces and prices them.
 """
 
 from stepsim.collectives.algorithms import Algorithm, AlgorithmChoice, parse_algorithm
+from stepsim.collectives.asked import parse_algorithms
 from stepsim.collectives.choices import able_algorithms, basic_algorithm, candidates, flow_steps
 from stepsim.collectives.cost import (
     Candidate,
@@ -35,4 +36,5 @@ __all__ = [
     "collective_times_ps",
     "flow_steps",
     "parse_algorithm",
+    "parse_algorithms",
 ]

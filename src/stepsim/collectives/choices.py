@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from stepsim.collectives.algorithms import LEVEL_ALGORITHMS, Algorithm, AlgorithmChoice
-from stepsim.collectives.direct import direct
+from stepsim.collectives.direct import direct, uneven_all_to_all
 from stepsim.collectives.double_binary_tree import double_binary_tree
 from stepsim.collectives.flows import FlowStep
 from stepsim.collectives.halving_doubling import halving_doubling
@@ -53,11 +53,15 @@ def basic_algorithm(kind: Kind) -> Algorithm:
 
 
 def flow_steps(
-    kind: Kind, layout: Layout, choice: AlgorithmChoice | Algorithm | None = None
+    kind: Kind,
+    layout: Layout,
+    choice: AlgorithmChoice | Algorithm | None = None,
+    loads: tuple[float, ...] = (),
 ) -> list[FlowStep]:
     """Steps of a collective over a group that lies so; none for a group of one.
 
-    Without a choice they are those of the basic algorithm. Raises PlanError when the algorithm
+    Without a choice they are those of the basic algorithm. `loads` make an all-to-all uneven: see
+    `uneven_all_to_all`. Raises PlanError when the algorithm
     cannot carry it out, or when the choice leaves something open: `auto`, or levels.
     """
     choice = as_choice(choice or basic_algorithm(kind))
@@ -66,6 +70,8 @@ def flow_steps(
         raise PlanError(f"{kind} cannot use {choice}: {reason}")
     if layout.ranks < 2:
         return []
+    if loads:
+        return uneven_all_to_all(loads)
     if not choice.algorithm.levelled:
         return _FLAT[choice.algorithm](kind, layout)
     levels = levels_of(layout)
@@ -114,6 +120,11 @@ def candidates(
 def able_algorithms(kind: Kind, layout: Layout) -> tuple[Algorithm, ...]:
     """All algorithms that can carry out the kind over this group."""
     return tuple(a for a in Algorithm if not refusal(kind, layout, as_choice(a)))
+
+
+def carries_out(kind: Kind, choice: AlgorithmChoice) -> bool:
+    """Whether a choice can carry out a kind at all, on some group; `auto` can."""
+    return choice.algorithm is Algorithm.AUTO or kind in _KINDS[choice.algorithm]
 
 
 def refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:

@@ -89,10 +89,12 @@ def collective_shape(
     kind: CollectiveKind,
     members: Ints,
     algorithm: AlgorithmChoice | Algorithm = Algorithm.AUTO,
+    loads: tuple[float, ...] = (),
 ) -> CollectiveShape:
     """Trace the flows of all candidates over a topology, equal steps once.
 
-    Raises PlanError when the algorithm cannot carry out the kind over these members.
+    An all-to-all with uneven `loads` is sent directly. Raises PlanError when the algorithm cannot
+    carry out the kind over these members.
     """
     layout = topology.layout(members)
     numbers: dict[bytes, int] = {}
@@ -106,8 +108,9 @@ def collective_shape(
         return numbers[key]
 
     found = []
-    for choice in candidates(kind, layout, algorithm, topology.algorithms):
-        steps = flow_steps(kind, layout, choice)
+    wanted = Algorithm.DIRECT if loads else algorithm
+    for choice in candidates(kind, layout, wanted, topology.algorithms):
+        steps = flow_steps(kind, layout, choice, loads)
         order, repeats = tuple(map(number, steps)), tuple(step.repeat for step in steps)
         found.append(Candidate(algorithm=choice, order=order, repeats=repeats))
     return CollectiveShape(

@@ -21,6 +21,7 @@ class Levels:
     grid: Ints
     kinds: tuple[DimensionKind, ...]
     reduces_inside: bool = False
+    reduce_efficiency: float = 1.0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -40,6 +41,7 @@ class Levels:
             kinds=(self.kinds[level],),
             orders=(places,),
             reduces=self.reduces_inside and level == 0,
+            reduce_efficiency=self.reduce_efficiency,
         )
 
     def share(self, level: int) -> float:
@@ -87,4 +89,5 @@ def levels_of(layout: Layout) -> Levels | None:
         grid=order.reshape(shape).astype(np.int64),
         kinds=tuple(reversed(kinds)),
         reduces_inside=layout.reduces_inside and bool(innermost),
+        reduce_efficiency=layout.reduce_efficiency,
     )

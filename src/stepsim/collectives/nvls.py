@@ -6,7 +6,8 @@ rank's share goes up and down a double binary tree over the nodes on the rank's 
 the two halves: NCCL's NVLSTree.
 
 Flows name ports here: they join neighbours, so that each loads one port up and one down. In a
-reduce-scatter or an all-gather one direction carries S/n only; it is counted as the other.
+reduce-scatter or an all-gather one direction carries S/n only; it is counted as the other. A switch
+that reduces at less than the links' capacity (`reduce_efficiency`) counts as so many more bytes.
 """
 
 import numpy as np
@@ -30,8 +31,8 @@ def nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
         return _tree(layout)
     ports = _ports(np.arange(layout.ranks, dtype=np.int64)[None])
     if kind is not CollectiveKind.ALL_REDUCE:
-        return [flows(ports, 1.0)]
-    return [flows(ports, 0.0), flows(ports, 1 + 1 / layout.ranks)]
+        return [flows(ports, 1 / layout.reduce_efficiency)]
+    return [flows(ports, 0.0), flows(ports, (1 + 1 / layout.ranks) / layout.reduce_efficiency)]
 
 
 def _tree(layout: Layout) -> list[FlowStep]:
@@ -45,7 +46,8 @@ def _tree(layout: Layout) -> list[FlowStep]:
     rails = [tree_edges(rail, tree) for rail in nodes.T for tree in parents]
     across = both_ways(np.concatenate(rails, axis=1))
     depth = max(tree_depth(tree) for tree in parents)
-    shares = np.repeat((1 + 1 / nodes.shape[1], 1 / len(rails)), (inside.shape[1], across.shape[1]))
+    port = (1 + 1 / nodes.shape[1]) / layout.reduce_efficiency
+    shares = np.repeat((port, 1 / len(rails)), (inside.shape[1], across.shape[1]))
     return [
         flows(inside, 0.0, 2),
         flows(across, 0.0, 2 * depth - 1),

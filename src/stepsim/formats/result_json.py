@@ -1,9 +1,11 @@
 """The result of a run as JSON: everything in the report, integers in picoseconds.
 
-Keys: `schema_version`, `workload`, `topology`, `schedule`, `p2p`, `npus`, `microbatches`, `plan`,
-`step_time_s`, `step_time_ps`, `pipeline_time_s`, `pipeline_time_ps`, `bubble_fraction`,
+Keys: `schema_version`, `workload`, `topology`, `schedule`, `p2p`, `contention`, `npus`,
+`microbatches`, `plan`, `step_time_s`, `step_time_ps`, `pipeline_time_s`, `pipeline_time_ps`,
+`bubble_fraction`,
 `breakdown_ps` (mean over ranks, its parts sum to the step time), `ranks` (one entry per rank, each
-breakdown sums to the step time), `stages`, `links`, `warnings`.
+breakdown sums to the step time), `stages`, `links` (with `users` of the busiest),
+`comms` (communications with their algorithms), `warnings`.
 """
 
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stepsim.analysis import Part
+from stepsim.comm_use import CommUse
 from stepsim.link_use import LinkUse
 from stepsim.report import SCHEMA_VERSION, Idle, Report, StageReport
 from stepsim.units import PS_PER_S
@@ -30,6 +33,7 @@ def report_dict(report: Report) -> dict[str, Any]:
         "topology": report.topology,
         "schedule": report.schedule,
         "p2p": report.p2p,
+        "contention": report.contention,
         "npus": plan.npus,
         "microbatches": plan.microbatches,
         "plan": {"tp": plan.tp, "dp": plan.dp, "pp": plan.pp, "ep": plan.ep},
@@ -46,6 +50,7 @@ def report_dict(report: Report) -> dict[str, Any]:
         "ranks": _ranks(report),
         "stages": [_stage(stage) for stage in report.stages],
         "links": [_link(link) for link in report.links],
+        "comms": [_comm(use) for use in report.comms],
         "warnings": list(report.warnings),
     }
 
@@ -95,15 +100,32 @@ def _idle(idle: Idle) -> dict[str, int]:
     return {"head": idle.head, "inner": idle.inner, "tail": idle.tail, "busy": idle.busy}
 
 
+def _comm(use: CommUse) -> dict[str, Any]:
+    return {
+        "group": use.group,
+        "kind": use.kind,
+        "ranks": use.ranks,
+        "size_bytes": use.size_bytes,
+        "count": use.count,
+        "algorithms": list(use.algorithms),
+        "time_ps": use.time_ps,
+    }
+
+
 def _link(link: LinkUse) -> dict[str, Any]:
     """A link class; `bandwidth_bytes_per_s` is null for a free link."""
     return {
         "name": link.name,
         "links": link.links,
+        "used": link.used,
         "bandwidth_bytes_per_s": link.bandwidth if link.bandwidth < float("inf") else None,
         "total_bytes": round(link.total_bytes),
         "busiest": link.busiest,
         "busiest_bytes": round(link.busiest_bytes),
         "busy_ps": link.busy_ps,
         "utilisation": link.utilisation,
+        "users": [
+            {"group": user.group, "kind": user.kind, "bytes": round(user.size_bytes)}
+            for user in link.users
+        ],
     }

@@ -63,6 +63,7 @@ def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) 
             ports=Ports(nics=table.nics, npus_per_nic=table.npus_per_nic),
             rails=bool(table.rails),
             reduces=table.reduces,
+            reduce_efficiency=table.reduce_efficiency,
         )
         match kind:
             case DimensionKind.TORUS | DimensionKind.MESH:

@@ -6,6 +6,7 @@ from pathlib import Path
 from stepsim.formats.astra_network import read_astra_network
 from stepsim.formats.simai_topology import read_simai_topology
 from stepsim.formats.topology_toml import read_topology as read_toml
+from stepsim.shipped import topology_names
 from stepsim.topology import Topology
 
 _SIMAI_HEADER = re.compile(rb"\s*(\d+\s+){5}\S+\s*(\n|$)")
@@ -21,6 +22,14 @@ def read_topology(path: Path) -> Topology:
     if path.suffix != ".toml" and _SIMAI_HEADER.match(_start(path)):
         return read_simai_topology(path)
     return read_toml(path)
+
+
+def is_topology(name_or_path: str) -> bool:
+    """Whether this is a shipped topology's name, or a file of a topology's form."""
+    path = Path(name_or_path)
+    if path.suffix in (".toml", ".yml", ".yaml"):
+        return True
+    return name_or_path in topology_names() or bool(_SIMAI_HEADER.match(_start(path)))
 
 
 def _start(path: Path) -> bytes:

@@ -28,6 +28,7 @@ class DimensionTable(LinkClassTable, forbid_unknown_fields=True, frozen=True, kw
     nics: int = 1
     npus_per_nic: int = 1
     reduces: bool = False
+    reduce_efficiency: float = 1.0
     shape: list[int] | None = None
     cables: list[tuple[int, int]] | None = None
     rails: bool | None = None

@@ -25,6 +25,7 @@ class Axis:
     classes: tuple[int, ...]
     joins_inside: bool
     reduces: bool
+    reduce_efficiency: float
     outer_stride: int
     outer_size: int
 
@@ -50,15 +51,18 @@ class Axis:
         """Coordinate of each NPU along this axis."""
         return npus // self.outer_stride % self.outer_size
 
-    def route(self, here: Ints, there: Ints, weights: Floats) -> tuple[list[Part], Ints, Ints]:
+    def route(
+        self, here: Ints, there: Ints, weights: Floats, owners: Ints
+    ) -> tuple[list[Part], Ints, Ints]:
         """Flows moved along this axis to the position of `there`.
 
-        Returns what they put on links, their hops per class of the axis, and where they arrive.
+        Returns what they put on links, counted from 0 for owner 0 and `links` further for each
+        next one, their hops per class of the axis, and where they arrive.
         """
         start, end = self.positions(here), self.positions(there)
-        flows = Flows(copy=self.copy_of(here), start=start, end=end, weight=weights)
-        parts = [(links + self.offset, loads) for links, loads in self.wiring.load(flows)]
-        return parts, self.wiring.hops(flows), here + (end - start) * self.stride
+        copy = self.copy_of(here) + owners * self.copies
+        flows = Flows(copy=copy, start=start, end=end, weight=weights)
+        return self.wiring.load(flows), self.wiring.hops(flows), here + (end - start) * self.stride
 
     def class_of(self, links: Ints) -> Ints:
         """Link class of each link number of this axis."""

@@ -43,7 +43,8 @@ class Dimension:
     of positions (default: a chain). A fat tree has the shape `tree` (default: one leaf) and uplinks
     of class `up`; with `rails` there is a tree per inner coordinate. A dragonfly has the shape
     `dragonfly` (default: one NPU per router, one group) and global links of class `far`. `ports`
-    are the NICs of what is cabled to switches. `reduces` says that its switches reduce in flight.
+    are the NICs of what is cabled to switches. `reduces` says that its switches reduce in flight,
+    at `reduce_efficiency` of the links' capacity.
     """
 
     kind: DimensionKind
@@ -59,6 +60,7 @@ class Dimension:
     dragonfly: DragonflyShape | None = None
     far: LinkClass | None = None
     reduces: bool = False
+    reduce_efficiency: float = 1.0
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -68,6 +70,11 @@ class Dimension:
                 raise TopologyError(f"{self.link.name}: {option} does not belong to {self.kind}")
         if not self.kind.switched and (self.reduces or self.ports != ONE_NIC):
             raise TopologyError(f"{self.link.name}: reduces and NICs need a kind with switches")
+        if not 0 < self.reduce_efficiency <= 1:
+            found = f"reduce_efficiency is {self.reduce_efficiency}"
+            raise TopologyError(f"{self.link.name}: {found}: expected above 0, at most 1")
+        if self.reduce_efficiency < 1 and not self.reduces:
+            raise TopologyError(f"{self.link.name}: reduce_efficiency needs reduces = true")
         if self.ports.shared and not self.joins_inside:
             raise TopologyError(f"{self.link.name}: npus_per_nic needs one network for all NPUs")
         if self.shape and (min(self.shape) < 1 or prod(self.shape) != self.size):

@@ -18,7 +18,7 @@ from stepsim.topology import alike
 from stepsim.topology.axis import Axis
 from stepsim.topology.dimension import Dimension
 from stepsim.topology.layout import Layout
-from stepsim.topology.links import Floats, Ints, LinkClass, Load, Part, sum_loads
+from stepsim.topology.links import Floats, Ints, LinkClass, Load, Part, add_up, sum_loads
 from stepsim.topology.network import Bisection, check_room
 from stepsim.topology.ring_order import rings
 
@@ -101,6 +101,7 @@ class DimensionTopology:
                     classes=tuple(classes),
                     joins_inside=joins,
                     reduces=dimension.reduces,
+                    reduce_efficiency=dimension.reduce_efficiency,
                     outer_stride=stride,
                     outer_size=dimension.size if joins else wiring.size,
                 )
@@ -167,17 +168,39 @@ class DimensionTopology:
         members = members.astype(np.int64)
         coordinates = np.stack([axis.coordinates(members) for axis in self.axes], axis=1)
         kinds = tuple(axis.wiring.kind for axis in self.axes)
+        reducing = [axis for axis in self.axes if axis.reduces and _meet(axis, members)]
         return Layout(
             coordinates=coordinates,
             kinds=kinds,
             orders=rings(members, self.node_size, self.axes),
-            reduces=any(axis.reduces and _meet(axis, members) for axis in self.axes),
+            reduces=bool(reducing),
             reduces_inside=self.axes[0].reduces
             and self.axes[0].wiring.share_a_switch(np.arange(self.node_size, dtype=np.int64)),
+            reduce_efficiency=(reducing or self.axes)[0].reduce_efficiency,
         )
 
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows put on the links: axis by axis, innermost first."""
+        return sum_loads(*self._walk(sources, destinations, weights, np.zeros_like(sources)))
+
+    def loads_apart(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[Ints, Ints, Floats]:
+        """What each owner's flows put on the links: columns of owner, link and load."""
+        numbers, loads = add_up(self._walk(sources, destinations, weights, owners)[0])
+        return *np.divmod(numbers, self._link_numbers), loads
+
+    @property
+    def _link_numbers(self) -> int:
+        return self.axes[-1].offset + self.axes[-1].links
+
+    def _walk(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[list[Part], Ints]:
+        """Loads on links, numbered anew for every owner, and the hops of each flow.
+
+        An owner's flows run through copies of the network of their own, so no two owners' meet.
+        """
         hops = np.zeros((len(sources), len(self.link_classes)), dtype=np.int64)
         parts: list[Part] = []
         here, there = sources.astype(np.int64), destinations.astype(np.int64)
@@ -189,11 +212,15 @@ class DimensionTopology:
                 moves = (last_join < k) & (axis.positions(here) != axis.positions(there))
             moving = np.flatnonzero(moves)
             if moving.size:
-                crossed, length, arrived = axis.route(here[moving], there[moving], weights[moving])
-                parts += crossed
+                crossed, length, arrived = axis.route(
+                    here[moving], there[moving], weights[moving], owners[moving]
+                )
+                for links, loads in crossed:
+                    owner, link = np.divmod(links, axis.links)
+                    parts.append((owner * self._link_numbers + axis.offset + link, loads))
                 hops[moving[:, None], axis.classes] += length
                 here[moving] = arrived
-        return sum_loads(parts, hops)
+        return parts, hops
 
     def _last_join(self, sources: Ints, destinations: Ints) -> Ints:
         """Per flow the outermost axis that joins all inside and in which its ends differ, or -1."""

@@ -220,6 +220,19 @@ class ExplicitTopology:
         parts, hops = self.router.load(sources, destinations, weights)
         return sum_loads(parts, hops)
 
+    def loads_apart(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[Ints, Ints, Floats]:
+        """What each owner's flows put on the links: columns of owner, link and load."""
+        columns: list[tuple[Ints, Ints, Floats]] = []
+        for owner in np.unique(owners).tolist():
+            mine = owners == owner
+            load = self.load(sources[mine], destinations[mine], weights[mine])
+            columns.append((np.full(len(load.links), owner), load.links, load.loads))
+        nothing = np.zeros(0, dtype=np.int64)
+        who, links, loads = zip(*columns, (nothing, nothing, np.zeros(0)), strict=True)
+        return np.concatenate(who), np.concatenate(links), np.concatenate(loads)
+
     def bisection(self) -> Bisection:
         """The least of several cuts into halves: an upper bound."""
         tails, heads = self.ends

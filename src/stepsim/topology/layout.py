@@ -22,6 +22,7 @@ class Layout:
     orders: tuple[Ints, ...]
     reduces: bool = False
     reduces_inside: bool = False
+    reduce_efficiency: float = 1.0
 
     @property
     def ranks(self) -> int:

@@ -98,6 +98,11 @@ class Topology(Protocol):
         All arrays have one element per flow; a flow from an NPU to itself crosses nothing.
         """
 
+    def loads_apart(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[Ints, Ints, Floats]:
+        """As `load`, but for each owner of flows by itself: columns of owner, link and load."""
+
 
 def check_room(topology: Topology, npus: int) -> None:
     """Raise TopologyError when a job of `npus` does not fit."""
