@@ -72,7 +72,7 @@ class Report:
     topology: str
     schedule: str
     p2p: str
-    contention: str
+    contention: Sharing
     plan: ParallelPlan
     step_time_ps: int
     pipeline_time_ps: int
@@ -150,8 +150,8 @@ def make_report(
     workload: str,
     schedule: Schedule,
     p2p: str,
-    contention: str,
     warnings: tuple[str, ...],
+    contention: Sharing = Sharing.NONE,
     activation_bytes: int | None = None,
 ) -> Report:
     """Analyse a timeline."""
@@ -186,7 +186,7 @@ def make_report(
     )
 
 
-def _link_warnings(timeline: Timeline, links: Sequence[LinkUse], contention: str) -> Iterator[str]:
+def _link_warnings(timeline: Timeline, links: Sequence[LinkUse], contention: Sharing) -> Iterator[str]:
     """What the user asked of the network that shows nowhere, or should show and cannot."""
     unused = [use.name for use in links if use.links and not use.used]
     if unused and len(unused) < len(links):
