@@ -33,6 +33,14 @@ class SimulationError(StepsimError):
     """A run could not finish; the message names the stuck tasks and what each waits for."""
 
 
+class TraceError(StepsimError):
+    """A measured run cannot be read, or its operations cannot have happened as written."""
+
+
+class CalibrationError(StepsimError):
+    """A calibration file is malformed, or holds nothing for what is asked."""
+
+
 class OutputError(StepsimError):
     """A result cannot be written where the user asked."""
 

@@ -1,5 +1,7 @@
 """Measured 16-GPU runs, seed 003 and logs of leaf modules: what the issue asks of them."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -146,3 +148,11 @@ def test_leaf_logs(shared: Path) -> None:
         errors = [leaf_step_ps(runs[i], found) / runs[i].step_ps - 1 for i in others]
         good += max(map(abs, errors)) < 0.10
     assert good == 3
+
+
+@pytest.mark.slow
+def test_the_page_is_what_the_command_prints(shared: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, root / "benchmarks" / "accuracy_runs.py", shared]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout == (root / "docs" / "accuracy.md").read_text()

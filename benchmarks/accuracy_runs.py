@@ -1,0 +1,199 @@
+"""Accuracy on measured runs: prints docs/accuracy.md.
+
+Usage: python benchmarks/accuracy_runs.py SHARED > docs/accuracy.md
+SHARED holds reference/measured and seeds.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from accuracy_published import eight_a100, leaf_logs, zero_bubble
+
+from stepsim.calibration.document import Calibration
+from stepsim.calibration.runs import calibrate
+from stepsim.comm_table import CommTable
+from stepsim.formats.measurements import read_measurements
+from stepsim.measured.run import OpKind
+from stepsim.measured.summary import RunSummary
+from stepsim.units import format_bandwidth, format_time_ps
+from stepsim.validation.hidden import infer_hidden
+from stepsim.validation.load import load_run, with_runtime
+from stepsim.validation.replay import Durations, replay
+from stepsim.validation.validate import RunValidation, validate_run
+
+MACHINE = "H800"
+LARGE = 10**9
+
+INTRODUCTION = """# Accuracy on measured runs
+
+Made by `python benchmarks/accuracy_runs.py ../shared > docs/accuracy.md`. The runs and their
+sources are described in the reference material beside the checkout; a file of their own is
+validated by `stepsim validate`.
+
+## Method
+A trace is read as it is: operations, messages, and the time between them. The **replay** takes the
+run's own stage times (medians over ranks and microbatches, or one median per microbatch), puts them
+through stepsim's 1F1B order, its blocking message program and its engine, and compares the pipeline
+time, which is the longest of a rank. Host time per action and message times come from **another**
+run. Nothing is fitted to a pipeline time: host time is what lies between traced operations, a
+message takes from when both sides have posted to its end, on clocks aligned by the messages' ends.
+Steady exchanges, where both sides send, take 1.3 to 1.6 times as long as a message alone, and are
+what counts. A rank's bubble is that of its own pipeline, replayed with its own medians.
+
+The **prediction** of an operation after the pipeline takes only its bytes and its group: the
+micro-benchmark of that group plus in-place gradient scaling, whose rate is calibrated. It is
+compared with the time from the last member's arrival, since earlier ones wait.
+"""
+
+LIMITS = """## Limits
+- Stage times are predicted only where a calibrated run has the same hidden size, sequence, experts,
+  tp and ep: no two of these four do, so their pipelines are replayed, not predicted.
+- Host time differs between runs of one campaign by up to 40 % (0.28 to 0.41 ms per action).
+- With one message size the latency and bandwidth of messages cannot be told apart; the shape of the
+  micro-benchmark stands in. Runs on two stages hold messages between nodes only: those inside a
+  node then cost the same, which is too slow.
+- Medians are lower than means where durations have a tail: replays with medians are low.
+- Collectives inside forwards and backwards are part of the stage times, so a what-if on bandwidth
+  changes messages only.
+- Leaf-module logs are overhead-bound and say little: see the table.
+"""
+
+
+def main() -> None:
+    """Print the page."""
+    shared = Path(sys.argv[1])
+    measured = shared / "reference" / "measured"
+    runs = [load_run(path) for path in sorted((measured / "megatron_moe_16gpu").iterdir())]
+    table = read_measurements([measured / "nccl" / "echo_cluster_microbench.csv"]).choose(MACHINE)
+    logs = [*sorted((measured / "optimus_a40").iterdir()), *(shared / "seeds").glob("004_*")]
+    sections = {
+        "Replay of four 16-GPU runs, calibrated on one": replays(runs, table),
+        "What was calibrated": calibrations(runs, table),
+        "Operations after the pipeline, predicted": finalize(runs, table),
+        "One rank only": hidden(runs),
+        "Zero Bubble iterations, predicted": zero_bubble(measured / "zero_bubble.csv"),
+        "Megatron 1F1B on 8 A100": eight_a100(measured / "megatron_1f1b_8xA100.csv"),
+        "Logs of leaf modules": leaf_logs(logs),
+    }
+    print(INTRODUCTION)
+    for title, lines in sections.items():
+        print(f"## {title}")
+        for line in lines:
+            print(line)
+        print()
+    print(LIMITS, end="")
+
+
+def name_of(run: RunSummary) -> str:
+    degrees = run.run.degrees
+    return f"pp{degrees.pp} ep{degrees.ep} seq {degrees.sequence}"
+
+
+def on_others(
+    runs: Sequence[RunSummary], chosen: int, calibration: Calibration, durations: Durations
+) -> list[RunValidation]:
+    others = [run for i, run in enumerate(runs) if i != chosen]
+    return [validate_run(run, calibration, durations) for run in others]
+
+
+def replays(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
+    """Pipeline, step and bubble errors on three runs, for every run calibrated on."""
+    yield "Errors on the other three runs: pipeline, step, and the rank bubble furthest off."
+    yield ""
+    yield "| calibrated on | times | pipeline, mean | pipeline, largest | step, largest | bubble |"
+    yield "|---|---|---|---|---|---|"
+    for chosen, run in enumerate(runs):
+        calibration = calibrate([run], table)
+        for durations in (Durations.MEDIAN, Durations.MICROBATCH):
+            found = on_others(runs, chosen, calibration, durations)
+            pipeline = [abs(each.pipeline.error) for each in found]
+            step = max(abs(each.step.error) for each in found)
+            bubble = max(each.worst_bubble_points for each in found)
+            yield (
+                f"| {name_of(run)} | {durations} | {np.mean(pipeline):.2%} | {max(pipeline):.2%} | "
+                f"{step:.2%} | {bubble:.1f} points |"
+            )
+    yield ""
+    yield "Leave-one-out, calibrated on the other three (medians, then per microbatch):"
+    yield ""
+    yield "| run | measured, ms | medians | per microbatch | bubble, medians |"
+    yield "|---|---|---|---|---|"
+    for run in runs:
+        calibration = calibrate([each for each in runs if each is not run], table)
+        medians, each = (
+            validate_run(run, calibration, d) for d in (Durations.MEDIAN, Durations.MICROBATCH)
+        )
+        yield (
+            f"| {name_of(run)} | {run.pipeline_ps / 1e9:.1f} | {medians.pipeline.error:+.2%} | "
+            f"{each.pipeline.error:+.2%} | {medians.worst_bubble_points:.1f} points |"
+        )
+
+
+def calibrations(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
+    """Host time, messages and rates of every run and of all together."""
+    yield "| runs | host time per action | messages in a node | between nodes | gradient scaling |"
+    yield "|---|---|---|---|---|"
+    for name, several in [*((name_of(run), [run]) for run in runs), ("all", runs)]:
+        found = calibrate(several, table)
+        links = {str(link.placement): link for link in found.point_to_point}
+        cells = [name]
+        if found.host_overhead:
+            cells.append(format_time_ps(found.host_overhead.value))
+        for place in ("intra_node", "inter_node"):
+            link = links.get(place)
+            cells.append(
+                f"{format_time_ps(link.latency_ps)} + {format_bandwidth(link.bandwidth)}"
+                if link
+                else "none"
+            )
+        scaling = found.gradient_scaling
+        cells.append(format_bandwidth(scaling.value) if scaling else "not identified")
+        yield f"| {' | '.join(cells)} |"
+
+
+def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
+    """Errors of gradient all-reduces and optimizer steps on the other three runs."""
+    yield "| calibrated on | all-reduce >= 1 GB, mean | largest | smaller, largest | optimizer |"
+    yield "|---|---|---|---|---|"
+    for chosen, run in enumerate(runs):
+        found = on_others(runs, chosen, calibrate([run], table), Durations.MEDIAN)
+        every = [each for validation in found for each in validation.finalize]
+        large = [abs(each.error) for each in every if each.size_bytes >= LARGE]
+        small = [abs(each.error) for each in every if 0 < each.size_bytes < LARGE]
+        update = [abs(each.error) for each in every if not each.size_bytes]
+        yield (
+            f"| {name_of(run)} | {np.mean(large):.2%} | {max(large):.2%} | "
+            f"{max(small, default=0):.2%} | {max(update):.2%} |"
+        )
+
+
+def hidden(runs: Sequence[RunSummary]) -> Iterator[str]:
+    """Rank 0's first half of the microbatches against the whole run."""
+    yield "From the first half of rank 0's microbatches: the hidden stages' medians against the"
+    yield "true ones, and the pipeline and step of the whole run."
+    yield ""
+    yield "| run | hidden forwards | hidden backwards | forward + backward | pipeline | step |"
+    yield "|---|---|---|---|---|---|"
+    for run in runs:
+        alone = load_run(run.run.ranks[0].file)
+        found = infer_hidden(alone)
+        ready = with_runtime(alone)
+        report = replay(ready.summary, ready.runtime).report
+        errors = []
+        for kinds in ((OpKind.FORWARD,), (OpKind.BACKWARD,), (OpKind.FORWARD, OpKind.BACKWARD)):
+            several = [
+                sum(found.summary.stages[stage].work[kind].median for kind in kinds)
+                / sum(run.stages[stage].work[kind].median for kind in kinds)
+                - 1
+                for stage in found.hidden
+            ]
+            errors.append(", ".join(f"{error:+.1%}" for error in several))
+        pipeline = report.pipeline_time_ps / alone.pipeline_ps - 1
+        step = report.step_time_ps / alone.step_ps - 1
+        yield f"| {name_of(run)} | {' | '.join(errors)} | {pipeline:+.2%} | {step:+.2%} |"
+
+
+if __name__ == "__main__":
+    main()

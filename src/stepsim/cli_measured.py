@@ -1,0 +1,321 @@
+"""Commands on measured runs: calibrate, validate, what-if. Mounted by `stepsim.cli`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from stepsim.errors import PlanError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stepsim.calibration.document import Calibration
+    from stepsim.comm_table import CommTable
+    from stepsim.topology import Topology
+    from stepsim.validation.load import MeasuredRuntime
+    from stepsim.validation.replay import Durations
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class RunsByDefault(typer.core.TyperGroup):
+    """A group whose command `runs` may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command's name before arguments that name none."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["runs", *args]
+        return super().parse_args(ctx, args)
+
+
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="Folders of traces, or the trace of one rank."),
+]
+CalibrationOption = Annotated[
+    Path | None, typer.Option("--calibration", help="Calibration to use, a TOML file.")
+]
+NcclOption = Annotated[
+    list[Path] | None,
+    typer.Option("--nccl", help="Micro-benchmarks of the machine: CSV or nccl-tests output."),
+]
+CommSourceOption = Annotated[
+    str | None,
+    typer.Option("--comm-source", help="Take the benchmarks whose machine or source holds this."),
+]
+NodeSizeOption = Annotated[
+    int | None,
+    typer.Option("--node-size", min=1, help="Ranks per node. [default: told by clocks, else 8]"),
+]
+JsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
+]
+TimesOption = Annotated[
+    str, typer.Option("--times", help="Stage times of a replay: median, mean or microbatch.")
+]
+
+
+@app.command()
+def calibrate(
+    runs: RunsArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
+    nccl: NcclOption = None,
+    comm_source: CommSourceOption = None,
+    node_size: NodeSizeOption = None,
+) -> None:
+    """Find host, message and gradient costs of a machine in measured RUNs."""
+    from stepsim.calibration.runs import calibrate as fit
+    from stepsim.formats.calibration_toml import write_calibration
+    from stepsim.formats.outputs import check_writable
+    from stepsim.measured_tables import print_calibration
+    from stepsim.validation.load import load_run
+
+    check_writable(output)
+    summaries = [load_run(path, node_size=node_size) for path in runs]
+    _warn([text for each in summaries for text in each.run.warnings])
+    found = fit(summaries, _benchmarks(nccl, comm_source))
+    write_calibration(found, output)
+    print_calibration(_console(), found)
+
+
+@app.command()
+def validate(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Folders of traces, or one CSV or TOML table of measured steps."
+        ),
+    ],
+    calibration: CalibrationOption = None,
+    nccl: NcclOption = None,
+    comm_source: CommSourceOption = None,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Calibrate every run on all others.")
+    ] = False,
+    times: TimesOption = "median",
+    max_error: Annotated[
+        str | None,
+        typer.Option("--max-error", help="Exit with 1 if a time is further off, e.g. 2%."),
+    ] = None,
+    node_size: NodeSizeOption = None,
+    json: JsonOption = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
+    ] = None,
+) -> None:
+    """Compare measured RUNs, or a table of measured steps, with their simulation."""
+    from stepsim.formats.outputs import write_whole
+    from stepsim.formats.step_table import is_step_table, read_step_table
+    from stepsim.measured_tables import print_validation
+    from stepsim.validation.load import load_run
+    from stepsim.validation.output import all_times, exceeds, validation_json
+    from stepsim.validation.table import validate_table
+    from stepsim.validation.validate import validate_runs
+
+    limit, durations = _limit(max_error), _durations(times)
+    tables = [path for path in runs if is_step_table(path)]
+    rows = [row for path in tables for row in validate_table(read_step_table(path))]
+    summaries = [load_run(path, node_size=node_size) for path in runs if path not in tables]
+    _warn([text for each in summaries for text in each.run.warnings])
+    found = (
+        validate_runs(
+            summaries,
+            _calibration(calibration),
+            leave_one_out=leave_one_out,
+            durations=durations,
+            table=_benchmarks(nccl, comm_source),
+        )
+        if summaries
+        else []
+    )
+    if plot:
+        from stepsim.validation_plots import plot_validation
+
+        plot_validation(found, rows, plot)
+    if json == "-":
+        typer.echo(validation_json(found, rows).decode(), nl=False)
+    else:
+        if json:
+            write_whole(Path(json), validation_json(found, rows))
+        print_validation(_console(), found, rows)
+    if exceeds(all_times(found, rows), limit):
+        raise typer.Exit(1)
+
+
+@app.command("what-if")
+def what_if(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of traces, or one trace.")],
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", help="Another schedule, e.g. interleaved:2.")
+    ] = None,
+    microbatches: Annotated[
+        int | None, typer.Option("--microbatches", "-m", help="Microbatches per pipeline.")
+    ] = None,
+    balance: Annotated[
+        str | None, typer.Option("--balance", help="Layers of every stage, e.g. 3,2,2,1.")
+    ] = None,
+    bandwidth: Annotated[
+        list[str] | None,
+        typer.Option("--bandwidth", help="Of messages: inter_node=400Gbps or intra_node=..."),
+    ] = None,
+    calibration: CalibrationOption = None,
+    node_size: NodeSizeOption = None,
+) -> None:
+    """Simulate a measured RUN with another schedule, balance or bandwidth."""
+    from stepsim.measured_tables import print_what_if
+    from stepsim.validation.load import load_run, with_runtime
+    from stepsim.validation.whatif import Change
+    from stepsim.validation.whatif import what_if as change_run
+
+    ready = with_runtime(load_run(run, node_size=node_size), _calibration(calibration))
+    _warn([*ready.summary.run.warnings, *ready.notes])
+    change = Change(
+        schedule=schedule,
+        microbatches=microbatches,
+        balance=_balance(balance),
+        topology=_topology(ready, bandwidth),
+    )
+    result = change_run(ready.summary, ready.runtime, change)
+    print_what_if(_console(), result, ready.summary.step_ps)
+
+
+def inspect_measured(path: Path, node_size: int | None = None) -> None:
+    """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
+    from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
+    from stepsim.measured_tables import print_leaf_run, print_run
+    from stepsim.validation.leaf import explained
+    from stepsim.validation.load import load_run
+
+    if not path.is_dir() and is_optimus_log(path):
+        run = read_optimus_log(path)
+        _warn(run.warnings)
+        print_leaf_run(_console(), run, explained(run))
+        return
+    summary = load_run(path, node_size=node_size)
+    _warn(summary.run.warnings)
+    print_run(_console(), summary)
+
+
+def simulate_measured(
+    path: Path,
+    *,
+    calibration: Path | None = None,
+    times: str = "median",
+    json: str | None = None,
+    plot: Path | None = None,
+    csv: Path | None = None,
+    node_size: int | None = None,
+) -> None:
+    """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
+
+    Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
+    is printed.
+    """
+    from stepsim.formats.optimus_log import is_optimus_log
+    from stepsim.measured_tables import print_replay
+    from stepsim.tables import print_report
+    from stepsim.validation.load import load_run, with_runtime
+    from stepsim.validation.replay import replay
+
+    if not path.is_dir() and is_optimus_log(path):
+        inspect_measured(path)
+        return
+    ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
+    result = replay(ready.summary, ready.runtime, _durations(times))
+    _warn([*result.report.warnings, *ready.notes])
+    if plot:
+        from stepsim.validation_plots import plot_measured
+
+        plot_measured(ready.summary, result, plot)
+    if csv:
+        result.write_csv(csv)
+    if json == "-":
+        typer.echo(result.to_json(), nl=False)
+        return
+    if json:
+        result.write_json(json)
+    print_report(_console(), result.report)
+    print_replay(_console(), ready.summary, result.report)
+
+
+def _benchmarks(files: list[Path] | None, source: str | None) -> "CommTable | None":
+    """All micro-benchmarks together."""
+    if not files:
+        return None
+    from stepsim.formats.measurements import read_measurements
+
+    table = read_measurements(files)
+    _warn(table.warnings)
+    return table.choose(source) if source else table
+
+
+def _calibration(path: Path | None) -> "Calibration | None":
+    if path is None:
+        return None
+    from stepsim.formats.calibration_toml import read_calibration
+
+    return read_calibration(path)
+
+
+def _durations(text: str) -> "Durations":
+    from stepsim.validation.replay import Durations
+
+    try:
+        return Durations(text)
+    except ValueError:
+        raise PlanError(f"times is {text!r}: expected one of {', '.join(Durations)}") from None
+
+
+def _limit(text: str | None) -> float | None:
+    """A share such as `2%` or `0.02`."""
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 100:
+        raise PlanError(f"max-error is {text!r}: expected a share such as 2% or 0.02")
+    return value
+
+
+def _balance(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(each) for each in text.split(","))
+    except ValueError:
+        raise PlanError(f"balance is {text!r}: expected layers per stage, e.g. 3,2,2,1") from None
+
+
+def _topology(ready: "MeasuredRuntime", bandwidths: list[str] | None) -> "Topology | None":
+    """The run's message times with other bandwidths."""
+    if not bandwidths:
+        return None
+    from stepsim.calibration.document import message_topology
+    from stepsim.measured.clocks import Placement
+    from stepsim.units import parse_bandwidth
+    from stepsim.validation.load import with_bandwidth
+
+    changed: dict[Placement, float] = {}
+    for text in bandwidths:
+        name, _, value = text.partition("=")
+        if name not in list(Placement) or not value:
+            expected = " or ".join(f"{place}=400Gbps" for place in Placement)
+            raise PlanError(f"bandwidth is {text!r}: expected {expected}")
+        changed[Placement(name)] = parse_bandwidth(value)
+    return message_topology(with_bandwidth(ready.links, changed), ready.summary.clocks.node_size)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)

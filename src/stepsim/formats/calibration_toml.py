@@ -1,0 +1,344 @@
+"""Calibration files, `calibration.toml`: what `stepsim calibrate` writes and `--calibration` reads.
+
+Times and bandwidths are text with units. A number that could not be identified is absent, and an
+entry of `[[unidentified]]` says why.
+"""
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from stepsim.calibration.document import (
+    DEFAULT_NODE_SIZE,
+    Calibration,
+    ExpertImbalance,
+    Fitted,
+    LayerTimes,
+    LinkFit,
+)
+from stepsim.comm_table import CommTable, MeasuredCurve
+from stepsim.errors import CalibrationError, StepsimError, bad_value
+from stepsim.formats.outputs import write_whole
+from stepsim.measured.clocks import Placement
+from stepsim.units import parse_bandwidth, parse_time_ps
+from stepsim.workload import CollectiveKind
+
+SCHEMA_VERSION = 1
+PS_PER_US = 1_000_000
+Choice = TypeVar("Choice", Placement, CollectiveKind)
+
+
+class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[host_overhead]`, a time per action; `[gradient_scaling]`, `[optimizer]`, bytes per second.
+
+    `residual` is relative.
+    """
+
+    value: str
+    residual: float
+    samples: int
+
+
+class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[point_to_point]]`: messages between two ranks, `residual` relative."""
+
+    placement: str
+    latency: str
+    bandwidth: str
+    residual: float
+    samples: int
+    sizes: list[int] = []
+    both_ways: bool = True
+
+
+class CollectiveEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[collective]]`: measured times of a group size and placement."""
+
+    machine: str
+    source: str
+    kind: str
+    ranks: int
+    nodes: int
+    size_bytes: list[int]
+    time_us: list[float]
+
+
+class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[expert_imbalance]]`: busiest expert rank over the mean, per run."""
+
+    source: str
+    ep: int
+    mean: float
+    largest: float
+    samples: int
+    experts: int | None = None
+
+
+class LayerTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[layer_times]]`: a layer, and what the pipeline's ends add, in one run; ms."""
+
+    source: str
+    hidden: int
+    sequence: int
+    tp: int
+    ep: int
+    forward_ms: float
+    backward_ms: float
+    first_forward_ms: float
+    first_backward_ms: float
+    last_forward_ms: float
+    last_backward_ms: float
+    get_batch_ms: float
+    loss_ms: float
+    experts: int | None = None
+
+
+class Unidentified(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[unidentified]]`: what the runs could not tell, and why."""
+
+    name: str
+    reason: str
+
+
+class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A calibration file."""
+
+    schema_version: int
+    sources: list[str]
+    node_size: int = DEFAULT_NODE_SIZE
+    host_overhead: FittedTable | None = None
+    gradient_scaling: FittedTable | None = None
+    optimizer: FittedTable | None = None
+    point_to_point: list[LinkTable] = []
+    expert_imbalance: list[ImbalanceTable] = []
+    layer_times: list[LayerTable] = []
+    unidentified: list[Unidentified] = []
+    collective: list[CollectiveEntry] = []
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+        file = msgspec.convert(tomllib.loads(text), CalibrationFile)
+    except OSError as error:
+        raise CalibrationError(f"{path}: cannot read the calibration: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CalibrationError(f"{path}: not a text file: expected a calibration in TOML") from None
+    except tomllib.TOMLDecodeError as error:
+        raise CalibrationError(f"{path}: not valid TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise CalibrationError(f"{path}: {error}") from None
+    if file.schema_version != SCHEMA_VERSION:
+        raise CalibrationError(
+            bad_value(str(path), "schema_version", file.schema_version, str(SCHEMA_VERSION))
+        )
+    try:
+        return _calibration(file)
+    except StepsimError as error:
+        raise CalibrationError(f"{path}: {error}") from None
+
+
+def write_calibration(calibration: Calibration, path: Path) -> None:
+    """Write a calibration; raises OutputError when the file cannot be written."""
+    write_whole(path, calibration_toml(calibration).encode())
+
+
+def _calibration(file: CalibrationFile) -> Calibration:
+    return Calibration(
+        sources=tuple(file.sources),
+        node_size=file.node_size,
+        host_overhead=_fitted(file.host_overhead, parse_time_ps),
+        point_to_point=tuple(_link(entry) for entry in file.point_to_point),
+        collectives=_collectives(file.collective),
+        gradient_scaling=_fitted(file.gradient_scaling, parse_bandwidth),
+        optimizer=_fitted(file.optimizer, parse_bandwidth),
+        expert_imbalance=tuple(
+            ExpertImbalance(
+                source=each.source,
+                ep=each.ep,
+                experts=each.experts,
+                mean=each.mean,
+                largest=each.largest,
+                samples=each.samples,
+            )
+            for each in file.expert_imbalance
+        ),
+        layer_times=tuple(_layers(each) for each in file.layer_times),
+        unidentified=tuple((each.name, each.reason) for each in file.unidentified),
+    )
+
+
+def _fitted(table: FittedTable | None, parse: Callable[[str], float]) -> Fitted | None:
+    if table is None:
+        return None
+    value = float(parse(table.value))
+    return Fitted(value=value, residual=table.residual * value, samples=table.samples)
+
+
+def _layers(table: LayerTable) -> LayerTimes:
+    times = {
+        f"{name}_ps": round(getattr(table, f"{name}_ms") * PS_PER_US * 1000)
+        for name in _LAYER_PARTS
+    }
+    return LayerTimes(
+        source=table.source,
+        hidden=table.hidden,
+        sequence=table.sequence,
+        experts=table.experts,
+        tp=table.tp,
+        ep=table.ep,
+        **times,
+    )
+
+
+def _link(table: LinkTable) -> LinkFit:
+    return LinkFit(
+        placement=_choice(Placement, "point_to_point placement", table.placement),
+        latency_ps=parse_time_ps(table.latency),
+        bandwidth=parse_bandwidth(table.bandwidth),
+        residual=table.residual,
+        samples=table.samples,
+        sizes=tuple(table.sizes),
+        both_ways=table.both_ways,
+    )
+
+
+def _collectives(entries: list[CollectiveEntry]) -> CommTable | None:
+    if not entries:
+        return None
+    curves = [
+        MeasuredCurve(
+            machine=entry.machine,
+            source=entry.source,
+            kind=_choice(CollectiveKind, "collective kind", entry.kind),
+            ranks=entry.ranks,
+            nodes=entry.nodes,
+            size_bytes=np.array(entry.size_bytes, dtype=np.int64),
+            time_ps=np.array([round(time * PS_PER_US) for time in entry.time_us], dtype=np.int64),
+        )
+        for entry in entries
+    ]
+    return CommTable(source="collective", curves=tuple(curves))
+
+
+def _choice(kind: type[Choice], field: str, value: str) -> Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise CalibrationError(f"{field} is {value!r}: expected one of {', '.join(kind)}") from None
+
+
+def calibration_toml(calibration: Calibration) -> str:
+    """A calibration as TOML text."""
+    return "\n".join(_lines(calibration)) + "\n"
+
+
+_LAYER_PARTS = (
+    "forward",
+    "backward",
+    "first_forward",
+    "first_backward",
+    "last_forward",
+    "last_backward",
+    "get_batch",
+    "loss",
+)
+_FITTED = (
+    ("host_overhead", "us", 1e6),
+    ("gradient_scaling", "GB/s", 1e9),
+    ("optimizer", "GB/s", 1e9),
+)
+"""Numbers written as quantities: field, unit, and the unit in what the document holds."""
+
+
+def _lines(calibration: Calibration) -> Iterator[str]:
+    yield f"schema_version = {SCHEMA_VERSION}"
+    yield f"sources = {_text(list(calibration.sources))}"
+    yield f"node_size = {calibration.node_size}"
+    for name, unit, scale in _FITTED:
+        found: Fitted | None = getattr(calibration, name)
+        if found:
+            yield from _table(
+                f"[{name}]",
+                value=f"{found.value / scale:.3f} {unit}",
+                residual=round(found.residual / found.value, 4) if found.value else 0.0,
+                samples=found.samples,
+            )
+    for link in calibration.point_to_point:
+        yield from _table(
+            "[[point_to_point]]",
+            placement=str(link.placement),
+            latency=f"{link.latency_ps / 1e6:.3f} us",
+            bandwidth=f"{link.bandwidth / 1e9:.3f} GB/s",
+            residual=round(link.residual, 4),
+            samples=link.samples,
+            sizes=list(link.sizes),
+            both_ways=link.both_ways,
+        )
+    yield from _evidence(calibration)
+
+
+def _evidence(calibration: Calibration) -> Iterator[str]:
+    """Imbalances, what could not be identified, and what is long."""
+    for each in calibration.expert_imbalance:
+        experts = {} if each.experts is None else {"experts": each.experts}
+        yield from _table(
+            "[[expert_imbalance]]",
+            source=each.source,
+            ep=each.ep,
+            **experts,
+            mean=round(each.mean, 4),
+            largest=round(each.largest, 4),
+            samples=each.samples,
+        )
+    for name, reason in calibration.unidentified:
+        yield from _table("[[unidentified]]", name=name, reason=reason)
+    yield from _bulk(calibration)
+
+
+def _bulk(calibration: Calibration) -> Iterator[str]:
+    """Times of layers, and measured tables."""
+    for layer in calibration.layer_times:
+        experts = {} if layer.experts is None else {"experts": layer.experts}
+        yield from _table(
+            "[[layer_times]]",
+            source=layer.source,
+            hidden=layer.hidden,
+            sequence=layer.sequence,
+            **experts,
+            tp=layer.tp,
+            ep=layer.ep,
+            **{
+                f"{name}_ms": getattr(layer, f"{name}_ps") / PS_PER_US / 1000
+                for name in _LAYER_PARTS
+            },
+        )
+    for curve in calibration.collectives.curves if calibration.collectives else ():
+        yield from _table(
+            "[[collective]]",
+            machine=curve.machine,
+            source=curve.source,
+            kind=str(curve.kind),
+            ranks=curve.ranks,
+            nodes=curve.nodes,
+            size_bytes=curve.size_bytes.tolist(),
+            time_us=[time / PS_PER_US for time in curve.time_ps.tolist()],
+        )
+
+
+def _table(header: str, **values: object) -> Iterator[str]:
+    yield ""
+    yield header
+    for key, value in values.items():
+        yield f"{key} = {_text(value)}"
+
+
+def _text(value: object) -> str:
+    """A TOML value; JSON's strings, numbers, lists and truth values are TOML's."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,1 @@
+"""Measured training steps: documents, checks and what they say."""

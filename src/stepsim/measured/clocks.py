@@ -1,0 +1,231 @@
+"""Clocks of a run's ranks put on one axis, and the messages between them.
+
+Ranks of a node share a clock; those of different nodes are unrelated. A message ends on both sides
+at the same moment, so the median difference of the ends of matched messages is the offset of two
+clocks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+
+from stepsim.errors import TraceError
+from stepsim.measured.run import PS_PER_MS, Bools, Ints, MeasuredRun, OpKind, RankTrace
+
+DEFAULT_NODE_SIZE = 8
+FAR_APART_PS = PS_PER_MS // 2
+"""Two ranks whose messages end that far apart, in the median, have clocks that differ."""
+
+_RECEIVED_AS = {
+    OpKind.SEND_FORWARD: (OpKind.RECV_FORWARD, 1),
+    OpKind.SEND_BACKWARD: (OpKind.RECV_BACKWARD, -1),
+}
+"""How the other side writes a message, and where it is: stages ahead of the sender."""
+
+
+class Placement(StrEnum):
+    """Where two ranks, or a group's, stand."""
+
+    INTRA_NODE = "intra_node"
+    INTER_NODE = "inter_node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clocks:
+    """`offset_ps[i]` added to times of trace i puts them on the run's axis, which begins at 0.
+
+    `node[i]` is the node of trace i; `node_size` ranks share one. `residual_ps` is the median
+    distance of the two ends of a message after the alignment.
+    """
+
+    offset_ps: Ints
+    node: Ints
+    node_size: int
+    residual_ps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Transfers:
+    """Messages whose both ends were traced, one entry each.
+
+    `duration_ps` is from when the later side posted to the end; `both_ways` tells the messages of
+    which both sides post a send and a receive together.
+    """
+
+    source: Ints
+    target: Ints
+    size_bytes: Ints
+    duration_ps: Ints
+    both_ways: Bools
+    intra_node: Bools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Matched:
+    """Messages of a pair of traces: places of both ends."""
+
+    sender: int
+    receiver: int
+    sent: Ints
+    received: Ints
+
+
+def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Transfers]:
+    """Clocks of a run and its matched messages; without `node_size` clocks tell it, else it is 8.
+
+    Raises TraceError where traces of a node cannot be put in order.
+    """
+    group, begin_ms = _clock_groups(run.ranks)
+    matched = list(_match(run.ranks))
+    within = [(t.clock_ms - begin_ms[g]) * PS_PER_MS for t, g in zip(run.ranks, group, strict=True)]
+    offset = np.array(within, dtype=np.int64)
+    size = node_size or _node_size(run, group)
+    pairs = [abs(float(np.median(_ends_apart(run.ranks, each, offset)))) for each in matched]
+    if len(begin_ms) == 1 and max(pairs, default=0) > FAR_APART_PS:
+        group = [trace.rank // size for trace in run.ranks]
+    _join_groups(run.ranks, group, matched, offset)
+    first = min(int(t.start_ps[0]) + int(o) for t, o in zip(run.ranks, offset, strict=True))
+    offset -= first
+    node = np.array([trace.rank // size for trace in run.ranks], dtype=np.int64)
+    clocks = Clocks(
+        offset_ps=offset,
+        node=node,
+        node_size=size,
+        residual_ps=_residual(run.ranks, matched, offset),
+    )
+    return clocks, _transfers(run.ranks, matched, clocks)
+
+
+def _residual(ranks: Sequence[RankTrace], matched: list[_Matched], offset: Ints) -> int:
+    """Median distance of the two ends of a message, in ps."""
+    apart = [np.abs(_ends_apart(ranks, each, offset)) for each in matched]
+    return int(np.median(np.concatenate(apart))) if apart else 0
+
+
+def _clock_groups(ranks: Sequence[RankTrace]) -> tuple[list[int], list[int]]:
+    """Clock of each trace, and where each clock's axis begins, in ms.
+
+    Two traces share a clock when they begin within one step of each other.
+    """
+    longest = max(trace.step_ps for trace in ranks) // PS_PER_MS + 1
+    order = sorted(range(len(ranks)), key=lambda i: ranks[i].clock_ms)
+    group = [0] * len(ranks)
+    begins = [ranks[order[0]].clock_ms]
+    for before, here in pairwise(order):
+        if ranks[here].clock_ms - ranks[before].clock_ms > longest:
+            begins.append(ranks[here].clock_ms)
+        group[here] = len(begins) - 1
+    return group, begins
+
+
+def _match(ranks: Sequence[RankTrace]) -> Iterable[_Matched]:
+    """Both ends of every message between traced neighbours of the pipeline."""
+    place = {trace.rank: i for i, trace in enumerate(ranks)}
+    width = _stage_width(ranks)
+    for i, trace in enumerate(ranks):
+        for kind, (other, ahead) in _RECEIVED_AS.items():
+            j = place.get(trace.rank + ahead * width)
+            if j is None or not width:
+                continue
+            sent, received = trace.of(kind), ranks[j].of(other)
+            both, left, right = np.intersect1d(
+                trace.microbatch[sent], ranks[j].microbatch[received], return_indices=True
+            )
+            if len(both):
+                yield _Matched(sender=i, receiver=j, sent=sent[left], received=received[right])
+
+
+def _stage_width(ranks: Sequence[RankTrace]) -> int:
+    """Ranks of a stage, 0 with one stage only."""
+    stages: dict[int, int] = {}
+    for trace in ranks:
+        stages[trace.stage] = min(stages.get(trace.stage, trace.rank), trace.rank)
+    steps = {b - a for a, b in pairwise(sorted(stages.values()))}
+    return max(steps, default=0)
+
+
+def _join_groups(
+    ranks: Sequence[RankTrace], group: list[int], matched: list[_Matched], offset: Ints
+) -> None:
+    """Shift every clock onto that of the first trace; `offset` is changed in place."""
+    group_of = np.array(group, dtype=np.int64)
+    joined = {group[0]}
+    while len(joined) < len(set(group)):
+        apart: dict[int, list[Ints]] = {}
+        for each in matched:
+            pair = group[each.sender], group[each.receiver]
+            if (pair[0] in joined) != (pair[1] in joined):
+                ahead = _ends_apart(ranks, each, offset)
+                new, shift = (pair[1], -ahead) if pair[0] in joined else (pair[0], ahead)
+                apart.setdefault(new, []).append(shift)
+        if not apart:
+            names = ", ".join(str(ranks[i].rank) for i, g in enumerate(group) if g not in joined)
+            raise TraceError(
+                f"{ranks[0].file}: rank {names} has a clock of its own and no message to any other "
+                "traced rank: its times cannot be compared"
+            )
+        for new, shifts in apart.items():
+            offset[group_of == new] += int(np.median(np.concatenate(shifts)))
+            joined.add(new)
+
+
+def _ends_apart(ranks: Sequence[RankTrace], each: _Matched, offset: Ints) -> Ints:
+    """How much later the receiver's end of each message is than the sender's, in ps."""
+    shift = int(offset[each.receiver] - offset[each.sender])
+    return ranks[each.receiver].end_ps[each.received] - ranks[each.sender].end_ps[each.sent] + shift
+
+
+def _node_size(run: MeasuredRun, group: list[int]) -> int:
+    """Ranks per node where clocks tell it, else 8, as in DGX and HGX machines."""
+    clocks = len(set(group))
+    npus = run.degrees.npus
+    if clocks == 1 or npus is None or npus % clocks:
+        return DEFAULT_NODE_SIZE
+    size = npus // clocks
+    ordered = all(
+        (a.rank // size == b.rank // size) == (group[i] == group[i + 1])
+        for i, (a, b) in enumerate(pairwise(run.ranks))
+    )
+    return size if ordered else DEFAULT_NODE_SIZE
+
+
+def _transfers(ranks: Sequence[RankTrace], matched: list[_Matched], clocks: Clocks) -> Transfers:
+    columns: list[tuple[Ints, ...]] = []
+    for each in matched:
+        sender, receiver = ranks[each.sender], ranks[each.receiver]
+        shift = int(clocks.offset_ps[each.receiver] - clocks.offset_ps[each.sender])
+        posted = np.maximum(sender.start_ps[each.sent], receiver.start_ps[each.received] + shift)
+        ended = (sender.end_ps[each.sent] + receiver.end_ps[each.received] + shift) // 2
+        both = _exchanged(sender)[each.sent] & _exchanged(receiver)[each.received]
+        count = len(each.sent)
+        columns.append(
+            (
+                np.full(count, sender.rank),
+                np.full(count, receiver.rank),
+                sender.size_bytes[each.sent],
+                np.maximum(ended - posted, 0),
+                both.astype(np.int64),
+                np.full(count, clocks.node[each.sender] == clocks.node[each.receiver]),
+            )
+        )
+    joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [
+        np.zeros(0, dtype=np.int64)
+    ] * 6
+    return Transfers(
+        source=joined[0],
+        target=joined[1],
+        size_bytes=joined[2],
+        duration_ps=joined[3],
+        both_ways=joined[4].astype(np.bool_),
+        intra_node=joined[5].astype(np.bool_),
+    )
+
+
+def _exchanged(trace: RankTrace) -> Bools:
+    """Which lines are one half of a fused exchange."""
+    halves = trace.joined.copy()
+    halves[:-1] |= trace.joined[1:]
+    return halves

@@ -1,0 +1,53 @@
+"""Stage times taken apart into equal layers and what the ends of the pipeline add."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.measured.run import OpKind
+from stepsim.measured.summary import RunSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCost:
+    """Forward and backward of one layer of a stage and of all its layers and ends, in ps."""
+
+    layers: int
+    forward_ps: int
+    backward_ps: int
+    end_forward_ps: int
+    end_backward_ps: int
+    get_batch_ps: int
+    loss_ps: int
+
+
+def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
+    """Stage medians taken apart, and what was assumed; raises PlanError without a layer count."""
+    layers, pp = summary.run.degrees.layers, summary.run.degrees.pp
+    notes = []
+    if layers is None or layers % pp:
+        layers = pp
+        notes.append("the layers of a stage are not known: each counts as one layer")
+    held = layers // pp
+    medians = [
+        {kind: sample.median for kind, sample in stage.work.items()} for stage in summary.stages
+    ]
+    inside = medians[1:-1] or medians[:1]
+    if pp <= 2:
+        notes.append("no middle stage: a layer costs what one of stage 0 did, embedding included")
+    one = {
+        kind: round(float(np.median([times[kind] for times in inside])) / held)
+        for kind in (OpKind.FORWARD, OpKind.BACKWARD)
+    }
+    return [
+        StageCost(
+            layers=held,
+            forward_ps=one[OpKind.FORWARD],
+            backward_ps=one[OpKind.BACKWARD],
+            end_forward_ps=times[OpKind.FORWARD] - held * one[OpKind.FORWARD],
+            end_backward_ps=times[OpKind.BACKWARD] - held * one[OpKind.BACKWARD],
+            get_batch_ps=times.get(OpKind.GET_BATCH, 0),
+            loss_ps=times.get(OpKind.LOSS, 0),
+        )
+        for times in medians
+    ], notes

@@ -1,0 +1,50 @@
+"""A run that logged only forward sums of leaf modules and the time of whole steps (Optimus).
+
+The sums leave out attention, norms, the loss, backward, communication and host time: they say how
+work is shared between stages, not how long a stage takes.
+"""
+
+from dataclasses import dataclass, field
+
+from stepsim.errors import TraceError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafStage:
+    """One stage: leaf-module time per microbatch in ps, leaf operations and layers it holds."""
+
+    stage: int
+    forward_ps: int
+    operations: float
+    layers: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafRun:
+    """A logged run; `step_ps` is the median of its steps, the first left out as warm-up."""
+
+    source: str
+    pp: int
+    tp: int
+    dp: int
+    microbatch_size: int
+    microbatches: int
+    stages: tuple[LeafStage, ...]
+    step_ps: int
+    step_low_ps: int
+    step_high_ps: int
+    steps: int
+    warnings: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for name in ("pp", "tp", "dp", "microbatch_size", "microbatches"):
+            if getattr(self, name) < 1:
+                raise TraceError(
+                    f"{self.source}: {name} is {getattr(self, name)}: expected 1 or more"
+                )
+        if len(self.stages) != self.pp:
+            raise TraceError(
+                f"{self.source}: forward times of {len(self.stages)} of {self.pp} stages: expected "
+                "all of them"
+            )

@@ -1,0 +1,218 @@
+"""A measured training step: what every traced rank did, and when.
+
+Bulk is columnar: one numpy array per field, one entry per operation of a rank, in the order of the
+trace. Times are integer picoseconds from the rank's own `clock_ms`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.errors import TraceError
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+PS_PER_MS = 1_000_000_000
+
+
+class OpKind(IntEnum):
+    """What a traced operation is. `OTHER` are per-step operations known by their label only."""
+
+    GET_BATCH = 0
+    FORWARD = 1
+    LOSS = 2
+    BACKWARD = 3
+    SEND_FORWARD = 4
+    RECV_FORWARD = 5
+    SEND_BACKWARD = 6
+    RECV_BACKWARD = 7
+    DP_ALLREDUCE = 8
+    EP_DP_ALLREDUCE = 9
+    OPTIMIZER = 10
+    OTHER = 11
+
+
+FORWARD_PARTS = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS)
+WORK_KINDS = (*FORWARD_PARTS, OpKind.BACKWARD)
+MESSAGE_KINDS = (
+    OpKind.SEND_FORWARD,
+    OpKind.RECV_FORWARD,
+    OpKind.SEND_BACKWARD,
+    OpKind.RECV_BACKWARD,
+)
+
+
+class InnerKind(StrEnum):
+    """Collectives traced inside an operation."""
+
+    ALL_TO_ALL = "all_to_all"
+    ALL_GATHER = "allgather"
+    ALL_REDUCE = "allreduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """What is known of a run's shape; None where neither a name nor the trace tells it.
+
+    `npus` ranks in `pp` stages; `message_bytes` is what neighbours exchange per microbatch.
+    """
+
+    pp: int
+    microbatches: int
+    npus: int | None = None
+    tp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    experts: int | None = None
+    layers: int | None = None
+    hidden: int | None = None
+    sequence: int | None = None
+    message_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("pp", "microbatches", "npus", "tp", "dp", "ep", "experts", "layers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise TraceError(f"{name} is {value}: expected at least 1")
+        if self.npus is not None and self.npus % self.pp:
+            raise TraceError(f"{self.npus} ranks in {self.pp} stages: expected a multiple")
+
+    @property
+    def stage_ranks(self) -> int | None:
+        """Ranks of one stage, None where unknown."""
+        return None if self.npus is None else self.npus // self.pp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InnerOps:
+    """Collectives inside operations: `parent` is the operation's place in its rank's trace.
+
+    `kind` is the place in `InnerKind`, `rows` the first dimension of the tensor: the tokens of an
+    all-to-all.
+    """
+
+    parent: Ints
+    kind: NDArray[np.int8]
+    duration_ps: Ints
+    size_bytes: Ints
+    rows: Ints
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankTrace:
+    """The operations of one rank, in order. `file` and `line` say where each was read."""
+
+    rank: int
+    stage: int
+    file: str
+    clock_ms: int
+    kind: NDArray[np.int8]
+    microbatch: NDArray[np.int32]
+    start_ps: Ints
+    end_ps: Ints
+    size_bytes: Ints
+    line: NDArray[np.int32]
+    label: tuple[str, ...]
+    inner: InnerOps
+
+    def __post_init__(self) -> None:
+        columns = (self.microbatch, self.start_ps, self.end_ps, self.size_bytes, self.line)
+        if not len(self.kind) or any(len(each) != len(self.kind) for each in columns):
+            raise TraceError(f"{self.file}: rank {self.rank} has no operations or ragged columns")
+
+    @property
+    def duration_ps(self) -> Ints:
+        """Duration of every operation."""
+        return self.end_ps - self.start_ps
+
+    @cached_property
+    def finalize(self) -> Bools:
+        """Which operations follow the pipeline."""
+        return self.kind >= OpKind.DP_ALLREDUCE
+
+    @cached_property
+    def joined(self) -> Bools:
+        """Which messages are the second line of a fused exchange: the interval of the first."""
+        message = np.isin(self.kind, MESSAGE_KINDS)
+        same = np.zeros(len(self.kind), dtype=np.bool_)
+        same[1:] = (
+            message[1:]
+            & message[:-1]
+            & (self.start_ps[1:] == self.start_ps[:-1])
+            & (self.end_ps[1:] == self.end_ps[:-1])
+        )
+        return same
+
+    @property
+    def pipeline_ps(self) -> int:
+        """From the start of the first operation to the end of the last one of the pipeline."""
+        return int(self.end_ps[~self.finalize].max() - self.start_ps[0])
+
+    @property
+    def step_ps(self) -> int:
+        """From the start of the first operation to the end of the last."""
+        return int(self.end_ps.max() - self.start_ps[0])
+
+    def of(self, *kinds: OpKind) -> Ints:
+        """Places of the operations of these kinds."""
+        return np.flatnonzero(np.isin(self.kind, kinds))
+
+    def since(self, first: int) -> "RankTrace":
+        """The operations from a place on."""
+        kept = self.inner.parent >= first
+        return replace(
+            self,
+            kind=self.kind[first:],
+            microbatch=self.microbatch[first:],
+            start_ps=self.start_ps[first:],
+            end_ps=self.end_ps[first:],
+            size_bytes=self.size_bytes[first:],
+            line=self.line[first:],
+            label=self.label[first:],
+            inner=InnerOps(
+                parent=self.inner.parent[kept] - first,
+                kind=self.inner.kind[kept],
+                duration_ps=self.inner.duration_ps[kept],
+                size_bytes=self.inner.size_bytes[kept],
+                rows=self.inner.rows[kept],
+            ),
+        )
+
+    def where(self, place: int) -> str:
+        """File and line of an operation, for messages."""
+        return f"{self.file}:{self.line[place]}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeasuredRun:
+    """One training step of a job, as far as it was traced; `ranks` ascending."""
+
+    source: str
+    degrees: Degrees
+    ranks: tuple[RankTrace, ...]
+    warnings: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.ranks:
+            raise TraceError(f"{self.source}: no rank was traced")
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Stages with at least one trace."""
+        return tuple(sorted({trace.stage for trace in self.ranks}))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every stage has a trace."""
+        return len(self.stages) == self.degrees.pp
+
+    def of_stage(self, stage: int) -> Iterator[RankTrace]:
+        """Traces of a stage's ranks."""
+        return (trace for trace in self.ranks if trace.stage == stage)

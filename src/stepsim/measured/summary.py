@@ -1,0 +1,315 @@
+"""What a measured run says: stage times, waits, host time, per-step operations, bubbles."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepsim.measured.clocks import Clocks, Transfers, align
+from stepsim.measured.recognise import recognise
+from stepsim.measured.run import (
+    MESSAGE_KINDS,
+    WORK_KINDS,
+    Degrees,
+    InnerKind,
+    Ints,
+    MeasuredRun,
+    OpKind,
+    RankTrace,
+)
+from stepsim.schedules import Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """Durations of one operation of a stage, in ps, over its ranks and microbatches.
+
+    `low` and `high` are the 10th and 90th percentile; `by_microbatch` are medians over ranks.
+    """
+
+    median: int
+    mean: int
+    low: int
+    high: int
+    count: int
+    by_microbatch: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageTimes:
+    """Operations of a stage, absent ones missing; `inner_ps` are median collectives inside each.
+
+    `wait_ps` is the mean time its ranks spend in messages.
+    """
+
+    stage: int
+    ranks: tuple[int, ...]
+    work: dict[OpKind, Sample]
+    inner_ps: dict[OpKind, int]
+    wait_ps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimes:
+    """Where a rank's pipeline time went, in ps: operations, host time between, messages.
+
+    `actions` are the forwards and backwards whose host time was traced: all but a first one.
+    """
+
+    rank: int
+    stage: int
+    pipeline_ps: int
+    step_ps: int
+    work_ps: int
+    host_ps: int
+    wait_ps: int
+    actions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOp:
+    """An operation after the pipeline, on the ranks of a stage; times in ps.
+
+    A collective counts from the arrival of the last member of its group: `duration_ps` is the
+    median over groups, `wait_ps` the median over ranks of what they wait for that member. `group`
+    are the ranks of the first group, the stage's first rank alone where the op has none.
+    """
+
+    stage: int
+    kind: OpKind
+    label: str
+    size_bytes: int
+    duration_ps: int
+    wait_ps: int
+    samples: int
+    group: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imbalance:
+    """Tokens of the busiest expert rank over the mean, per all-to-all: mean, largest, samples."""
+
+    mean: float
+    largest: float
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunSummary:
+    """A run, analysed. `schedule` is None where its order is that of no schedule known here."""
+
+    run: MeasuredRun
+    clocks: Clocks
+    transfers: Transfers
+    schedule: Schedule | None
+    stages: tuple[StageTimes, ...]
+    ranks: tuple[RankTimes, ...]
+    step_ops: tuple[StepOp, ...]
+    imbalance: Imbalance | None
+
+    @property
+    def pipeline_ps(self) -> int:
+        """Longest pipeline time of a rank."""
+        return max(rank.pipeline_ps for rank in self.ranks)
+
+    @property
+    def step_ps(self) -> int:
+        """Longest step time of a rank."""
+        return max(rank.step_ps for rank in self.ranks)
+
+    @property
+    def finalize_ps(self) -> int:
+        """Sum of the first traced stage's operations after the pipeline, host time left out."""
+        first = self.stages[0].stage
+        return sum(op.duration_ps for op in self.step_ops if op.stage == first)
+
+    def bubble(self, rank: RankTimes) -> float:
+        """Share of the pipeline time in which a rank neither works nor prepares work."""
+        return 1 - (rank.work_ps + rank.host_ps) / self.pipeline_ps
+
+    @property
+    def host_per_action_ps(self) -> Ints:
+        """Host time per action of every rank."""
+        return np.array([rank.host_ps // rank.actions for rank in self.ranks], dtype=np.int64)
+
+
+def summarise(run: MeasuredRun, *, node_size: int | None = None) -> RunSummary:
+    """Analyse a run; `node_size` is the ranks per node where the clocks do not tell it.
+
+    Raises TraceError where clocks cannot be compared.
+    """
+    clocks, transfers = align(run, node_size)
+    return RunSummary(
+        run=run,
+        clocks=clocks,
+        transfers=transfers,
+        schedule=recognise(run),
+        stages=tuple(_stage_times(run, stage) for stage in run.stages),
+        ranks=tuple(_rank_times(trace) for trace in run.ranks),
+        step_ops=tuple(op for stage in run.stages for op in _step_ops(run, stage)),
+        imbalance=_imbalance(run),
+    )
+
+
+def of_ranks(summary: RunSummary, ranks: tuple[RankTrace, ...]) -> RunSummary:
+    """The part of a summary that some of its ranks are; clocks and messages are those of all."""
+    run = replace(summary.run, ranks=ranks)
+    kept = {trace.rank for trace in ranks}
+    return replace(
+        summary,
+        run=run,
+        stages=tuple(_stage_times(run, stage) for stage in run.stages),
+        ranks=tuple(rank for rank in summary.ranks if rank.rank in kept),
+        step_ops=tuple(op for stage in run.stages for op in _step_ops(run, stage)),
+    )
+
+
+def _rank_times(trace: RankTrace) -> RankTimes:
+    pipeline = ~trace.finalize
+    work = np.isin(trace.kind, WORK_KINDS)
+    waits = np.isin(trace.kind, MESSAGE_KINDS) & ~trace.joined
+    return RankTimes(
+        rank=trace.rank,
+        stage=trace.stage,
+        pipeline_ps=trace.pipeline_ps,
+        step_ps=trace.step_ps,
+        work_ps=int(trace.duration_ps[work].sum()),
+        host_ps=int(np.maximum(gaps(trace)[pipeline], 0).sum()),
+        wait_ps=int(trace.duration_ps[waits].sum()),
+        actions=max(traced_actions(trace), 1),
+    )
+
+
+def traced_actions(trace: RankTrace) -> int:
+    """Forwards and backwards before which host time can be seen: a trace begins with its first."""
+    begins = int(trace.kind[0] in WORK_KINDS)
+    return len(trace.of(OpKind.FORWARD, OpKind.BACKWARD)) - begins
+
+
+def gaps(trace: RankTrace) -> Ints:
+    """Host time before every operation, in ps; 0 before the first and inside fused exchanges."""
+    before = np.zeros(len(trace.kind), dtype=np.int64)
+    before[1:] = trace.start_ps[1:] - trace.end_ps[:-1]
+    before[trace.joined] = 0
+    return before
+
+
+def _stage_times(run: MeasuredRun, stage: int) -> StageTimes:
+    traces = list(run.of_stage(stage))
+    work: dict[OpKind, Sample] = {}
+    inner: dict[OpKind, int] = {}
+    for kind in WORK_KINDS:
+        if any(len(trace.of(kind)) for trace in traces):
+            work[kind] = _sample(traces, kind, run.degrees.microbatches)
+            inner[kind] = round(float(np.median(np.concatenate([_inner(t, kind) for t in traces]))))
+    waits = [_rank_times(trace).wait_ps for trace in traces]
+    return StageTimes(
+        stage=stage,
+        ranks=tuple(trace.rank for trace in traces),
+        work=work,
+        inner_ps=inner,
+        wait_ps=round(float(np.mean(waits))),
+    )
+
+
+def _sample(traces: Sequence[RankTrace], kind: OpKind, microbatches: int) -> Sample:
+    places = [trace.of(kind) for trace in traces]
+    durations = [t.duration_ps[p] for t, p in zip(traces, places, strict=True)]
+    every = np.concatenate(durations)
+    which = np.concatenate([t.microbatch[p] for t, p in zip(traces, places, strict=True)])
+    low, median, high = np.percentile(every, (10, 50, 90))
+    by_microbatch = [
+        round(float(np.median(every[which == j] if (which == j).any() else every)))
+        for j in range(microbatches)
+    ]
+    return Sample(
+        median=round(float(median)),
+        mean=round(float(every.mean())),
+        low=round(float(low)),
+        high=round(float(high)),
+        count=len(every),
+        by_microbatch=np.array(by_microbatch, dtype=np.int64),
+    )
+
+
+def _inner(trace: RankTrace, kind: OpKind) -> Ints:
+    """Time in collectives inside each operation of a kind."""
+    sums = np.zeros(len(trace.kind), dtype=np.int64)
+    np.add.at(sums, trace.inner.parent, trace.inner.duration_ps)
+    return np.asarray(sums[trace.of(kind)], dtype=np.int64)
+
+
+def _step_ops(run: MeasuredRun, stage: int) -> Iterator[StepOp]:
+    """The n-th operation after the pipeline of a stage's ranks is the same one."""
+    traces = {trace.rank: trace for trace in run.of_stage(stage)}
+    first = next(iter(traces.values()))
+    places = {rank: np.flatnonzero(trace.finalize) for rank, trace in traces.items()}
+    for number, place in enumerate(places[first.rank].tolist()):
+        durations = {
+            rank: int(trace.duration_ps[places[rank][number]])
+            for rank, trace in traces.items()
+            if number < len(places[rank])
+        }
+        kind = OpKind(int(first.kind[place]))
+        groups = gradient_groups(run.degrees, kind, stage) or [(rank,) for rank in traces]
+        own = [min((durations[r] for r in g if r in durations), default=0) for g in groups]
+        duration = round(float(np.median([each for each in own if each] or [0])))
+        yield StepOp(
+            stage=stage,
+            kind=kind,
+            label=first.label[place],
+            size_bytes=int(first.size_bytes[place]),
+            duration_ps=duration,
+            wait_ps=max(round(float(np.median([*durations.values()]))) - duration, 0),
+            samples=len(durations),
+            group=groups[0],
+        )
+
+
+def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
+    """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them.
+
+    Megatron's order: a dp group is strided by tp, an expert's replicas by tp * ep.
+    """
+    if kind not in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE) or not degrees.stage_ranks:
+        return []
+    width, tp = degrees.stage_ranks, degrees.tp or 1
+    if kind is OpKind.DP_ALLREDUCE:
+        stride = tp
+    elif degrees.ep and width % (tp * degrees.ep) == 0:
+        stride = tp * degrees.ep
+    else:
+        return []
+    first = stage * width
+    return [tuple(range(first + i, first + width, stride)) for i in range(stride)]
+
+
+def _imbalance(run: MeasuredRun) -> Imbalance | None:
+    """How unevenly all-to-alls send tokens: needs whole expert groups, of `ep` ranks in order.
+
+    The k-th all-to-all of a forward belongs together on all ranks of a group. Ranks with the same
+    first index of `ep` ranks form a group (Megatron's order).
+    """
+    ep = run.degrees.ep
+    if not ep or ep < 2:
+        return None
+    ratios: list[Ints] = []
+    for stage in run.stages:
+        tokens = {trace.rank: _tokens(trace) for trace in run.of_stage(stage)}
+        for first in sorted(tokens)[::ep]:
+            group = [tokens[r] for r in range(first, first + ep) if r in tokens]
+            if len(group) == ep and len({len(each) for each in group}) == 1 and len(group[0]):
+                together = np.stack(group)
+                ratios.append(together.max(axis=0) / np.maximum(together.mean(axis=0), 1))
+    if not ratios:
+        return None
+    every = np.concatenate(ratios)
+    return Imbalance(mean=float(every.mean()), largest=float(every.max()), samples=len(every))
+
+
+def _tokens(trace: RankTrace) -> Ints:
+    """Rows a rank sends in the all-to-alls of its forwards."""
+    inner = trace.inner
+    forward = trace.kind[inner.parent] == OpKind.FORWARD
+    exchanged = inner.kind == list(InnerKind).index(InnerKind.ALL_TO_ALL)
+    return np.asarray(inner.rows[forward & exchanged], dtype=np.int64)

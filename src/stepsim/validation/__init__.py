@@ -1,0 +1,1 @@
+"""Measured runs simulated again, predicted, inferred and changed; and how far off that is."""

@@ -1,0 +1,92 @@
+"""A run predicted from calibrations of other runs: nothing of it but its shape is looked at.
+
+Layers cost what they did in a run of the same shape. Gradients are scaled in place, then reduced in
+the time a micro-benchmark took for such a group.
+"""
+
+from collections.abc import Sequence
+
+from stepsim.api import Result
+from stepsim.calibration.document import Calibration, LayerTimes
+from stepsim.calibration.runs import gradient_group, shape_of
+from stepsim.measured.layers import StageCost
+from stepsim.measured.run import OpKind
+from stepsim.measured.summary import RunSummary, StepOp
+from stepsim.schedules import build
+from stepsim.stages import StepItem
+from stepsim.units import PS_PER_S
+from stepsim.validation.replay import Runtime
+from stepsim.validation.whatif import simulate_costs
+from stepsim.workload import CollectiveKind, Phase, Work
+
+
+def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -> float | None:
+    """An operation after the pipeline from tables and rates alone; None where they do not say."""
+    if op.kind is OpKind.OPTIMIZER:
+        rate = calibration.optimizer
+        size = sum(o.size_bytes for o in summary.step_ops if o.stage == op.stage)
+        return size / rate.value * PS_PER_S if rate and size else None
+    group, scaling = gradient_group(summary, op), calibration.gradient_scaling
+    if group is None or scaling is None:
+        return None
+    scaled = op.size_bytes / scaling.value * PS_PER_S
+    if group[0] == 1:
+        return scaled
+    known = calibration.collectives
+    alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
+    reduced = known.time_ps(*alike) if known else None
+    return None if reduced is None else scaled + reduced
+
+
+def predict(summary: RunSummary, calibration: Calibration, runtime: Runtime) -> Result | None:
+    """The whole step; None where no calibrated run has the shape of this one.
+
+    Operations after the pipeline that cannot be predicted are left out: then only the pipeline time
+    says something, see `whole_step`.
+    """
+    degrees, shape = summary.run.degrees, shape_of(summary)
+    alike = [layer for layer in calibration.layer_times if layer.shape == shape]
+    if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
+        return None
+    order = build(summary.schedule.label, ranks=degrees.pp, microbatches=degrees.microbatches)
+    costs = stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
+    items = [tuple(_items(summary, stage, calibration)) for stage in range(degrees.pp)]
+    return simulate_costs(summary, costs, order, runtime, items)
+
+
+def whole_step(summary: RunSummary, calibration: Calibration) -> bool:
+    """Whether every operation after the pipeline can be predicted."""
+    return all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops)
+
+
+def stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[StageCost]:
+    """Stages of so many layers each, from the mean of runs of one shape."""
+
+    def mean(name: str) -> int:
+        return int(round(sum(getattr(layer, name) for layer in layers) / len(layers)))
+
+    costs = []
+    for stage in range(pp):
+        ends = [name for name, at in (("first", 0), ("last", pp - 1)) if stage == at]
+        costs.append(
+            StageCost(
+                layers=held,
+                forward_ps=mean("forward_ps"),
+                backward_ps=mean("backward_ps"),
+                end_forward_ps=sum(mean(f"{end}_forward_ps") for end in ends),
+                end_backward_ps=sum(mean(f"{end}_backward_ps") for end in ends),
+                get_batch_ps=mean("get_batch_ps") if ends else 0,
+                loss_ps=mean("loss_ps") if "last" in ends else 0,
+            )
+        )
+    return costs
+
+
+def _items(summary: RunSummary, stage: int, calibration: Calibration) -> Sequence[StepItem]:
+    items = []
+    for op in summary.step_ops:
+        time = predicted_op_ps(summary, op, calibration) if op.stage == stage else None
+        if time is not None:
+            work = Work(compute_ps=round(time))
+            items.append(StepItem(name=op.label, phase=Phase.FORWARD, work=work))
+    return items

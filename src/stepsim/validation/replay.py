@@ -1,0 +1,212 @@
+"""A measured run as work for stepsim's own task graph, p2p programs and engine.
+
+Stage times come from the run, the order of actions from a schedule, message times from a topology,
+and host time is paid before every action.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from stepsim.api import Result, run_graph
+from stepsim.errors import PlanError, TraceError
+from stepsim.fragments import HostTimes
+from stepsim.measured.run import OpKind
+from stepsim.measured.summary import RunSummary, Sample, StageTimes, StepOp, of_ranks
+from stepsim.p2p import P2PMode, P2POptions, default_mode
+from stepsim.parallel import ParallelPlan
+from stepsim.pricing import Prices
+from stepsim.program import GraphOptions
+from stepsim.report import make_report
+from stepsim.schedules import Schedule, build
+from stepsim.stages import Stages, StageWork, StepItem
+from stepsim.taskgraph import build_taskgraph
+from stepsim.topology import Topology
+from stepsim.workload import Phase, Row, Work
+
+
+class Durations(StrEnum):
+    """Which durations a replay takes: one per stage, or one per stage and microbatch."""
+
+    MEDIAN = "median"
+    MEAN = "mean"
+    MICROBATCH = "microbatch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What a replay takes from elsewhere: host time per action, and the network for messages."""
+
+    host_overhead_ps: int
+    topology: Topology
+    p2p: P2PMode | None = None
+    p2p_options: P2POptions = field(default_factory=P2POptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineWork:
+    """Stage work of a job, and the plan it is for; the input of `simulate_work`."""
+
+    source: str
+    plan: ParallelPlan
+    works: tuple[StageWork, ...]
+    message_bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+def replay(
+    summary: RunSummary, runtime: Runtime, durations: Durations = Durations.MEDIAN
+) -> Result:
+    """Simulate a measured run with its own stage times and schedule.
+
+    Raises TraceError where stages have no trace or the order is that of no known schedule.
+    """
+    schedule = known_schedule(summary)
+    return simulate_work(measured_work(summary, durations), schedule, runtime)
+
+
+def columns(summary: RunSummary) -> Iterator[RunSummary]:
+    """The run taken apart into its pipelines: one rank of every stage in each.
+
+    A rank's own times tell its waits better than its stage's. Pipelines with an untraced rank are
+    left out.
+    """
+    run = summary.run
+    width = run.degrees.stage_ranks or 1
+    for index in range(width):
+        ranks = tuple(trace for trace in run.ranks if trace.rank % width == index)
+        if len(ranks) == run.degrees.pp:
+            yield of_ranks(summary, ranks)
+
+
+def known_schedule(summary: RunSummary) -> Schedule:
+    """The schedule a run followed; raises TraceError where it is unknown or has several chunks."""
+    if summary.schedule is None:
+        raise TraceError(
+            f"{summary.run.source}: its order of forwards and backwards is that of no schedule "
+            "known here: expected 1f1b, gpipe, interleaved or looped-bfs"
+        )
+    if summary.schedule.placement.chunks > 1:
+        raise TraceError(
+            f"{summary.run.source}: ran {summary.schedule.label}: a trace does not tell chunks "
+            "apart, so only runs with one chunk per rank can be simulated"
+        )
+    return summary.schedule
+
+
+def measured_work(summary: RunSummary, durations: Durations = Durations.MEDIAN) -> PipelineWork:
+    """A run's stage times as work: one block of rows, or one per microbatch.
+
+    Raises TraceError where stages have no trace.
+    """
+    run = summary.run
+    if len(summary.stages) < run.degrees.pp:
+        known = ", ".join(map(str, run.stages))
+        raise TraceError(
+            f"{run.source}: only stage {known} of {run.degrees.pp} was traced: infer the others "
+            "first"
+        )
+    works = tuple(
+        StageWork(
+            chunks=(_blocks(stage, durations, run.degrees.microbatches),),
+            per_step=tuple(step_item(op) for op in summary.step_ops if op.stage == stage.stage),
+        )
+        for stage in summary.stages
+    )
+    return PipelineWork(
+        source=run.source,
+        plan=job_plan(summary),
+        works=works,
+        message_bytes=run.degrees.message_bytes,
+        warnings=run.warnings,
+    )
+
+
+def job_plan(summary: RunSummary) -> ParallelPlan:
+    """The run's plan; ranks beside the pipeline that names do not tell apart count as dp."""
+    degrees = summary.run.degrees
+    width = degrees.stage_ranks or 1
+    tp = degrees.tp or 1
+    dp = width // tp
+    ep = degrees.ep if degrees.ep and not width % degrees.ep else 1
+    return ParallelPlan(tp=tp, dp=dp, pp=degrees.pp, ep=ep, microbatches=degrees.microbatches)
+
+
+def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> Result:
+    """Run work in a schedule's order."""
+    mode = runtime.p2p or default_mode(schedule)
+    options = GraphOptions(
+        p2p=mode,
+        p2p_options=runtime.p2p_options,
+        host=HostTimes(overhead_ps=runtime.host_overhead_ps),
+    )
+    stages = Stages(works=work.works, pp_comm_bytes=work.message_bytes, warnings=work.warnings)
+    graph = build_taskgraph(stages, schedule, work.plan, options)
+    topology = runtime.topology.fit(work.plan.npus)
+    prices = Prices(plan=work.plan, topology=topology, comms=graph.comms)
+    timeline = run_graph(graph, prices)
+    report = make_report(
+        timeline,
+        prices,
+        workload=work.source,
+        schedule=schedule,
+        p2p=mode,
+        warnings=(*work.warnings, *graph.warnings),
+    )
+    return Result(report=report, timeline=timeline)
+
+
+def with_microbatches(work: PipelineWork, count: int) -> PipelineWork:
+    """The same work for another number of microbatches; blocks repeat."""
+    if count < 1:
+        raise PlanError(f"microbatches is {count}: expected at least 1")
+    return replace(work, plan=replace(work.plan, microbatches=count))
+
+
+def schedule_for(work: PipelineWork, name: str) -> Schedule:
+    """The schedule of a name for a job."""
+    return build(name, ranks=work.plan.pp, microbatches=work.plan.microbatches)
+
+
+def step_item(op: StepOp) -> StepItem:
+    """An operation after the pipeline, as long as it was measured."""
+    return StepItem(name=op.label, phase=Phase.FORWARD, work=Work(compute_ps=op.duration_ps))
+
+
+def _blocks(
+    stage: StageTimes, durations: Durations, microbatches: int
+) -> tuple[tuple[Row, ...], ...]:
+    count = microbatches if durations is Durations.MICROBATCH else 1
+    return tuple(tuple(_rows(stage, durations, j)) for j in range(count))
+
+
+def _rows(stage: StageTimes, durations: Durations, microbatch: int) -> Sequence[Row]:
+    """get_batch, the layers and the loss of a stage, as far as it has them."""
+    times = {kind: _chosen(s, durations, microbatch) for kind, s in stage.work.items()}
+    rows = [work_row("layers", times[OpKind.FORWARD], times[OpKind.BACKWARD])]
+    if OpKind.GET_BATCH in times:
+        rows.insert(0, work_row("get_batch", times[OpKind.GET_BATCH], 0))
+    if OpKind.LOSS in times:
+        rows.append(work_row("loss", times[OpKind.LOSS], 0))
+    return rows
+
+
+def _chosen(sample: Sample, durations: Durations, microbatch: int) -> int:
+    match durations:
+        case Durations.MEDIAN:
+            return sample.median
+        case Durations.MEAN:
+            return sample.mean
+        case Durations.MICROBATCH:
+            return int(sample.by_microbatch[microbatch])
+
+
+def work_row(name: str, forward_ps: int, backward_ps: int) -> Row:
+    """A row that only computes."""
+    return Row(
+        name=name,
+        line=0,
+        forward=Work(compute_ps=forward_ps),
+        input_grad=Work(compute_ps=backward_ps),
+        weight_grad=Work(),
+    )

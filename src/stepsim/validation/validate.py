@@ -1,0 +1,239 @@
+"""Simulated against measured: pipeline, per-step operations, step, bubbles and waits of runs.
+
+A replay takes the run's own stage times and per-step operations, and host time and message times
+from a calibration. A prediction takes nothing from the run but sizes and groups. The two are kept
+apart in every number.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+
+from stepsim.api import Result
+from stepsim.calibration.document import Calibration
+from stepsim.calibration.runs import calibrate
+from stepsim.comm_table import CommTable
+from stepsim.errors import CalibrationError
+from stepsim.measured.summary import RunSummary
+from stepsim.validation.load import runtime_of, with_runtime
+from stepsim.validation.predict import predict, predicted_op_ps, whole_step
+from stepsim.validation.replay import Durations, Runtime, columns, replay
+
+
+class Source(StrEnum):
+    """Where a simulated number comes from."""
+
+    REPLAY = "replay"
+    PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One time, simulated and measured, in ps."""
+
+    name: str
+    source: Source
+    simulated_ps: int
+    measured_ps: int
+    size_bytes: int = 0
+
+    @property
+    def error(self) -> float:
+        """Simulated over measured, minus 1; 0 where both are 0."""
+        if not self.measured_ps:
+            return 0.0 if not self.simulated_ps else float("inf")
+        return self.simulated_ps / self.measured_ps - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBubble:
+    """Share of the pipeline time that a rank is idle."""
+
+    rank: int
+    stage: int
+    simulated: float
+    measured: float
+
+    @property
+    def points(self) -> float:
+        """Difference in percentage points."""
+        return 100 * (self.simulated - self.measured)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunValidation:
+    """One run. `calibrated_on_itself` says that its own host and message times went in.
+
+    `pipeline`, `step`, `waits` and `bubbles` are replays; `predicted` holds pipeline and step where
+    a calibrated run has the same shape, `finalize` the operations after the pipeline.
+    """
+
+    name: str
+    durations: Durations
+    calibrated_from: tuple[str, ...]
+    calibrated_on_itself: bool
+    pipeline: Compared
+    step: Compared
+    finalize: tuple[Compared, ...]
+    predicted: tuple[Compared, ...]
+    waits: tuple[Compared, ...]
+    bubbles: tuple[RankBubble, ...]
+    notes: tuple[str, ...] = ()
+
+    def times(self) -> tuple[Compared, ...]:
+        """The times whose errors count against a limit."""
+        return (self.pipeline, self.step, *self.predicted, *self.finalize)
+
+    @property
+    def worst_bubble_points(self) -> float:
+        """Largest difference of a rank's bubble."""
+        return max((abs(each.points) for each in self.bubbles), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Mean and largest absolute error of some comparisons."""
+
+    mean: float
+    largest: float
+    count: int
+
+
+def error_of(compared: Iterable[Compared]) -> Errors:
+    """Absolute errors of comparisons, summed up; zeros where there are none."""
+    errors = [abs(each.error) for each in compared]
+    if not errors:
+        return Errors(mean=0.0, largest=0.0, count=0)
+    return Errors(mean=float(np.mean(errors)), largest=max(errors), count=len(errors))
+
+
+def validate_runs(
+    summaries: Sequence[RunSummary],
+    calibration: Calibration | None = None,
+    *,
+    leave_one_out: bool = False,
+    durations: Durations = Durations.MEDIAN,
+    table: CommTable | None = None,
+) -> list[RunValidation]:
+    """Validate runs with a calibration, each with one of all others, or each with its own.
+
+    Raises CalibrationError where leaving one out leaves none.
+    """
+    if leave_one_out and (calibration or len(summaries) < 2):
+        raise CalibrationError(
+            "leave-one-out calibrates each run on the others: expected at least two runs and no "
+            "calibration file"
+        )
+    found = []
+    for summary in summaries:
+        used = calibration
+        if leave_one_out:
+            used = calibrate([each for each in summaries if each is not summary], table)
+        found.append(validate_run(summary, used, durations))
+    return found
+
+
+def validate_run(
+    summary: RunSummary,
+    calibration: Calibration | None,
+    durations: Durations = Durations.MEDIAN,
+) -> RunValidation:
+    """Compare a run with its replay, and its per-step operations with their prediction.
+
+    Without a calibration the replay takes the run's own host and message times, and nothing is
+    predicted; nor is it with one that the run itself went into. Stages without a trace are
+    inferred where one rank is all there is.
+    """
+    ready = with_runtime(summary, calibration)
+    notes = list(ready.notes)
+    result = replay(ready.summary, ready.runtime, durations)
+    sources = calibration.sources if calibration else (summary.run.source,)
+    own = Path(summary.run.source).name in {Path(source).name for source in sources}
+    others = None if own else calibration
+    finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
+    predicted = tuple(_predicted(summary, others, notes)) if others else ()
+    report = result.report
+    return RunValidation(
+        name=Path(summary.run.source).name,
+        durations=durations,
+        calibrated_from=sources,
+        calibrated_on_itself=own,
+        pipeline=_replayed("pipeline", report.pipeline_time_ps, summary.pipeline_ps),
+        step=_replayed("step", report.step_time_ps, summary.step_ps),
+        finalize=finalize,
+        predicted=predicted,
+        waits=tuple(_waits(summary, result)),
+        bubbles=tuple(_bubbles(summary, ready.runtime, durations)),
+        notes=tuple(notes),
+    )
+
+
+def _replayed(name: str, simulated_ps: int, measured_ps: int) -> Compared:
+    return Compared(
+        name=name, source=Source.REPLAY, simulated_ps=simulated_ps, measured_ps=measured_ps
+    )
+
+
+def _predicted(
+    summary: RunSummary, calibration: Calibration, notes: list[str]
+) -> Iterator[Compared]:
+    """Pipeline and step from other runs alone."""
+    result = predict(summary, calibration, runtime_of(calibration, summary)[0])
+    if result is None:
+        notes.append("pipeline and step not predicted: no calibrated run has this one's shape")
+        return
+    times = [("pipeline", result.report.pipeline_time_ps, summary.pipeline_ps)]
+    if whole_step(summary, calibration):
+        times.append(("step", result.report.step_time_ps, summary.step_ps))
+    for name, simulated, measured in times:
+        yield Compared(
+            name=name, source=Source.PREDICTION, simulated_ps=simulated, measured_ps=measured
+        )
+
+
+def _predicted_ops(
+    summary: RunSummary, calibration: Calibration, notes: list[str]
+) -> Iterator[Compared]:
+    lacking: set[str] = set()
+    for op in summary.step_ops:
+        time = predicted_op_ps(summary, op, calibration)
+        if time is None:
+            lacking.add(op.label)
+            continue
+        yield Compared(
+            name=f"stage {op.stage} {op.label}",
+            source=Source.PREDICTION,
+            simulated_ps=round(time),
+            measured_ps=op.duration_ps,
+            size_bytes=op.size_bytes,
+        )
+    if lacking:
+        notes.append(
+            f"not predicted: {', '.join(sorted(lacking))}: the calibration has no table of the "
+            "group, or no rate"
+        )
+
+
+def _waits(summary: RunSummary, result: Result) -> Iterator[Compared]:
+    """Time in messages per traced stage: all idle time up to the rank's last action."""
+    for stage in summary.stages:
+        report = result.report.stages[stage.stage]
+        waited = report.idle.head + report.idle.inner
+        yield _replayed(f"stage {stage.stage} waits", waited, stage.wait_ps)
+
+
+def _bubbles(summary: RunSummary, runtime: Runtime, durations: Durations) -> Iterator[RankBubble]:
+    """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
+    for column in columns(summary):
+        report = replay(column, runtime, durations).report
+        for rank in column.ranks:
+            actor = report.actor_of[rank.stage * report.plan.stage_ranks]
+            yield RankBubble(
+                rank=rank.rank,
+                stage=rank.stage,
+                simulated=report.idle[actor].total / report.pipeline_time_ps,
+                measured=summary.bubble(rank),
+            )

@@ -1,0 +1,109 @@
+"""Megatron traces made from simulations: what was put in is known to the nanosecond."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers import line_of_npus
+
+from stepsim.api import Result
+from stepsim.p2p import Compute, Direction, End, P2PMode, P2POptions, Post, programs
+from stepsim.parallel import ParallelPlan
+from stepsim.program import SegmentKind
+from stepsim.schedules import Action, ActionKind, Schedule, build
+from stepsim.stages import StageWork
+from stepsim.validation.replay import PipelineWork, Runtime, simulate_work, work_row
+
+PS_PER_MS = 10**9
+NAMES = {
+    (Direction.SEND, ActionKind.FORWARD): "send_forward",
+    (Direction.RECV, ActionKind.FORWARD): "recv_forward",
+    (Direction.SEND, ActionKind.BACKWARD): "send_backward",
+    (Direction.RECV, ActionKind.BACKWARD): "recv_backward",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeRun:
+    """A simulated pipeline of one rank per stage: forward and backward ms of every stage."""
+
+    forward: Sequence[float]
+    backward: Sequence[float]
+    microbatches: int
+    host_ms: float = 0.3
+    hop_ms: float = 0.5
+    schedule: str = "1f1b"
+
+    def simulate(self) -> tuple[Result, Schedule]:
+        """The run, simulated with blocking messages."""
+        works = tuple(
+            StageWork(
+                chunks=(((work_row("layers", ps(f), ps(b)),),),),
+                per_step=(),
+            )
+            for f, b in zip(self.forward, self.backward, strict=True)
+        )
+        plan = ParallelPlan(pp=len(works), microbatches=self.microbatches)
+        work = PipelineWork(source="made", plan=plan, works=works, message_bytes=1)
+        schedule = build(self.schedule, ranks=plan.pp, microbatches=plan.microbatches)
+        network = line_of_npus(plan.pp, ps(self.hop_ms))
+        runtime = Runtime(host_overhead_ps=ps(self.host_ms), topology=network, p2p=P2PMode.BLOCKING)
+        return simulate_work(work, schedule, runtime), schedule
+
+    def write(self, folder: Path, clocks: Sequence[int] = ()) -> Path:
+        """One file per rank; `clocks` are what the ranks' clocks show at the start, in ms."""
+        folder.mkdir(exist_ok=True)
+        result, schedule = self.simulate()
+        for rank in range(len(self.forward)):
+            clock = clocks[rank] if clocks else 1000
+            text = "".join(rank_lines(result, schedule, rank, clock, ps(self.host_ms)))
+            (folder / f"pp{len(self.forward)}_tp1_rank{rank}.txt").write_text(text)
+        return folder
+
+
+def ps(milliseconds: float) -> int:
+    return round(milliseconds * PS_PER_MS)
+
+
+def line(rank: int, name: str, batch: int, start: int, end: int, clock: int, shape: str) -> str:
+    state = "finalize" if "reduce" in name or "optimizer" in name else "steady"
+    dtype = "None" if shape == "None" else "torch.bfloat16"
+    return (
+        f"rank:{rank}:{name}(stage_id={rank},batch_id={batch},mg_state={state},"
+        f"duration={(end - start) / PS_PER_MS:.6f},description=made, (by a test),group_kind=None,"
+        f"input__shape={shape},input__dtype={dtype},"
+        f"timestamp={clock + end / PS_PER_MS:.6f},sub_operations=[])\n"
+    )
+
+
+def rank_lines(result: Result, schedule: Schedule, rank: int, clock: int, host: int) -> list[str]:
+    """A rank's operations in order; a batch of messages follows the last operation at once."""
+    cohort, column = result.timeline.place(rank)
+    entry_start, entry_end = (each[:, column].tolist() for each in cohort.entry_times())
+    ends = cohort.segment_times()[1][:, column].tolist()
+    messages = [
+        ends[i]
+        for i, segment in enumerate(cohort.flat.program.segments)
+        if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
+    ]
+    lines, now, taken = [], 0, 0
+    for step in programs(schedule, P2PMode.BLOCKING, P2POptions())[rank]:
+        match step:
+            case Compute(place=place):
+                action = schedule.orders[rank][place]
+                assert isinstance(action, Action)
+                name = "forward_step" if action.kind is ActionKind.FORWARD else "backward_step"
+                start, now = entry_start[place] + host, entry_end[place]
+                lines.append(line(rank, name, action.microbatch, start, now, clock, "None"))
+            case Post(ends=posted):
+                end = max(messages[taken : taken + len(posted)])
+                taken += len(posted)
+                lines += [_message(rank, each, now, end, clock) for each in posted]
+                now = end
+    return lines
+
+
+def _message(rank: int, end_of: End, start: int, end: int, clock: int) -> str:
+    direction, message = end_of
+    name = NAMES[direction, message.kind]
+    return line(rank, name, message.microbatch, start, end, clock, "[1024, 1, 4096]")

@@ -1,0 +1,255 @@
+"""Clocks, schedules and calibrations of made runs, and what cannot be told from them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from traces import MadeRun, ps
+
+from stepsim.calibration.document import Calibration, Fitted, LinkFit, message_topology
+from stepsim.calibration.runs import calibrate, fastest
+from stepsim.comm_table import CommTable, MeasuredCurve
+from stepsim.errors import CalibrationError, PlanError, TraceError
+from stepsim.formats.megatron_trace import read_megatron_trace
+from stepsim.measured.clocks import Placement
+from stepsim.measured.layers import stage_costs
+from stepsim.measured.run import OpKind
+from stepsim.measured.summary import RunSummary, gradient_groups, summarise
+from stepsim.parallel import ParallelPlan
+from stepsim.pricing import Prices
+from stepsim.validation.hidden import infer_hidden
+from stepsim.validation.load import load_run, with_bandwidth, with_runtime
+from stepsim.validation.replay import replay
+from stepsim.validation.validate import validate_run, validate_runs
+from stepsim.validation.whatif import Change, what_if
+from stepsim.workload import Axis, CollectiveKind, CommOp, Group
+
+RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
+
+
+def summary_of(
+    run: MadeRun, folder: Path, node_size: int | None = None, **options: object
+) -> RunSummary:
+    clocks = options.get("clocks", ())
+    assert isinstance(clocks, tuple)
+    return summarise(read_megatron_trace(run.write(folder / "run", clocks)), node_size=node_size)
+
+
+def test_stage_times(tmp_path: Path) -> None:
+    found = summary_of(RUN, tmp_path)
+    assert [stage.work[OpKind.FORWARD].median for stage in found.stages] == [
+        ps(each) for each in RUN.forward
+    ]
+    assert found.schedule is not None
+    assert found.schedule.name == "1f1b"
+    assert found.step_ops == ()
+    assert found.imbalance is None
+
+
+def test_nodes_whose_clocks_differ_by_less_than_a_step(tmp_path: Path) -> None:
+    found = summary_of(RUN, tmp_path, 2, clocks=(1000, 1000, 1100, 1100))
+    assert found.clocks.residual_ps < ps(0.001)
+    assert found.transfers.intra_node.tolist().count(False) == 16
+    assert set(np.abs(found.transfers.duration_ps - ps(RUN.hop_ms)) < ps(0.001)) == {True}
+
+
+def test_one_stage_only(tmp_path: Path) -> None:
+    run = MadeRun(forward=(10,), backward=(20,), microbatches=3)
+    found = summary_of(run, tmp_path)
+    ready = with_runtime(found)
+    assert replay(ready.summary, ready.runtime).report.pipeline_time_ps == pytest.approx(
+        found.pipeline_ps + ps(run.host_ms), rel=1e-6
+    )
+
+
+def test_fewer_microbatches_than_stages(tmp_path: Path) -> None:
+    run = MadeRun(forward=(10, 8, 9, 8), backward=(20, 16, 16, 21), microbatches=2)
+    found = summary_of(run, tmp_path)
+    assert found.schedule is not None
+
+
+def test_an_unknown_order_is_not_replayed(tmp_path: Path) -> None:
+    folder = RUN.write(tmp_path / "run")
+    for path in folder.iterdir():
+        text = path.read_text()
+        swapped = text.replace("batch_id=0", "batch_id=x").replace("batch_id=1,", "batch_id=0,")
+        path.write_text(swapped.replace("batch_id=x", "batch_id=1"))
+    found = load_run(folder)
+    assert found.schedule is None
+    with pytest.raises(TraceError, match="that of no schedule known here"):
+        replay(found, with_runtime(found).runtime)
+
+
+def test_calibration_names_what_is_missing(tmp_path: Path) -> None:
+    found = calibrate([summary_of(RUN, tmp_path)])
+    names = dict(found.unidentified)
+    assert set(names) == {
+        "point_to_point intra_node latency",
+        "point_to_point inter_node",
+        "gradient_scaling",
+        "optimizer",
+        "expert_imbalance",
+    }
+    link = found.link(Placement.INTRA_NODE)
+    assert link is not None
+    assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
+
+
+def test_a_table_gives_the_shape_of_message_times(tmp_path: Path) -> None:
+    sizes = np.array([1 << 10, 1 << 20, 1 << 30], dtype=np.int64)
+    curve = MeasuredCurve(
+        machine="m",
+        source="s",
+        kind=CollectiveKind.SEND_RECV,
+        ranks=2,
+        nodes=1,
+        size_bytes=sizes,
+        time_ps=(10_000_000 + sizes * 100).astype(np.int64),
+    )
+    table = CommTable(source="t", curves=(curve,))
+    link = calibrate([summary_of(RUN, tmp_path)], table).link(Placement.INTRA_NODE)
+    assert link is not None
+    assert link.latency_ps * link.bandwidth / 1e12 == pytest.approx(10_000_000 / 100, rel=1e-3)
+    assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
+
+
+def test_the_fastest_of_repeated_measurements_counts() -> None:
+    def curve(machine: str, source: str, *times: int) -> MeasuredCurve:
+        return MeasuredCurve(
+            machine=machine,
+            source=source,
+            kind=CollectiveKind.ALL_REDUCE,
+            ranks=4,
+            nodes=1,
+            size_bytes=np.array([1024, 2048], dtype=np.int64),
+            time_ps=np.array(times, dtype=np.int64),
+        )
+
+    table = CommTable(source="t", curves=(curve("m", "a", 10, 40), curve("m", "b", 20, 30)))
+    (merged,) = fastest(table).curves
+    assert merged.time_ps.tolist() == [10, 30]
+    several = CommTable(source="t", curves=(curve("m", "a", 1, 2), curve("n", "a", 1, 2)))
+    with pytest.raises(CalibrationError, match="measured on m, n: expected one machine"):
+        fastest(several)
+
+
+def test_gradient_groups(tmp_path: Path) -> None:
+    from stepsim.measured.run import Degrees
+
+    degrees = Degrees(pp=2, microbatches=1, npus=16, tp=2, dp=4, ep=2)
+    assert gradient_groups(degrees, OpKind.DP_ALLREDUCE, 1) == [(8, 10, 12, 14), (9, 11, 13, 15)]
+    assert gradient_groups(degrees, OpKind.EP_DP_ALLREDUCE, 0) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert gradient_groups(degrees, OpKind.OPTIMIZER, 0) == []
+
+
+def test_message_topology_prices_messages_as_calibrated() -> None:
+    links = [
+        LinkFit(
+            placement=placement,
+            latency_ps=latency,
+            bandwidth=1e9,
+            residual=0.0,
+            samples=1,
+            sizes=(),
+        )
+        for placement, latency in ((Placement.INTRA_NODE, 1000), (Placement.INTER_NODE, 5000))
+    ]
+    plan = ParallelPlan(pp=4, dp=4)
+    op = CommOp(kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=Axis.PP, size_bytes=1000)
+    prices = Prices(plan=plan, topology=message_topology(links, 8).fit(16), comms=(op,))
+    times = [prices.duration_ps(0, prices.pairs(s, s + 1), 0) for s in range(3)]
+    assert times == [1_001_000, 1_005_000, 1_001_000]
+
+
+def test_leave_one_out_needs_two_runs(tmp_path: Path) -> None:
+    found = summary_of(RUN, tmp_path)
+    with pytest.raises(CalibrationError, match="at least two runs"):
+        validate_runs([found], leave_one_out=True)
+
+
+def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:
+    found = validate_run(summary_of(RUN, tmp_path), Calibration(sources=("other",)))
+    assert not found.calibrated_on_itself
+    assert any("no host_overhead" in note for note in found.notes)
+    assert any("messages are free" in note for note in found.notes)
+    assert found.pipeline.error < 0
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_fitted_numbers_are_checked(value: float) -> None:
+    with pytest.raises(CalibrationError):
+        Fitted(value=value, residual=0, samples=1)
+
+
+def test_hidden_stages_need_the_first_stage(tmp_path: Path) -> None:
+    folder = RUN.write(tmp_path / "run")
+    with pytest.raises(TraceError, match="from one rank of stage 0"):
+        infer_hidden(load_run(folder / "pp4_tp1_rank1.txt"))
+
+
+def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
+    folder = RUN.write(tmp_path / "nl8_hs1_run")
+    for path in list(folder.iterdir()):
+        path.rename(path.with_name(f"l8_{path.name}"))
+    found = load_run(folder)
+    costs, _ = stage_costs(found)
+    assert [cost.layers for cost in costs] == [2, 2, 2, 2]
+    assert costs[0].forward_ps == ps(4)
+    assert costs[3].end_forward_ps == ps(4)
+    ready = with_runtime(found)
+    moved = what_if(found, ready.runtime, Change(balance=(2, 2, 3, 1)))
+    first, last = (report.stages for report in (moved.base.report, moved.changed.report))
+    assert last[3].forward_ps == first[3].forward_ps - ps(4)
+    assert last[2].forward_ps == first[2].forward_ps + ps(4)
+    assert moved.changed.report.pipeline_time_ps != moved.base.report.pipeline_time_ps
+
+
+@pytest.mark.parametrize("balance", [(4, 4), (2, 2, 2, 3), (9, -1, 0, 0)])
+def test_a_wrong_balance_is_refused(tmp_path: Path, balance: tuple[int, ...]) -> None:
+    found = summary_of(RUN, tmp_path)
+    with pytest.raises(PlanError, match="balance is"):
+        what_if(found, with_runtime(found).runtime, Change(balance=balance))
+
+
+def test_other_schedules_of_a_run(tmp_path: Path) -> None:
+    folder = RUN.write(tmp_path / "run")
+    for path in list(folder.iterdir()):
+        path.rename(path.with_name(f"l8_{path.name}"))
+    found = load_run(folder)
+    runtime = with_runtime(found).runtime
+    base = what_if(found, runtime, Change()).base.report
+    for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v"):
+        changed = what_if(found, runtime, Change(schedule=name)).changed.report
+        work = [sum(report.breakdown[:, 0]) for report in (base, changed)]
+        assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
+    with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
+        what_if(found, runtime, Change(schedule="interleaved:3"))
+
+
+def test_bandwidth_of_a_placement(tmp_path: Path) -> None:
+    links = with_runtime(summary_of(RUN, tmp_path)).links
+    changed = with_bandwidth(links, {Placement.INTER_NODE: 1e9})
+    assert [link.placement for link in changed] == [Placement.INTRA_NODE, Placement.INTER_NODE]
+    with pytest.raises(TraceError, match="message times are not known"):
+        with_bandwidth((), {Placement.INTER_NODE: 1e9})
+
+
+def test_a_run_of_the_same_shape_is_predicted(tmp_path: Path) -> None:
+    """Four layers of 4 and 8 ms, the last stage's head 4 and 5 ms, on other numbers of stages."""
+    shape = "hs64_sl128_l4_"
+    runs = (
+        MadeRun(forward=(4, 4, 4, 8), backward=(8, 8, 8, 13), microbatches=8),
+        MadeRun(forward=(8, 12), backward=(16, 21), microbatches=12),
+    )
+    summaries = []
+    for number, run in enumerate(runs):
+        folder = run.write(tmp_path / f"run{number}")
+        for path in list(folder.iterdir()):
+            path.rename(path.with_name(shape + path.name))
+        summaries.append(load_run(folder))
+    found = validate_run(summaries[1], calibrate(summaries[:1]))
+    assert [each.name for each in found.predicted] == ["pipeline", "step"]
+    assert all(abs(each.error) < 0.005 for each in found.predicted)
+    other = validate_run(summaries[1], Calibration(sources=("other",)))
+    assert other.predicted == ()
+    assert any("no calibrated run has this one's shape" in note for note in other.notes)
