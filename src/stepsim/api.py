@@ -17,6 +17,7 @@ from stepsim.collectives import (
     parse_algorithm,
     parse_algorithms,
 )
+from stepsim.comm_table import CommTable
 from stepsim.compute import ComputeScale, placeholder_rows, scale_compute, slow_ranks
 from stepsim.contention import Contention, Sharing
 from stepsim.errors import PlanError, ScheduleError
@@ -166,6 +167,7 @@ def simulate(
     activation_size: str | None = None,
     contention: Sharing | str = Sharing.NONE,
     algorithm: str | Sequence[str] = (),
+    comm_table: CommTable | str | Path | None = None,
     expert_load: Sequence[float] | float | None = None,
     slow: str | None = None,
     fold_ranks: bool = True,
@@ -180,7 +182,8 @@ def simulate(
     `dp_overlap` reduces gradients while the last backward goes on, in buckets of at least
     `dp_bucket` (Megatron-LM's default of 40 million fp32 gradients). With `contention="fair"`
     transfers that overlap share links. `algorithm`, e.g. `all_reduce=ring`, replaces the fastest
-    for a kind, or for all that it can carry out. `expert_load` are the tokens of each expert, or
+    for a kind, or for all that it can carry out; times of `comm_table` replace the model's where it
+    has them. `expert_load` are the tokens of each expert, or
     the load of the busiest expert rank over the mean; `slow`, e.g. `12:1.3,40-47:1.1`, are factors
     on the compute times of ranks. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of one
     microbatch. Raises the errors of `stepsim.errors` when the input is wrong or contradictory.
@@ -229,6 +232,7 @@ def simulate(
         topology=topology.fit(plan.npus),
         comms=graph.comms,
         algorithms=parse_algorithms([algorithm] if isinstance(algorithm, str) else algorithm),
+        table=load_comm_table(comm_table, notes) if comm_table is not None else None,
     )
     sharing = _choice(Sharing, "contention", contention)
     timeline = run_graph(
@@ -297,6 +301,27 @@ def _schedule(
             f"the job has pp {plan.pp} and {plan.microbatches} (--pp, --microbatches)"
         )
     return schedule
+
+
+def load_comm_table(
+    table: CommTable | str | Path | Sequence[str | Path],
+    notes: list[str] | None = None,
+    source: str = "",
+) -> CommTable:
+    """Measured times of collectives from CSV files or nccl-tests output, outliers left out.
+
+    `source` are texts that machine or run of a curve must hold (not: after `!`). What was assumed
+    or left out is added to `notes`. Raises CalibrationError naming file and line.
+    """
+    from stepsim.formats.measurements import read_measurements
+
+    notes = notes if notes is not None else []
+    if not isinstance(table, CommTable):
+        several = [table] if isinstance(table, str | Path) else table
+        table = read_measurements([Path(each) for each in several])
+        table, outliers = (table.choose(source) if source else table).without_outliers()
+        notes += [*table.warnings, *(f"outlier left out: {each}" for each in outliers)]
+    return table
 
 
 def _load_experts(workload: Workload, load: Sequence[float] | float | None) -> Workload:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim import __version__
+from stepsim.cli_calibrate import app as calibrate
 from stepsim.cli_collective import collective
 from stepsim.cli_options import PlanOptions, RunOptions, takes
 from stepsim.errors import OutputError, PlanError, StepsimError
@@ -228,6 +229,7 @@ def diff(
 
 
 app.command()(collective)
+app.add_typer(calibrate, name="calibrate")
 
 
 def main() -> None:

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from stepsim.errors import PlanError
+
+if TYPE_CHECKING:
+    from stepsim.comm_table import CommTable
 
 
 class Switch(StrEnum):
@@ -133,6 +136,16 @@ class RunOptions(PlanOptions):
             "--algorithm", help="e.g. all_reduce=ring. Repeatable. [default: the fastest]"
         ),
     ] = None
+    comm_table: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--comm-table", help="Measured times of collectives: CSV or nccl-tests. Repeatable."
+        ),
+    ] = None
+    comm_source: Annotated[
+        str | None,
+        typer.Option("--comm-source", help="Text in machine or run of the curves to use; !: not."),
+    ] = None
     expert_load: Annotated[
         Path | None,
         typer.Option(
@@ -177,6 +190,15 @@ class RunOptions(PlanOptions):
             raise PlanError("--expert-load and --expert-skew say the same: give one of them")
         return read_expert_load(self.expert_load) if self.expert_load else self.expert_skew
 
+    def _comm_table(self) -> "CommTable | None":
+        if not self.comm_table:
+            if self.comm_source:
+                raise PlanError("--comm-source chooses curves of a --comm-table: name one")
+            return None
+        from stepsim.api import load_comm_table
+
+        return load_comm_table(self.comm_table, source=self.comm_source or "")
+
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`."""
         from stepsim.p2p import P2POptions
@@ -197,6 +219,7 @@ class RunOptions(PlanOptions):
             "dp_bucket": self.dp_bucket,
             "contention": self.contention,
             "algorithm": self.algorithm or (),
+            "comm_table": self._comm_table(),
             "expert_load": self._expert_load(),
             "slow": self.slow,
             "host_overhead": self.host_overhead,

@@ -40,7 +40,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
             mine = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
             for pattern in np.unique(patterns.pattern[mine]).tolist():
                 cost = prices.cost(op, patterns, pattern)
-                taken[op].add((cost.time_ps, str(cost.algorithm)))
+                taken[op].add((cost.time_ps, cost.way))
         for op, count in here.items():
             counts[op].append(count)
     uses = [

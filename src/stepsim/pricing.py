@@ -3,8 +3,8 @@
 Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from stepsim.collectives import (
     collective_shape,
     flow_steps,
 )
+from stepsim.comm_table import CommTable
 from stepsim.parallel import ParallelPlan, Ranks
 from stepsim.taskgraph import Use
 from stepsim.topology import Topology
@@ -56,13 +57,15 @@ _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
 class Prices:
     """Duration of communications by rank; shapes are traced when first asked for.
 
-    `algorithms` are those asked for; other kinds take the fastest.
+    `algorithms` are those asked for; other kinds take the fastest. Times in `table` replace the
+    model's for groups that hold equally many ranks of each of their nodes.
     """
 
     plan: ParallelPlan
     topology: Topology
     comms: tuple[CommOp, ...]
     algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
+    table: CommTable | None = None
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
@@ -95,8 +98,21 @@ class Prices:
         key = op, members.tobytes()
         if key not in self._costs:
             shape = self.shape(op, members)
-            self._costs[key] = collective_cost(self.topology, shape, op.size_bytes)
+            cost = collective_cost(self.topology, shape, op.size_bytes)
+            measured = self._measured_ps(op, members)
+            if measured is not None:
+                cost = replace(cost, time_ps=measured, measured=True)
+            self._costs[key] = cost
         return self._costs[key]
+
+    def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:
+        """What the table says, None where it says nothing."""
+        if self.table is None or op.loads or not op.size_bytes:
+            return None
+        _, counts = np.unique(members // self.topology.node_size, return_counts=True)
+        if len(set(counts.tolist())) > 1:
+            return None
+        return self.table.time_ps(op.kind, len(members), len(counts), op.size_bytes)
 
     def patterns(self, use: Use) -> GroupPatterns:
         """Patterns of the groups or pairs that carry out a communication."""
@@ -115,7 +131,7 @@ class Prices:
                 alone = (price.time_ps - price.latency_ps) * step.repeat
                 found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step))
                 latency = 0
-        return tuple(found)
+        return tuple(_stretched(found, cost.time_ps) if cost.measured else found)
 
     def steps(self, comm: int, patterns: GroupPatterns, group: int) -> list[FlowStep]:
         """The flows of communication number `comm` in one group; none if it sends nothing."""
@@ -133,6 +149,17 @@ class Prices:
             wanted = self.algorithms.get(op.kind, Algorithm.AUTO)
             self._shapes[key] = collective_shape(self.topology, op.kind, members, wanted, op.loads)
         return self._shapes[key]
+
+
+def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
+    """The phases with all their times scaled so that they add up to a measured time."""
+    whole = sum(phase.latency_ps + phase.alone_ps for phase in phases)
+    passed = 0
+    for phase in phases:
+        marks = [passed, passed + phase.latency_ps, passed + phase.latency_ps + phase.alone_ps]
+        start, sent, end = (mark * time_ps // whole for mark in marks)
+        yield replace(phase, latency_ps=sent - start, alone_ps=end - sent)
+        passed = marks[-1]
 
 
 def _patterns(members: Ranks, npus: int, topology: Topology) -> GroupPatterns:

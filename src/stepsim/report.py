@@ -186,7 +186,9 @@ def make_report(
     )
 
 
-def _link_warnings(timeline: Timeline, links: Sequence[LinkUse], contention: Sharing) -> Iterator[str]:
+def _link_warnings(
+    timeline: Timeline, links: Sequence[LinkUse], contention: Sharing
+) -> Iterator[str]:
     """What the user asked of the network that shows nowhere, or should show and cannot."""
     unused = [use.name for use in links if use.links and not use.used]
     if unused and len(unused) < len(links):

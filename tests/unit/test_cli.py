@@ -27,6 +27,8 @@ PLAN_OPTIONS = {
 RUN_OPTIONS = PLAN_OPTIONS | {
     "--activation-size",
     "--algorithm",
+    "--comm-source",
+    "--comm-table",
     "--contention",
     "--deallocate-outputs",
     "--dp-bucket",
@@ -54,6 +56,19 @@ OPTIONS = {
     "compare": RUN_OPTIONS | {"--schedules", "--with"},
     "inspect": PLAN_OPTIONS | {"--json", "--plot"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
+    "calibrate nccl": {
+        "--fabric-bandwidth",
+        "--json",
+        "--kind",
+        "--latency",
+        "--node-bandwidth",
+        "--node-size",
+        "--output",
+        "--quiet",
+        "--sizes",
+        "--source",
+        "--table",
+    },
     "convert": {"--chunks", "--microbatches", "--ranks"},
     "diff": set[str](),
 }
@@ -61,7 +76,11 @@ OPTIONS = {
 
 def commands() -> dict[str, Any]:
     app: Typer = cli.app
-    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    found: dict[str, Any] = {}
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", {name: command})
+        found |= {each if each == name else f"{name} {each}": c for each, c in inner.items()}
+    return found
 
 
 def test_no_command_is_left_out() -> None:

@@ -52,9 +52,9 @@ def work(compute_ps: int = 0, *comms: CommOp) -> Work:
     return Work(compute_ps=compute_ps, comms=comms)
 
 
-def op(kind: CollectiveKind, group: Group, size_bytes: int) -> CommOp:
-    axis = {Group.TP: Axis.TP, Group.EP: Axis.EP}.get(group, Axis.DP)
-    return CommOp(kind=kind, group=group, axis=axis, size_bytes=size_bytes)
+def op(kind: CollectiveKind, group: Group, size_bytes: int, axis: Axis | None = None) -> CommOp:
+    usual = {Group.TP: Axis.TP, Group.EP: Axis.EP}.get(group, Axis.DP)
+    return CommOp(kind=kind, group=group, axis=axis or usual, size_bytes=size_bytes)
 
 
 def gradients(*comms: CommOp, name: str = "grad_param_comm") -> Row:
@@ -148,6 +148,20 @@ def test_as_many_all_reduces_as_a_link_has_take_as_many_times_as_long(fold_ranks
     assert fair(five, line, fold_ranks=fold_ranks).report.step_time_ps == 30 + 5 * MS
 
 
+@both_ways
+def test_equal_groups_on_a_ring_are_slowed_alike(fold_ranks: bool) -> None:
+    """Ring of 4: ranks across send half each way, so every link carries half a flow of each group.
+
+    Alone two steps of half a MB at twice a link's rate take half a ms, together twice as long.
+    Folded, one actor stands for all and pays for both groups.
+    """
+    ring = network(DimensionKind.RING, 4)
+    assert stepsim.simulate(TWO_REDUCTIONS, ring).report.step_time_ps == 30 + MS // 2
+    shared = fair(TWO_REDUCTIONS, ring, fold_ranks=fold_ranks)
+    assert shared.report.step_time_ps == 30 + MS
+    assert len(shared.timeline.actors) == (1 if fold_ranks else 4)
+
+
 HALF = row(MS, MS // 2, MS // 2)
 """A row whose forward takes 1 ms, and each of its gradients half of one."""
 
@@ -197,6 +211,24 @@ def test_an_all_to_all_has_more_shares_than_a_message(fold_ranks: bool) -> None:
     assert times(shared, TaskKind.SEND, 3) == [(3.5 * MS, 5 * MS)]
     assert times(shared, TaskKind.COLLECTIVE, 3) == [(3.5 * MS, 6 * MS)]
     assert times(shared, TaskKind.COLLECTIVE, 0) == [(6 * MS, 8 * MS)]
+
+
+@both_ways
+def test_collectives_of_one_group_on_two_streams_share_its_links(fold_ranks: bool) -> None:
+    """Two rows on two ranks: 1 MB of input gradients takes 1 ms, 4 MB of weight gradients 4 ms.
+
+    Forward until 2, backward of the second row until 3; its input gradients are reduced from 2.5
+    until 3.5, then its weight gradients; the first row's input gradients from 4 share the link with
+    them until 6, so these, of which 3.5 ms were left, take until 8.5. The first row's follow.
+    """
+    both = replace(
+        HALF,
+        input_grad=work(MS // 2, op(ALL_REDUCE, Group.STAGE, MB, axis=Axis.TP)),
+        weight_grad=work(MS // 2, op(ALL_REDUCE, Group.STAGE, 4 * MB)),
+    )
+    shared = fair(job([both, both], dp=2), network(DimensionKind.LINE, 2), fold_ranks=fold_ranks)
+    reduced = [(2.5, 3.5), (3.5, 8.5), (4, 6), (8.5, 12.5)]
+    assert times(shared, TaskKind.COLLECTIVE) == [(a * MS, b * MS) for a, b in reduced]
 
 
 @both_ways

@@ -70,13 +70,20 @@ class Cost:
     """What a collective takes with its fastest algorithm.
 
     `steps[i]` is the cost of `flow_steps(kind, layout, algorithm)[i]`; `launch_ps` and they add up
-    to `time_ps`. Nothing to send takes no time: then there are no steps.
+    to `time_ps`, unless that was `measured`. Nothing to send takes no time: then there are no
+    steps.
     """
 
     time_ps: int
     launch_ps: int
     algorithm: AlgorithmChoice
     steps: tuple[StepCost, ...] = ()
+    measured: bool = False
+
+    @property
+    def way(self) -> str:
+        """The algorithm in words, or that the time was measured."""
+        return "measured" if self.measured else str(self.algorithm)
 
     @property
     def latency_ps(self) -> int:
