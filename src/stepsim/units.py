@@ -86,8 +86,11 @@ def format_size_bytes(size_bytes: float) -> str:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Bandwidth in GB/s (1e9), e.g. `50 GB/s`; `inf` for a free link."""
-    return "inf" if math.isinf(bytes_per_s) else f"{bytes_per_s / 1e9:.4g} GB/s"
+    """Bandwidth in GB/s (1e9) or TB/s, e.g. `50 GB/s`; `inf` for a free link."""
+    if math.isinf(bytes_per_s):
+        return "inf"
+    unit, name = (1e12, "TB/s") if bytes_per_s >= 1e13 else (1e9, "GB/s")
+    return f"{bytes_per_s / unit:.4g} {name}"
 
 
 def _four_digits(value: float) -> str:
