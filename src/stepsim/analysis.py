@@ -53,7 +53,7 @@ WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 class _Alike:
     """Gaps that are shared out together: `transfers[:, i]` are awaited in gap number `gaps[i]`.
 
-    What is left of them is `idle`. `flight` is what all their transfers are, None where they differ.
+    What is left of them is `idle`. `flight` is what all transfers are, None where they differ.
     """
 
     gaps: NDArray[np.int64]
@@ -270,11 +270,17 @@ class ProgramGaps:
     closing: tuple[tuple[int, slice], ...]
     coalesced: dict[int, int]
 
-    def times(self, start: Times, end: Times) -> tuple[Times, Times]:
-        """Starts and ends of the rows from those of the tasks, both of shape (tasks, columns)."""
-        starts, ends = start[self.source], end[self.source]
+    def times(
+        self, start: Times, end: Times, place: NDArray[np.int64] | None = None
+    ) -> tuple[Times, Times]:
+        """Starts and ends of the rows from those of the tasks, both of shape (tasks, columns).
+
+        `place[i]` is where task i lies in them, if not at i.
+        """
+        source = self.source if place is None else place[self.source]
+        starts, ends = start[source], end[source]
         for row, mine in self.closing:
-            starts[row] = ends[row] = end[mine].max(axis=0)
+            starts[row] = ends[row] = end[mine if place is None else place[mine]].max(axis=0)
         return starts, ends
 
 

@@ -31,10 +31,12 @@ LAYERS = (
     ("formats", "shipped"),
     ("plots", "progress"),
     ("api",),
-    ("compare",),
+    ("batch",),
+    ("sensitivity", "compare"),
     ("tables",),
     ("diff",),
     ("cli_options",),
+    ("cli_sensitivity",),
     ("cli",),
 )
 HEAVY = {"simpy": {"engine"}, "networkx": {"topology"}, "matplotlib": {"plots"}}

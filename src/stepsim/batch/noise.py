@@ -1,0 +1,11 @@
+"""Placeholder."""
+
+
+class NoiseModel: ...
+
+
+class NoiseResult: ...
+
+
+def simulate_noise() -> None:
+    """Nothing yet."""
