@@ -39,7 +39,11 @@ LAYERS = (
     ("cli_sensitivity",),
     ("cli",),
 )
-HEAVY = {"simpy": {"engine"}, "networkx": {"topology"}, "matplotlib": {"plots"}}
+HEAVY = {
+    "simpy": {"engine"},
+    "networkx": {"topology"},
+    "matplotlib": {"plots", "sensitivity"},
+}
 
 
 def modules() -> list[Path]:

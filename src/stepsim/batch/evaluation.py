@@ -27,8 +27,8 @@ from stepsim.topology import Topology
 from stepsim.topology.links import Floats
 from stepsim.workload import Workload
 
-TOTALS_AT_ONCE = 1024
-TIMES_AT_ONCE = 256
+TOTALS_AT_ONCE = 2048
+TIMES_AT_ONCE = 512
 """Scenarios evaluated together, so that what is in use fits the cache: measured."""
 
 _OF_TASKS = ("compute_scale", *HOST)
