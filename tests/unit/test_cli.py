@@ -54,6 +54,10 @@ OPTIONS = {
     "inspect": PLAN_OPTIONS,
     "convert": {"--chunks", "--microbatches", "--ranks"},
     "diff": set[str](),
+    "sensitivity": RUN_OPTIONS - {"--messages"} | {"--chunks", "--schedule"},
+    "noise": RUN_OPTIONS - {"--messages"}
+    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed"}
+    | {"--straggler-factor", "--stragglers", "--task"},
 }
 
 

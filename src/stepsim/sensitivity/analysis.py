@@ -173,7 +173,7 @@ def _slope(
     return Slope(
         name=parameter.name,
         value=parameter.value,
-        derivative=exact,
+        derivative=float(exact),
         below=(here - below) / parameter.step,
         above=(above - here) / parameter.step,
         one_sided=not paths[0] == paths[first] == paths[first + 1],
