@@ -69,12 +69,12 @@ def with_values(topology: Topology, values: Values) -> Topology:
 def options_of(values: Values) -> dict[str, Any]:
     """Arguments of `simulate` for the values of a scenario that are not the network's."""
     scale = ComputeScale(**{str(p): values.get(f"compute_scale.{p}", 1.0) for p in Phase})
-    times = {
+    times: dict[str, Any] = {
         name: f"{values[name]} ps"
         for name in ("host_overhead", "get_batch", "loss_time")
         if name in values
     }
-    return {"compute_scale": scale, **times}
+    return times | {"compute_scale": scale}
 
 
 @settings(max_examples=80, deadline=None)
@@ -85,7 +85,7 @@ def test_a_batch_equals_the_engine(
 ) -> None:
     slow = data.draw(st.sampled_from([None, "0:1.3"]))
     folds = data.draw(st.booleans())
-    options = {**job.options(), "slow": slow}
+    options: dict[str, Any] = {**job.options(), "slow": slow}
     batch = make_batch(job.workload, network, fold_ranks=folds, coalesce=coalesce, **options)
     names = columns_of(network) | ({} if batch.fixed else of_tasks())
     chosen = data.draw(st.lists(st.sampled_from(sorted(names)), max_size=5, unique=True))

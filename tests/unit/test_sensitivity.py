@@ -52,7 +52,7 @@ def test_shipped_jobs(file: Path, topology: str, schedule: str) -> None:
 @settings(max_examples=80, deadline=None)
 @given(job=jobs(), network=networks())
 def test_random_jobs(job: Job, network: Topology) -> None:
-    check_slopes(sensitivity(job.workload, network, **job.options()), rounding_ps=2_000.0)  # type: ignore[arg-type]
+    check_slopes(sensitivity(job.workload, network, **job.options()), rounding_ps=2_000.0)
 
 
 def tied_job(weight_grad_ps: int) -> tuple[Workload, Topology]:
