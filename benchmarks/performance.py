@@ -1,4 +1,4 @@
-"""Speed and memory of the batch evaluator, as in docs/performance.md, in processor time of one core.
+"""Speed and memory of the batch evaluator, in processor time of one core: docs/performance.md.
 
 Usage: python benchmarks/performance.py
 """

@@ -24,4 +24,4 @@ def test_contention(benchmark: Any) -> None:
     job = prepare(GPT, TOPOLOGY)
     options = {"sharing": Sharing.FAIR}
     timeline = benchmark.pedantic(run_graph, (job.graph, job.prices), options, rounds=5)
-    assert sum(cohort.start.size for cohort in timeline.cohorts) == 1488
+    assert sum(cohort.start.size for cohort in timeline.cohorts) == 1816

@@ -25,6 +25,7 @@ from stepsim.schedules import FusedPair
 from stepsim.symmetry import Actors, every_rank, fold
 from stepsim.topology import Topology
 from stepsim.topology.links import Floats
+from stepsim.units import parse_time_ps
 from stepsim.workload import Workload
 
 TOTALS_AT_ONCE = 2048
@@ -173,15 +174,15 @@ def make_batch(
     """
     if Sharing(options.pop("contention", Sharing.NONE)) is not Sharing.NONE:
         raise PlanError("contention is fair: only jobs without contention can be batched")
-    job = prepare(workload, topology, **options)
-    scale = options.pop("compute_scale", None) or ComputeScale()
-    fixed, host = _why_fixed(job, options), job.options.host
+    scale = options.get("compute_scale") or ComputeScale()
+    overhead, get_batch, loss = (parse_time_ps(options.get(name, "0 ns")) for name in HOST)
+    given = HostTimes(overhead_ps=overhead, get_batch_ps=get_batch, loss_ps=loss)
+    unscaled = options | dict.fromkeys(HOST, _PLACEHOLDER) | {"compute_scale": None}
+    job = prepare(workload, topology, **unscaled)
+    fixed = _why_fixed(job, options)
     if fixed:
-        scale, host = ComputeScale(), HostTimes()
-    else:
-        times = dict.fromkeys(HOST, _PLACEHOLDER)
-        job = prepare(workload, topology, **(options | times))
-    setting = Setting(topology=job.prices.topology, scale=scale, host=host)
+        job, scale, given = prepare(workload, topology, **options), ComputeScale(), HostTimes()
+    setting = Setting(topology=job.prices.topology, scale=scale, host=given)
     graph, prices = job.graph, job.prices
     actors = fold(graph, prices, job.slow) if fold_ranks else every_rank(graph, prices)
     flats = flatten(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).flats

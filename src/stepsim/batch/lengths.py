@@ -159,7 +159,7 @@ class FragmentLength:
 class LengthTable:
     """The distinct lengths of a graph, each after those it is made of.
 
-    With `fixed` compute and host times are those of the graph in every scenario.
+    With `fixed` host times are those of the graph in every scenario.
     """
 
     graph: TaskGraph
@@ -189,12 +189,9 @@ class LengthTable:
             return self.comm(Use(comm=task.comm, stage=stage), rank)
         if task.kind is TaskKind.HOST and not self.fixed:
             return self.number(HostLength(_HOST_LABELS[task.label]))
-        if task.kind is TaskKind.COMPUTE and not self.fixed:
+        if task.kind is TaskKind.COMPUTE:
             return self.number(ComputeLength(task.duration_ps, task.phase, slow))
-        slowed = slow != 1 and task.kind is TaskKind.COMPUTE
-        return self.number(
-            FixedLength(round(task.duration_ps * slow) if slowed else task.duration_ps)
-        )
+        return self.number(FixedLength(task.duration_ps))
 
     def fragment(self, fragment: Fragment, stage: int, rank: int, slow: float) -> int:
         """Number of the length of a fragment that nothing interrupts."""

@@ -16,8 +16,10 @@ import numpy as np
 from stepsim.batch.evaluation import Batch, make_batch
 from stepsim.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.batch.scenarios import HOST, PHASES, Setting
+from stepsim.compute import ComputeScale
 from stepsim.errors import SimulationError
 from stepsim.execution import Times
+from stepsim.fragments import HostTimes
 from stepsim.topology import Topology
 from stepsim.topology.links import Floats
 from stepsim.workload import Workload
@@ -25,6 +27,8 @@ from stepsim.workload import Workload
 _RELATIVE_STEP = 1e-3
 _GAIN = 0.01
 _AT_ONCE = 8
+_AGREE = 1e-3
+_OF_TASKS = ("compute", *HOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,10 @@ class _Parameter:
         value = self.value * (1 + _GAIN if self.name.endswith(".bandwidth") else 1 - _GAIN)
         return value if self.real else float(np.floor(value))
 
+    def around(self) -> list[dict[str, float]]:
+        """Columns below, above and improved."""
+        return [self.at(v) for v in (self.value - self.step, self.value + self.step, self.better)]
+
     def at(self, value: float) -> dict[str, float]:
         """Values of the columns."""
         if list(self.columns) == [self.name]:
@@ -114,42 +122,52 @@ def sensitivity(
     left out. Raises PlanError with contention, and the errors of `simulate`.
     """
     batch = make_batch(workload, topology, **options)
-    parameters = list(_parameters(batch.setting, fixed=bool(batch.fixed)))
-    times, paths = _runs(batch, parameters)
+    linked, rebuilt = _parameters(batch.setting), []
+    if batch.fixed:
+        linked = [each for each in linked if not each.name.startswith(_OF_TASKS)]
+    if batch.fixed and not _searched(batch):
+        rebuilt = [each for each in _parameters(batch.setting) if each.name.startswith("compute")]
+    times, paths = _runs(batch, linked)
     found = slopes(batch, paths[0], batch.scenarios({}))
-    rows = [
-        _slope(parameter, found, times, paths, 1 + 3 * i) for i, parameter in enumerate(parameters)
-    ]
+    here = int(times[0])
+    rows = []
+    for i, parameter in enumerate(linked):
+        part = slice(1 + 3 * i, 4 + 3 * i)
+        same = paths[0] == paths[part][0] == paths[part][1]
+        rows.append(_slope(parameter, found, here, times[part].tolist(), same_path=same))
+    for parameter in rebuilt:
+        several = [_rebuilt(workload, topology, options, each) for each in parameter.around()]
+        rows.append(_slope(parameter, found, here, several))
     return Sensitivity(
         workload=batch.job.workload.source,
         topology=batch.setting.topology.name,
         schedule=batch.job.schedule.label,
-        step_time_ps=int(times[0]),
+        step_time_ps=here,
         slopes=tuple(sorted(rows, key=lambda slope: -slope.gain)),
         notes=tuple(_notes(batch)),
         warnings=batch.job.warnings,
     )
 
 
-def _parameters(setting: Setting, *, fixed: bool) -> Iterator[_Parameter]:
+def _parameters(setting: Setting) -> list[_Parameter]:
+    """What the job has: links, launch and host times that are not 0, compute."""
     base = setting.base()
     names = [n for n in base if n.endswith((".bandwidth", ".latency", ".endpoint_latency"))]
-    names += ["launch_latency", *(() if fixed else HOST)]
-    for name in names:
-        if base[name] and not isinf(base[name]):
-            yield _Parameter(name=name, value=base[name], columns={name: base[name]})
-    if not fixed:
-        phases = {f"compute_scale.{phase}": base[f"compute_scale.{phase}"] for phase in PHASES}
-        yield _Parameter(name="compute", value=1.0, columns=phases)
-        for name, value in phases.items():
-            yield _Parameter(name=name, value=value, columns={name: value})
+    found = [
+        _Parameter(name=name, value=base[name], columns={name: base[name]})
+        for name in (*names, "launch_latency", *HOST)
+        if base[name] and not isinf(base[name])
+    ]
+    phases = {f"compute_scale.{phase}": base[f"compute_scale.{phase}"] for phase in PHASES}
+    found.append(_Parameter(name="compute", value=1.0, columns=phases))
+    return found + [
+        _Parameter(name=name, value=value, columns={name: value}) for name, value in phases.items()
+    ]
 
 
 def _runs(batch: Batch, parameters: list[_Parameter]) -> tuple[Times, list[CriticalPath]]:
     """Step times and paths of the job, then of each parameter below, above and improved."""
-    rows: list[dict[str, float]] = [{}]
-    for each in parameters:
-        rows += [each.at(v) for v in (each.value - each.step, each.value + each.step, each.better)]
+    rows = [{}, *(row for parameter in parameters for row in parameter.around())]
     base = batch.setting.base()
     names = sorted({name for row in rows for name in row})
     columns: dict[str, Floats] = {
@@ -160,29 +178,61 @@ def _runs(batch: Batch, parameters: list[_Parameter]) -> tuple[Times, list[Criti
     return times, [path for _, paths in found for path in paths]
 
 
+def _rebuilt(
+    workload: Workload | str | Path,
+    topology: Topology | str | Path | None,
+    options: dict[str, Any],
+    factors: dict[str, float],
+) -> int:
+    """Step time with other compute, where that is another graph."""
+    scale = options.get("compute_scale") or ComputeScale()
+    phases = {
+        str(phase): getattr(scale, phase) * factors.get(f"compute_scale.{phase}", 1.0)
+        for phase in PHASES
+    }
+    changed = options | {"compute_scale": ComputeScale(**phases)}
+    return int(make_batch(workload, topology, **changed).evaluate({}).step_time_ps[0])
+
+
 def _slope(
     parameter: _Parameter,
     found: dict[str, float],
-    times: Times,
-    paths: list[CriticalPath],
-    first: int,
+    here: int,
+    around: list[int],
+    *,
+    same_path: bool | None = None,
 ) -> Slope:
-    here, below, above, better = (int(times[i]) for i in (0, first, first + 1, first + 2))
+    """Slope from the derivatives by column and the step times below, above and improved.
+
+    Where it is not known whether the path is the same there, it is if the differences say so.
+    """
+    below, above, better = around
     share = [each / parameter.value for each in parameter.columns.values()]
     exact = sum(found[n] * s for n, s in zip(parameter.columns, share, strict=True))
+    sides = (here - below) / parameter.step, (above - here) / parameter.step
+    if same_path is None:
+        same_path = all(abs(side - exact) <= _AGREE * abs(exact) for side in sides)
     return Slope(
         name=parameter.name,
         value=parameter.value,
         derivative=float(exact),
-        below=(here - below) / parameter.step,
-        above=(above - here) / parameter.step,
-        one_sided=not paths[0] == paths[first] == paths[first + 1],
+        below=sides[0],
+        above=sides[1],
+        one_sided=not same_path,
         gain=(here - better) / here if here else 0.0,
     )
 
 
+def _searched(batch: Batch) -> bool:
+    return batch.job.schedule.name == "auto-zb"
+
+
 def _notes(batch: Batch) -> Iterator[str]:
-    if batch.fixed:
-        yield f"compute and host times are left out: {batch.fixed}"
-    if batch.job.schedule.name == "auto-zb":
-        yield "the order that auto-zb found for the job is kept"
+    if batch.fixed and any(_host_times(batch.job.options.host)):
+        yield f"host times are left out: {batch.fixed}"
+    if _searched(batch):
+        yield "the order that auto-zb found for the job is kept, and compute is left out"
+
+
+def _host_times(host: HostTimes) -> tuple[int, int, int]:
+    return host.overhead_ps, host.get_batch_ps, host.loss_ps
