@@ -1,6 +1,6 @@
 """Step time, bubble and breakdown of thousands of scenarios of one job."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,12 +87,15 @@ class Batch:
             found.append((gaps[id(flat)], counts))
         return found
 
+    def takes(self, names: Iterable[str]) -> bool:
+        """Whether these columns change durations only."""
+        return not (self.fixed and any(name.split(".")[0] in _OF_TASKS for name in names))
+
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
         """Scenarios that differ from the job in these columns, see `Setting.scenarios`."""
-        if self.fixed:
-            fixed = [name for name in columns if name.split(".")[0] in _OF_TASKS]
-            if fixed:
-                raise PlanError(f"{', '.join(fixed)} cannot vary within a batch: {self.fixed}")
+        refused = [name for name in columns if not self.takes([name])]
+        if refused:
+            raise PlanError(f"{', '.join(refused)} cannot vary within a batch: {self.fixed}")
         return self.setting.scenarios(columns)
 
     def evaluate(
