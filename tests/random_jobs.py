@@ -52,6 +52,16 @@ class Job:
     dp_overlap: bool
     dp_bucket: str
 
+    def options(self) -> dict[str, object]:
+        """Keyword arguments of `simulate`."""
+        return {
+            "schedule": self.schedule,
+            "p2p": self.p2p,
+            "microbatches": self.microbatches,
+            "dp_overlap": self.dp_overlap,
+            "dp_bucket": self.dp_bucket,
+        }
+
 
 @st.composite
 def comms(draw: st.DrawFn, groups: list[Group]) -> tuple[CommOp, ...]:

@@ -7,14 +7,13 @@ to the step time by construction.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.execution import FragmentTimes, Times
+from stepsim.execution import FlatProgram, FragmentTimes, Times
 from stepsim.fragments import Fragment, Stream, Task, TaskKind
 from stepsim.program import SegmentKind
 from stepsim.taskgraph import TaskGraph
@@ -47,104 +46,190 @@ EXPOSED = {
     Axis.DP: Part.EXPOSED_DP,
     Axis.PP: Part.EXPOSED_PP,
 }
+_FEW = 6
 WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """The tasks of a program as the breakdown sees them; `start` and `end`: (tasks, actors), ps.
+class _Alike:
+    """Gaps that are shared out together: `transfers[:, i]` are awaited in gap number `gaps[i]`.
 
-    `parts[i]` are the parts that task i of the compute stream consists of; -1 marks a transfer,
-    whose `exposed[i]` part it is when it keeps the compute stream waiting. `after[i]` are earlier
-    tasks that it waits for. Nobody waits for a `detached` transfer at its own end.
+    What is left of them is `idle`. `flight` is what all transfers are, None where they differ.
     """
 
-    start: Times
-    end: Times
-    after: Sequence[tuple[int, ...]]
-    parts: NDArray[np.int64]
+    gaps: NDArray[np.int64]
+    transfers: NDArray[np.int64]
+    idle: Part
+    flight: Part | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """Which transfers the compute stream of a program waits for, whatever the times are.
+
+    `busy` are the tasks of the compute stream in order, and a gap lies before each of them and
+    after the last, until the transfers `left` have ended. `work` are the tasks by what they are;
+    coalesced ones are not among them. `exposed[i]` is what transfer i is when it is waited for.
+    """
+
+    busy: NDArray[np.int64]
+    left: NDArray[np.int64]
+    work: dict[Part, NDArray[np.int64]]
     exposed: NDArray[np.int64]
-    detached: NDArray[np.bool_]
+    alike: tuple[_Alike, ...]
 
 
-def breakdown(work: Work) -> Times:
-    """Parts of a program up to the last task anyone waits for: (parts, actors), in ps.
+def breakdown(gaps: Gaps, start: Times, end: Times, coalesced: Times) -> Times:
+    """Parts of a program up to the last task anyone waits for: (parts, columns), in ps.
 
-    Gaps with equally many awaited transfers are shared out together.
+    `start` and `end` have shape (tasks, columns): a column is an actor, or a scenario. `coalesced`,
+    of shape (parts, columns), is what coalesced tasks consist of.
     """
-    busy = np.flatnonzero(work.parts[:, 0] >= 0)
-    awaited, left = _awaited(work, busy.tolist())
-    total = np.repeat(work.parts[busy].sum(axis=0)[:, None], work.start.shape[1], axis=1)
-    begin = np.concatenate((np.zeros_like(work.end[:1]), work.end[busy]))
-    last = np.max([begin[-1], *(work.end[i] for i in left)], axis=0)
-    until = np.concatenate((work.start[busy], last[None]))
-    awaited.append(left)
-    by_count: dict[int, list[int]] = defaultdict(list)
-    for gap, several in enumerate(awaited):
-        by_count[len(several)].append(gap)
-    for gaps in by_count.values():
-        rows = np.array([awaited[gap] for gap in gaps], dtype=np.int64).T
-        idle = np.where(np.array(gaps) == 0, Part.HEAD, Part.INNER).astype(np.int64)
-        _share_gaps(total, work, rows, begin[gaps], until[gaps], idle)
+    total = coalesced.copy()
+    for part, tasks in gaps.work.items():
+        total[part] += (end[tasks] - start[tasks]).sum(axis=0)
+    begin = np.concatenate((np.zeros_like(end[:1]), end[gaps.busy]))
+    last = end[gaps.left].max(axis=0, initial=0)
+    until = np.concatenate((start[gaps.busy], np.maximum(begin[-1], last)[None]))
+    for alike in gaps.alike:
+        share = _share_gaps if alike.flight is None else _share_even_gaps
+        share(total, alike, gaps, start, end, begin[alike.gaps], until[alike.gaps])
     return total
 
 
-def _awaited(work: Work, busy: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+@dataclass(slots=True, kw_only=True)
+class TaskRows:
+    """Tasks being listed for `find_gaps`: what each is, and earlier tasks it waits for.
+
+    `None` is a coalesced task of the compute stream. Nobody waits for a `detached` transfer at its
+    own end.
+    """
+
+    part: list[Part | None] = field(default_factory=list)
+    after: list[tuple[int, ...]] = field(default_factory=list)
+    detached: list[bool] = field(default_factory=list)
+
+    def add(self, part: Part | None, after: tuple[int, ...], *, detached: bool = False) -> None:
+        """List one more task."""
+        self.part.append(part)
+        self.after.append(after)
+        self.detached.append(detached)
+
+
+def find_gaps(rows: TaskRows) -> Gaps:
+    """The gaps of a program; those with equally many and like transfers are shared out together."""
+    is_busy = [part is None or part in WORK.values() for part in rows.part]
+    busy = [i for i, each in enumerate(is_busy) if each]
+    awaited, left = _awaited(rows, is_busy)
+    by_look: dict[tuple[int, Part, Part | None], list[int]] = defaultdict(list)
+    for gap, several in enumerate([*awaited, left]):
+        flights = {rows.part[i] for i in several}
+        idle = Part.INNER if gap else Part.HEAD
+        look = len(several), idle, flights.pop() if len(flights) == 1 else None
+        by_look[look].append(gap)
+    awaited.append(left)
+    return Gaps(
+        busy=np.array(busy, dtype=np.int64),
+        left=np.array(left, dtype=np.int64),
+        work={
+            part: np.array([i for i, each in enumerate(rows.part) if each is part], dtype=np.int64)
+            for part in WORK.values()
+        },
+        exposed=np.array([part or Part.COMPUTE for part in rows.part], dtype=np.int64),
+        alike=tuple(
+            _Alike(
+                gaps=np.array(gaps, dtype=np.int64),
+                transfers=np.array([awaited[gap] for gap in gaps], dtype=np.int64).T,
+                idle=idle,
+                flight=flight,
+            )
+            for (_, idle, flight), gaps in by_look.items()
+        ),
+    )
+
+
+def _awaited(rows: TaskRows, is_busy: list[bool]) -> tuple[list[list[int]], list[int]]:
     """Transfers that each busy task is the first to wait for, and those nobody waits for.
 
     They are reached backwards from the task through transfers only.
     """
-    is_busy = (work.parts[:, 0] >= 0).tolist()
     claimed = list(is_busy)
     awaited: list[list[int]] = []
-    for task in busy:
+    for task, busy in enumerate(is_busy):
+        if not busy:
+            continue
         found: list[int] = []
-        stack = list(work.after[task])
+        stack = list(rows.after[task])
         while stack:
             before = stack.pop()
             if not claimed[before]:
                 claimed[before] = True
                 found.append(before)
-                stack.extend(work.after[before])
+                stack.extend(rows.after[before])
         awaited.append(found)
-    left = [i for i, taken in enumerate(claimed) if not taken and not work.detached[i]]
+    left = [i for i, taken in enumerate(claimed) if not taken and not rows.detached[i]]
     return awaited, left
 
 
-def _share_gaps(
-    total: Times,
-    work: Work,
-    transfers: NDArray[np.int64],
-    begin: Times,
-    end: Times,
-    idle: NDArray[np.int64],
+def _share_even_gaps(
+    total: Times, alike: _Alike, gaps: Gaps, start: Times, end: Times, begin: Times, until: Times
 ) -> None:
-    """Add idle gaps, `begin` and `end` of shape (gaps, actors), to the parts in `total`.
+    """Add idle gaps, `begin` and `until` of shape (gaps, columns), whose transfers are all alike.
 
-    A gap has the transfers `transfers[:, gap]`: in flight it is exposed, before they start it is
-    skew or bubble, after them idle. Overlapping transfers share a gap in order of their start.
+    Then only the union of the flights matters: starts and ends may be sorted each by itself.
+    """
+    starts, ends = _sorted(start[alike.transfers]), _sorted(end[alike.transfers])
+    flight = Part(alike.flight or 0)
+    waiting = alike.idle if flight is Part.EXPOSED_PP else Part.SKEW
+    cursor = begin
+    for here, gone in zip(starts, ends, strict=True):
+        left = np.minimum(np.maximum(here, cursor), until)
+        arrived = np.minimum(np.maximum(gone, left), until)
+        total[waiting] += (left - cursor).sum(axis=0)
+        total[flight] += (arrived - left).sum(axis=0)
+        cursor = arrived
+    total[alike.idle] += (until - cursor).sum(axis=0)
+
+
+def _sorted(rows: Times) -> Times:
+    """Rows sorted element by element; exchanges are faster for the few that a gap mostly has."""
+    if len(rows) > _FEW:
+        return np.sort(rows, axis=0)
+    for last in range(len(rows) - 1, 0, -1):
+        for i in range(last):
+            larger = np.maximum(rows[i], rows[i + 1])
+            np.minimum(rows[i], rows[i + 1], out=rows[i])
+            rows[i + 1] = larger
+    return rows
+
+
+def _share_gaps(
+    total: Times, alike: _Alike, gaps: Gaps, start: Times, end: Times, begin: Times, until: Times
+) -> None:
+    """Add idle gaps whose transfers differ, or that have none.
+
+    In flight a transfer is exposed, before it starts there is skew or bubble, after it idle time.
+    Overlapping transfers share a gap in order of their start.
     """
     cursor = begin
-    idle = np.broadcast_to(idle[:, None], begin.shape)
-    if len(transfers):
-        starts, ends = work.start[transfers], work.end[transfers]
-        order = np.argsort(starts, axis=0, kind="stable")
-        flight = np.broadcast_to(work.exposed[transfers][:, :, None], starts.shape)
-        for rank in order:
-            which = rank[None]
+    if len(alike.transfers):
+        starts, ends = start[alike.transfers], end[alike.transfers]
+        flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
+        for rank in np.argsort(starts, axis=0, kind="stable"):
             here, gone, part = (
-                np.take_along_axis(column, which, axis=0)[0] for column in (starts, ends, flight)
+                np.take_along_axis(column, rank[None], axis=0)[0]
+                for column in (starts, ends, flight)
             )
-            left = np.clip(here, cursor, end)
-            arrived = np.clip(gone, left, end)
-            _add(total, np.where(part == Part.EXPOSED_PP, idle, Part.SKEW), left - cursor)
+            left = np.clip(here, cursor, until)
+            arrived = np.clip(gone, left, until)
+            _add(total, np.where(part == Part.EXPOSED_PP, alike.idle, Part.SKEW), left - cursor)
             _add(total, part, arrived - left)
             cursor = arrived
-    _add(total, idle, end - cursor)
+    total[alike.idle] += (until - cursor).sum(axis=0)
 
 
 def _add(total: Times, part: NDArray[np.int64], amount: Times) -> None:
-    """Add amounts of shape (gaps, actors) to the parts they belong to."""
+    """Add amounts of shape (gaps, columns) to the parts they belong to."""
     for each in Part:
         mine = part == each
         if mine.any():
@@ -159,97 +244,91 @@ def cohort_breakdown(
     cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: PartsOfFragments
 ) -> Times:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    for number, times in cohort.flat.times.items():
+    found = program_gaps(cohort.flat, graph)
+    coalesced = np.zeros((len(Part), len(cohort.actors)), dtype=np.int64)
+    for number, count in found.coalesced.items():
+        times = cohort.flat.times[number]
         if times not in known:
             known[times] = fragment_parts(graph.fragments[number], graph, times)
-    total = breakdown(_cohort_work(cohort, graph, known))
+        coalesced += count * known[times][:, None]
+    total = breakdown(found.gaps, *found.times(cohort.start, cohort.end), coalesced)
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
 
 
 def fragment_parts(fragment: Fragment, graph: TaskGraph, times: FragmentTimes) -> NDArray[np.int64]:
     """Parts of a fragment that runs without interruption, of shape (parts,), in ps."""
-    rows = _Rows()
-    for task, length in zip(fragment.tasks, (times.end - times.start).tolist(), strict=True):
-        rows.add(*_kind_of(task, graph, length), after=task.after)
-    parts: NDArray[np.int64] = breakdown(rows.work(times.start[:, None], times.end[:, None]))[:, 0]
+    rows = TaskRows()
+    for task in fragment.tasks:
+        rows.add(part_of(task, graph), task.after)
+    nothing = np.zeros((len(Part), 1), dtype=np.int64)
+    total = breakdown(find_gaps(rows), times.start[:, None], times.end[:, None], nothing)
+    parts: NDArray[np.int64] = total[:, 0]
     return parts
 
 
-@dataclass(slots=True, kw_only=True)
-class _Rows:
-    """Columns of a `Work` being written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramGaps:
+    """The gaps of a flat program.
 
-    parts: list[NDArray[np.int64]] = field(default_factory=list)
-    exposed: list[Part] = field(default_factory=list)
-    detached: list[bool] = field(default_factory=list)
-    after: list[tuple[int, ...]] = field(default_factory=list)
+    Row i is task `source[i]`, or the end of a fragment that was laid out: then `closing` names the
+    row and the fragment's tasks. `coalesced` counts how often each coalesced fragment runs.
+    """
 
-    def add(
-        self,
-        parts: NDArray[np.int64],
-        exposed: Part = Part.INNER,
-        *,
-        after: tuple[int, ...],
-        detached: bool = False,
-    ) -> None:
-        self.parts.append(parts)
-        self.exposed.append(exposed)
-        self.detached.append(detached)
-        self.after.append(after)
+    gaps: Gaps
+    source: NDArray[np.int64]
+    closing: tuple[tuple[int, slice], ...]
+    coalesced: dict[int, int]
 
-    def work(self, start: Times, end: Times) -> Work:
-        return Work(
-            start=start,
-            end=end,
-            after=self.after,
-            parts=np.array(self.parts),
-            exposed=np.array(self.exposed, dtype=np.int64),
-            detached=np.array(self.detached),
-        )
+    def times(
+        self, start: Times, end: Times, place: NDArray[np.int64] | None = None
+    ) -> tuple[Times, Times]:
+        """Starts and ends of the rows from those of the tasks, both of shape (tasks, columns).
+
+        `place[i]` is where task i lies in them, if not at i.
+        """
+        source = self.source if place is None else place[self.source]
+        starts, ends = start[source], end[source]
+        for row, mine in self.closing:
+            starts[row] = ends[row] = end[mine if place is None else place[mine]].max(axis=0)
+        return starts, ends
 
 
-_NOTHING = np.zeros(len(Part), dtype=np.int64)
-_NO_PARTS = np.full(len(Part), -1, dtype=np.int64)
-
-
-def _cohort_work(cohort: Cohort, graph: TaskGraph, known: PartsOfFragments) -> Work:
-    """A cohort's tasks. A fragment laid out ends when all of it has ended, as a coalesced one."""
-    flat, rows = cohort.flat, _Rows()
+def program_gaps(flat: FlatProgram, graph: TaskGraph) -> ProgramGaps:
+    """Gaps of a program. A fragment laid out ends when all of it has ended, as a coalesced one."""
+    rows = TaskRows()
     place: list[int] = []
     source: list[int] = []
     closing: list[tuple[int, slice]] = []
+    coalesced: dict[int, int] = defaultdict(int)
     for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
         segment = flat.program.segments[number]
         after = tuple(place[i] for i in flat.after[task])
         place.append(len(source))
         source.append(task)
         if segment.fragment < 0:
-            detached = segment.stream is Stream.EAGER
-            rows.add(_NO_PARTS, Part.EXPOSED_PP, after=after, detached=detached)
+            rows.add(Part.EXPOSED_PP, after, detached=segment.stream is Stream.EAGER)
             continue
         tasks = graph.fragments[segment.fragment].tasks
         queued = segment.kind is not SegmentKind.REDUCTION
         if inner < 0 and queued:
-            rows.add(known[flat.times[segment.fragment]], after=after)
+            coalesced[segment.fragment] += 1
+            rows.add(None, after)
             continue
-        length = flat.duration_ps[task]
-        rows.add(*_kind_of(tasks[max(inner, 0)], graph, length), after=after)
+        rows.add(part_of(tasks[max(inner, 0)], graph), after)
         if inner == len(tasks) - 1 and queued:
             mine = slice(flat.first[number], task + 1)
             closing.append((len(source), mine))
             source.append(task)
-            rows.add(_NOTHING, after=tuple(place[mine]))
-    start, end = cohort.start[source], cohort.end[source]
-    for row, mine in closing:
-        start[row] = end[row] = cohort.end[mine].max(axis=0)
-    return rows.work(start, end)
+            rows.add(None, tuple(place[mine]))
+    return ProgramGaps(
+        gaps=find_gaps(rows),
+        source=np.array(source, dtype=np.int64),
+        closing=tuple(closing),
+        coalesced=dict(coalesced),
+    )
 
 
-def _kind_of(task: Task, graph: TaskGraph, duration_ps: int) -> tuple[NDArray[np.int64], Part]:
-    """Parts of a task of a fragment, and the part that it is when it is waited for."""
-    if task.comm >= 0:
-        return _NO_PARTS, EXPOSED[graph.comms[task.comm].axis]
-    parts = np.zeros(len(Part), dtype=np.int64)
-    parts[WORK[task.kind]] = duration_ps
-    return parts, Part.INNER
+def part_of(task: Task, graph: TaskGraph) -> Part:
+    """The part that a task of a fragment is; of a transfer, when it is waited for."""
+    return WORK[task.kind] if task.comm < 0 else EXPOSED[graph.comms[task.comm].axis]

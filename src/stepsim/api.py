@@ -1,10 +1,11 @@
 """The Python interface: the words of the command line, as functions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -139,8 +140,65 @@ def collective_time(
     return collective_time_ps(topology, shape, size_bytes) / PS_PER_S
 
 
-@collector.paused()
-def simulate(
+Arguments = ParamSpec("Arguments")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A step that is ready to run: its graph, what its communications cost, and how it is run.
+
+    `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
+    """
+
+    workload: Workload
+    schedule: Schedule
+    options: GraphOptions
+    graph: TaskGraph
+    prices: Prices
+    slow: Floats | None
+    sharing: Sharing
+    fold_ranks: bool
+    activation_bytes: int | None
+    progress: engine.Progress | None
+    warnings: tuple[str, ...]
+
+
+def run_job(job: Job) -> Result:
+    """Run a job and analyse what happened."""
+    timeline = run_graph(
+        job.graph,
+        job.prices,
+        fold_ranks=job.fold_ranks,
+        slow=job.slow,
+        sharing=job.sharing,
+        progress=job.progress,
+    )
+    report = make_report(
+        timeline,
+        job.prices,
+        workload=job.workload.source,
+        schedule=job.schedule,
+        p2p=job.options.p2p,
+        contention=job.sharing,
+        activation_bytes=job.activation_bytes,
+        warnings=job.warnings,
+    )
+    return Result(report=report, timeline=timeline)
+
+
+def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:
+    """The function that also runs what a function prepares."""
+
+    @wraps(prepare)
+    def simulate(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        with collector.paused():
+            return run_job(prepare(*args, **options))
+
+    simulate.__name__ = simulate.__qualname__ = "simulate"
+    return simulate
+
+
+def prepare(
     workload: Workload | str | Path,
     topology: Topology | str | Path | None = None,
     *,
@@ -172,8 +230,8 @@ def simulate(
     slow: str | None = None,
     fold_ranks: bool = True,
     progress: engine.Progress | None = None,
-) -> Result:
-    """Simulate one training step.
+) -> Job:
+    """One training step, ready to run; `simulate` takes the same arguments and runs it.
 
     Without `topology` it is hgx-h100. `plan` replaces what the file, `npus`, `pp`, `microbatches`
     and `global_batch` would give. `schedule` is a name such as `interleaved:4` or a .csv file in
@@ -235,25 +293,22 @@ def simulate(
         table=load_comm_table(comm_table, notes) if comm_table is not None else None,
     )
     sharing = _choice(Sharing, "contention", contention)
-    timeline = run_graph(
-        graph,
-        prices,
-        fold_ranks=fold_ranks,
+    return Job(
+        workload=workload,
+        schedule=order,
+        options=options,
+        graph=graph,
+        prices=prices,
         slow=slow_ranks(slow, plan.npus) if slow else None,
         sharing=sharing,
-        progress=progress,
-    )
-    report = make_report(
-        timeline,
-        prices,
-        workload=workload.source,
-        schedule=order,
-        p2p=mode,
-        contention=sharing,
+        fold_ranks=fold_ranks,
         activation_bytes=parse_size_bytes(activation_size) if activation_size else None,
+        progress=progress,
         warnings=(*notes, *stages.warnings, *graph.warnings),
     )
-    return Result(report=report, timeline=timeline)
+
+
+simulate = _running(prepare)
 
 
 def run_graph(

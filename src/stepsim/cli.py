@@ -12,6 +12,7 @@ from stepsim import __version__
 from stepsim.cli_calibrate import app as calibrate
 from stepsim.cli_collective import collective
 from stepsim.cli_options import PlanOptions, RunOptions, takes
+from stepsim.cli_sensitivity import noise, sensitivity
 from stepsim.errors import OutputError, PlanError, StepsimError
 
 if TYPE_CHECKING:
@@ -229,6 +230,8 @@ def diff(
 
 
 app.command()(collective)
+app.command()(sensitivity)
+app.command()(noise)
 app.add_typer(calibrate, name="calibrate")
 
 

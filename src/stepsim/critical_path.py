@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepsim.analysis import EXPOSED, WORK, Part
+from stepsim.analysis import Part, part_of
 from stepsim.errors import SimulationError
 from stepsim.execution import FragmentTimes
-from stepsim.fragments import Fragment, Task
+from stepsim.fragments import Fragment
 from stepsim.program import Segment
 from stepsim.taskgraph import TaskGraph
 from stepsim.timeline import Cohort, Timeline
@@ -61,7 +61,7 @@ def path_parts(timeline: Timeline, path: list[PathStep]) -> dict[Part, int]:
             total[Part.EXPOSED_PP] += step.end_ps - step.start_ps
         elif inner >= 0:
             task = graph.fragments[fragment].tasks[inner]
-            total[_part(task, graph)] += step.end_ps - step.start_ps
+            total[part_of(task, graph)] += step.end_ps - step.start_ps
         else:
             _add_inside(total, graph.fragments[fragment], flat.times[fragment], graph)
     return total
@@ -76,12 +76,8 @@ def _add_inside(
     while now > 0:
         number = next(i for i in reversed(candidates) if times.end[i] == now)
         now = int(times.start[number])
-        total[_part(fragment.tasks[number], graph)] += int(times.end[number]) - now
+        total[part_of(fragment.tasks[number], graph)] += int(times.end[number]) - now
         candidates = fragment.tasks[number].after
-
-
-def _part(task: Task, graph: TaskGraph) -> Part:
-    return WORK[task.kind] if task.comm < 0 else EXPOSED[graph.comms[task.comm].axis]
 
 
 @dataclass(slots=True, kw_only=True)

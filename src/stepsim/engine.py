@@ -15,7 +15,7 @@ import simpy
 from simpy.events import EventPriority
 
 from stepsim.errors import SimulationError
-from stepsim.execution import Execution, FlatProgram
+from stepsim.execution import Execution, FlatProgram, Meeting, meeting
 from stepsim.fabric import Fabric, Transfer
 from stepsim.parallel import ParallelPlan
 from stepsim.program import SegmentKind
@@ -33,10 +33,6 @@ _AFTER_ALL_OTHERS = EventPriority(2)
 
 Member = tuple[int, int]
 """An actor and one of its tasks."""
-
-Meeting = tuple[Group, int, int, int]
-"""A transfer: group kind, group (or sending actor), segment and task of the fragment."""
-
 
 Times = list["array[int]"]
 """A time in ps for every task of every actor."""
@@ -128,30 +124,16 @@ class _Run:
         if group is None:
             self.begin([(actor, task)])
             return
-        meeting, size = self.meeting(actor, task, group)
+        key, size = meeting(flat, task, group, actor, self.actors, self.plan)
         if size > 1:
-            members = self.arrived.setdefault(meeting, [])
+            members = self.arrived.setdefault(key, [])
             members.append((actor, task))
             if len(members) < size:
                 return
-            del self.arrived[meeting]
+            del self.arrived[key]
         else:
             members = [(actor, task)]
         self.begin(members)
-
-    def meeting(self, actor: int, task: int, group: Group) -> tuple[Meeting, int]:
-        """The transfer a task takes part in, and how many members it has."""
-        flat = self.flats[actor]
-        number = flat.segment[task]
-        if group is Group.PP:
-            segment = flat.program.segments[number]
-            if segment.kind is SegmentKind.SEND:
-                return (group, actor, number, 0), 2
-            shift = (segment.peer_stage - flat.program.stage) * self.plan.stage_ranks
-            sender = int(self.actors.actor_of[self.actors.ranks[actor] + shift])
-            return (group, sender, segment.peer, 0), 2
-        where = int(self.actors.groups[group][actor])
-        return (group, where, number, flat.inner[task]), int(self.actors.sizes[group][where])
 
     def begin(self, members: list[Member]) -> None:
         """Start a task on all its members; its end is an event."""
@@ -240,14 +222,14 @@ class _Run:
     def stuck(self) -> str:
         """What could not start, and what each waits for."""
         lines = [f"the run stopped with {self.total - self.ended} tasks unfinished:"]
-        for meeting, members in list(self.arrived.items())[:_STUCK_SHOWN]:
+        for key, members in list(self.arrived.items())[:_STUCK_SHOWN]:
             names = ", ".join(self.describe(*member) for member in members)
-            lines.append(f"  {names}: waits for {self.absent(meeting, members)}")
+            lines.append(f"  {names}: waits for {self.absent(key, members)}")
         return "\n".join(lines)
 
-    def absent(self, meeting: Meeting, members: list[Member]) -> str:
+    def absent(self, key: Meeting, members: list[Member]) -> str:
         """Who has not arrived at a transfer."""
-        group, where, _, _ = meeting
+        group, where, _, _ = key
         if group is not Group.PP:
             there = {actor for actor, _ in members}
             away = [a for a in range(len(self.actors)) if self.actors.groups[group][a] == where]

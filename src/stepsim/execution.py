@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from stepsim.contention import Contention
 from stepsim.fabric import Transfer
 from stepsim.fragments import Fragment, Task, TaskKind
+from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
 from stepsim.program import Program, SegmentKind
 from stepsim.symmetry import Actors
@@ -77,6 +78,26 @@ class FlatProgram:
         return [tuple(tasks) for tasks in found]
 
 
+Meeting = tuple[Group, int, int, int]
+"""A transfer: group kind, group (or sending actor), segment and task of the fragment."""
+
+
+def meeting(
+    flat: FlatProgram, task: int, group: Group, actor: int, actors: Actors, plan: ParallelPlan
+) -> tuple[Meeting, int]:
+    """The transfer that a task of an actor takes part in, and how many members it has."""
+    number = flat.segment[task]
+    if group is Group.PP:
+        segment = flat.program.segments[number]
+        if segment.kind is SegmentKind.SEND:
+            return (group, actor, number, 0), 2
+        shift = (segment.peer_stage - flat.program.stage) * plan.stage_ranks
+        sender = int(actors.actor_of[actors.ranks[actor] + shift])
+        return (group, sender, segment.peer, 0), 2
+    where = int(actors.groups[group][actor])
+    return (group, where, number, flat.inner[task]), int(actors.sizes[group][where])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """What the engine runs: the flat program of each actor, and its transfers on shared links."""
@@ -91,11 +112,17 @@ def flatten(
     prices: Prices,
     slow: Floats | None = None,
     contention: Contention | None = None,
+    *,
+    by_look: bool = False,
+    coalesce: bool = True,
 ) -> Execution:
     """Flat program of every actor; actors that run the same at the same prices share one.
 
+    With `by_look` only actors whose groups also lie alike do, so that they share it at all prices.
+
     `slow` are factors on the ranks' compute times. A fragment is coalesced when every group of its
-    collectives holds this actor alone and, with `contention`, nothing else crosses their links.
+    collectives holds this actor alone and, with `contention`, nothing else crosses their links;
+    none is without `coalesce`.
     """
     known: dict[tuple[object, ...], FlatProgram] = {}
     times: dict[tuple[float, ...], FragmentTimes] = {}
@@ -111,7 +138,8 @@ def flatten(
         transfers = {u: cost for u, cost in costs.items() if not isinstance(cost, int)}
         paid = {u: cost if isinstance(cost, int) else cost.duration_ps for u, cost in costs.items()}
         factor = 1.0 if slow is None else float(slow[rank])
-        key = stage, factor, alone, *paid.values(), *transfers
+        looks = [_look(use, rank, prices) for use in used[stage]] if by_look else []
+        key = stage, factor, alone, *paid.values(), *transfers, *looks
         if key not in known:
             flattener = _Flattener(
                 graph=graph,
@@ -119,12 +147,18 @@ def flatten(
                 paid=paid,
                 slowed=frozenset(transfers),
                 alone=alone,
+                coalesce=coalesce,
                 known=times,
             )
             known[key] = flattener.run(stage)
         execution.flats.append(known[key])
         execution.transfers.append(transfers)
     return execution
+
+
+def _look(use: Use, rank: int, prices: Prices) -> int:
+    patterns = prices.patterns(use)
+    return int(patterns.pattern[patterns.group_of[rank]])
 
 
 def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) -> int | Transfer:
@@ -148,6 +182,7 @@ class _Flattener:
     paid: dict[Use, int]
     slowed: frozenset[Use]
     alone: frozenset[Group]
+    coalesce: bool
     known: dict[tuple[float, ...], FragmentTimes]
     collectives: dict[int, Use] = field(init=False)
     messages: dict[tuple[int, bool], Use] = field(init=False)
@@ -202,6 +237,8 @@ class _Flattener:
 
     def _is_private(self, fragment: int) -> bool:
         """Whether nobody outside the actor can delay or slow the fragment's collectives."""
+        if not self.coalesce:
+            return False
         comms = {task.comm for task in self.graph.fragments[fragment].tasks} - {-1}
         return all(
             self.graph.comms[comm].group in self.alone and self.collectives[comm] not in self.slowed

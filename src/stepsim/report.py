@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stepsim.analysis import Part, PartsOfFragments, cohort_breakdown
 from stepsim.comm_use import CommUse, comm_use
@@ -16,7 +16,8 @@ from stepsim.pricing import Prices
 from stepsim.schedules import ActionKind, Schedule
 from stepsim.schedules.activations import PeakLive, peak_live
 from stepsim.timeline import Cohort, Timeline
-from stepsim.units import PS_PER_S
+from stepsim.topology.links import Floats
+from stepsim.units import MAX_INT64, PS_PER_S
 
 SCHEMA_VERSION = 1
 
@@ -101,8 +102,9 @@ class Report:
         """Mean over ranks of idle time in the pipeline over pipeline time."""
         if not self.pipeline_time_ps:
             return 0.0
-        totals = np.array([idle.total for idle in self.idle], dtype=np.float64)
-        return float(np.average(totals, weights=self.counts)) / self.pipeline_time_ps
+        counts: list[int] = self.counts.tolist()
+        total = sum(each.total * n for each, n in zip(self.idle, counts, strict=True))
+        return float(bubble_fraction(total, sum(counts), self.pipeline_time_ps))
 
     @property
     def zero_bubble_rate(self) -> float:
@@ -131,15 +133,31 @@ class Report:
         return mean_parts(self.breakdown, self.counts)
 
 
+def bubble_fraction(idle_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
+    """Idle time of all ranks in the pipeline over the time they are in it; 0 without a pipeline."""
+    pipeline = np.asarray(pipeline_time_ps, dtype=np.float64)
+    mean = np.asarray(idle_ps, dtype=np.float64) / ranks
+    return np.divide(mean, pipeline, out=np.zeros_like(pipeline), where=pipeline > 0)
+
+
 def mean_parts(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[Part, int]:
     """Mean of rows that all have the same sum, rounded by largest remainder to keep that sum."""
+    mean = mean_columns(parts[:, :, None], counts)[:, 0].tolist()
+    return {part: mean[part] for part in Part}
+
+
+def mean_columns(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As `mean_parts` for many columns at once: (actors, parts, columns) to (parts, columns)."""
     ranks = int(counts.sum())
-    sums = [int(each) for each in (parts.astype(object) * counts[:, None]).sum(axis=0)]
-    mean = {part: sums[part] // ranks for part in Part}
-    short = int(parts[0].sum()) - sum(mean.values())
-    by_remainder = sorted(Part, key=lambda part: -(sums[part] % ranks))
-    for part in by_remainder[:short]:
-        mean[part] += 1
+    if float(parts.max(initial=0)) * ranks >= MAX_INT64:
+        counts = counts.astype(object)
+    sums = np.tensordot(counts, parts, axes=1)
+    mean: NDArray[np.int64] = (sums // ranks).astype(np.int64)
+    remainder = (sums % ranks).astype(np.int64)
+    short = parts[0].sum(axis=0) - mean.sum(axis=0)
+    order = np.argsort(-remainder, axis=0, kind="stable")
+    rank = np.argsort(order, axis=0, kind="stable")
+    mean += rank < short
     return mean
 
 

@@ -71,6 +71,10 @@ OPTIONS = {
     },
     "convert": {"--chunks", "--microbatches", "--ranks"},
     "diff": set[str](),
+    "sensitivity": RUN_OPTIONS - {"--messages"} | {"--chunks", "--schedule"},
+    "noise": RUN_OPTIONS - {"--messages"}
+    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed"}
+    | {"--straggler-factor", "--stragglers", "--task"},
 }
 
 

@@ -41,16 +41,24 @@ LAYERS = (
     ("plots", "progress", "topology_plot"),
     ("collective_plot",),
     ("api",),
-    ("compare", "validation"),
+    ("batch",),
+    ("sensitivity", "compare", "validation"),
     ("tables", "measured_tables", "nccl_tables", "validation_plots"),
     ("diff",),
-    ("cli_options", "cli_calibrate", "cli_collective", "cli_measured"),
+    ("cli_options",),
+    ("cli_calibrate", "cli_collective", "cli_measured", "cli_sensitivity"),
     ("cli",),
 )
 HEAVY = {
     "simpy": {"engine"},
     "networkx": {"topology"},
-    "matplotlib": {"validation_plots", "plots", "topology_plot", "collective_plot"},
+    "matplotlib": {
+        "collective_plot",
+        "plots",
+        "sensitivity",
+        "topology_plot",
+        "validation_plots",
+    },
 }
 
 

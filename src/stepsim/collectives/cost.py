@@ -5,6 +5,7 @@ any link they cross. A collective takes the least of its candidates' sums, so li
 make it slower.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,6 +151,13 @@ def collective_times_ps(
     fastest = totals[chosen, np.arange(scenarios)]
     launched = np.where(fastest < MAX_INT64, fastest + launch_ps * shape.launches, fastest)
     return np.where(size_bytes > 0, launched, 0), chosen
+
+
+def steps_of(shape: CollectiveShape, candidate: int) -> Iterator[tuple[StepShape, int]]:
+    """The steps of a candidate in order, and how often each is repeated."""
+    chosen = shape.candidates[candidate]
+    for number, repeat in zip(chosen.order, chosen.repeats, strict=True):
+        yield shape.steps[number], repeat
 
 
 def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int) -> Cost:

@@ -1,0 +1,35 @@
+"""The batch evaluator: scenarios of bandwidths and latencies on 1,008 nodes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from shapes import GPT, TOPOLOGY
+
+from stepsim.batch import NoiseModel, make_batch, simulate_noise
+from stepsim.sensitivity import sensitivity
+
+
+@pytest.mark.parametrize(("scenarios", "parts"), [(100_000, False), (20_000, True)])
+def test_batch(benchmark: Any, scenarios: int, parts: bool) -> None:
+    rng = np.random.default_rng(0)
+    columns = {
+        "fabric.bandwidth": rng.uniform(1e10, 1e11, scenarios),
+        "nvlink.latency": rng.integers(0, 1_000_000, scenarios),
+    }
+    batch = make_batch(GPT, TOPOLOGY)
+    assert len(batch.passes.program) == 1008
+    found = benchmark.pedantic(batch.evaluate, (columns,), {"parts": parts}, rounds=3)
+    assert len(found.step_time_ps) == scenarios
+    assert batch.evaluate({}).step_time_ps.tolist() == [14_391_870_660_806]
+
+
+def test_sensitivity(benchmark: Any) -> None:
+    found = benchmark(sensitivity, GPT, TOPOLOGY)
+    assert len(found.slopes) == 11
+
+
+def test_noise(benchmark: Any) -> None:
+    options = {"model": NoiseModel(task=0.05), "samples": 1024}
+    found = benchmark.pedantic(simulate_noise, (GPT, TOPOLOGY), options, rounds=1)
+    assert not found.every_rank

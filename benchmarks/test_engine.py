@@ -1,0 +1,27 @@
+"""The event engine, folded and with every rank. The numbers of tasks are asserted."""
+
+from typing import Any
+
+import pytest
+from shapes import GPT, TOPOLOGY
+
+from stepsim.api import prepare, run_graph
+from stepsim.contention import Sharing
+
+
+@pytest.mark.parametrize(("fold", "tasks"), [(True, 1488), (False, 2_454_016)])
+def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
+    job = prepare(GPT, TOPOLOGY)
+    rounds = 5 if fold else 1
+    timeline = benchmark.pedantic(
+        run_graph, (job.graph, job.prices), {"fold_ranks": fold}, rounds=rounds
+    )
+    assert sum(cohort.start.size for cohort in timeline.cohorts) == tasks
+    assert timeline.step_time_ps == 14_391_870_660_806
+
+
+def test_contention(benchmark: Any) -> None:
+    job = prepare(GPT, TOPOLOGY)
+    options = {"sharing": Sharing.FAIR}
+    timeline = benchmark.pedantic(run_graph, (job.graph, job.prices), options, rounds=5)
+    assert sum(cohort.start.size for cohort in timeline.cohorts) == 1816

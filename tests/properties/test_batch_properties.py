@@ -1,0 +1,108 @@
+"""A batch gives what the engine gives for each of its scenarios, to the picosecond."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_jobs import Job, jobs, networks
+
+from stepsim.api import simulate
+from stepsim.batch import make_batch
+from stepsim.compute import ComputeScale
+from stepsim.topology import DimensionTopology, LinkClass, Topology
+from stepsim.topology.explicit import ExplicitTopology
+from stepsim.workload import Phase
+
+Values = dict[str, float]
+
+BANDWIDTHS = st.sampled_from([1e9, 3.3e10, 4.5e11, float("inf")]) | st.floats(1e8, 1e12)
+TIMES = st.sampled_from([0, 0, 700]) | st.integers(0, 3_000_000)
+FACTORS = st.sampled_from([1.0, 0.5, 1e-9]) | st.floats(0.01, 3.0)
+
+
+def columns_of(topology: Topology) -> dict[str, st.SearchStrategy[float]]:
+    found: dict[str, st.SearchStrategy[float]] = {"launch_latency": TIMES}
+    for link in topology.link_classes:
+        found[f"{link.name}.bandwidth"] = BANDWIDTHS
+        found[f"{link.name}.latency"] = TIMES
+        found[f"{link.name}.endpoint_latency"] = TIMES
+        found[f"{link.name}.efficiency"] = st.floats(0.1, 1.0)
+    return found
+
+
+def of_tasks() -> dict[str, st.SearchStrategy[float]]:
+    times: dict[str, st.SearchStrategy[float]] = dict.fromkeys(
+        ("host_overhead", "get_batch", "loss_time"), TIMES
+    )
+    return times | {f"compute_scale.{phase}": FACTORS for phase in Phase}
+
+
+def with_values(topology: Topology, values: Values) -> Topology:
+    """The topology with the link values of a scenario."""
+
+    def edited(link: LinkClass) -> LinkClass:
+        def of(field: str, old: float) -> Any:
+            return values.get(f"{link.name}.{field}", old)
+
+        return replace(
+            link,
+            bandwidth=of("bandwidth", link.bandwidth),
+            latency_ps=of("latency", link.latency_ps),
+            endpoint_latency_ps=of("endpoint_latency", link.endpoint_latency_ps),
+            efficiency=of("efficiency", link.efficiency),
+        )
+
+    if isinstance(topology, ExplicitTopology):
+        classes = tuple(edited(link) for link in topology.link_classes)
+        changed: Topology = replace(topology, link_classes=classes)
+    else:
+        assert isinstance(topology, DimensionTopology)
+        dimensions = tuple(replace(d, link=edited(d.link)) for d in topology.dimensions)
+        changed = replace(topology, dimensions=dimensions)
+    launch = values.get("launch_latency", topology.launch_latency_ps)
+    return replace(changed, launch_latency_ps=int(launch))  # type: ignore[type-var]
+
+
+def options_of(values: Values) -> dict[str, Any]:
+    """Arguments of `simulate` for the values of a scenario that are not the network's."""
+    scale = ComputeScale(**{str(p): values.get(f"compute_scale.{p}", 1.0) for p in Phase})
+    times: dict[str, Any] = {
+        name: f"{values[name]} ps"
+        for name in ("host_overhead", "get_batch", "loss_time")
+        if name in values
+    }
+    return times | {"compute_scale": scale}
+
+
+@settings(max_examples=80, deadline=None)
+@given(job=jobs(), network=networks(), data=st.data())
+@pytest.mark.parametrize("coalesce", [True, False])
+def test_a_batch_equals_the_engine(
+    coalesce: bool, job: Job, network: Topology, data: st.DataObject
+) -> None:
+    slow = data.draw(st.sampled_from([None, "0:1.3"]))
+    folds = data.draw(st.booleans())
+    options: dict[str, Any] = {**job.options(), "slow": slow}
+    batch = make_batch(job.workload, network, fold_ranks=folds, coalesce=coalesce, **options)
+    names = columns_of(network) | ({} if batch.fixed else of_tasks())
+    chosen = data.draw(st.lists(st.sampled_from(sorted(names)), max_size=5, unique=True))
+    count = data.draw(st.integers(1, 3))
+    columns = {
+        name: data.draw(st.lists(names[name], min_size=count, max_size=count)) for name in chosen
+    }
+    found = batch.evaluate(columns, parts=True)
+    ranks = batch.parts(batch.scenarios(columns))[batch.actors.actor_of]
+    for i in range(len(found.step_time_ps)):
+        values = {name: column[i] for name, column in columns.items()}
+        report = simulate(
+            job.workload, with_values(network, values), **options, **options_of(values)
+        ).report
+        assert found.step_time_ps[i] == report.step_time_ps
+        assert found.pipeline_time_ps[i] == report.pipeline_time_ps
+        assert found.bubble_fraction[i] == report.bubble_fraction
+        assert found.parts_ps is not None
+        assert found.parts_ps[i].tolist() == list(report.mean_breakdown_ps().values())
+        assert np.array_equal(ranks[:, :, i], report.breakdown[report.actor_of])

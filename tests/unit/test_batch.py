@@ -1,0 +1,202 @@
+"""The batch evaluator: shipped jobs, columns, and what it refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import row, uniform_workload
+from random_jobs import SCHEDULES
+
+import stepsim
+from stepsim.api import simulate
+from stepsim.batch import Batch, make_batch
+from stepsim.batch.lengths import block_starts
+from stepsim.compute import ComputeScale
+from stepsim.errors import PlanError, ScheduleError, SimulationError
+from stepsim.fragments import (
+    BackwardParts,
+    CommTable,
+    HostTimes,
+    backward_fragment,
+    forward_fragment,
+)
+from stepsim.parallel import ParallelPlan
+from stepsim.workload import Axis, CollectiveKind, CommOp, Group, Work, Workload
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
+TOPOLOGIES = sorted(path.stem for path in (ROOT / "topologies").glob("*.toml"))
+
+
+def check_equal(batch: Batch, columns: dict[str, Any], at: list[dict[str, Any]]) -> None:
+    """Every scenario against a run with the arguments in `at`."""
+    found = batch.evaluate(columns, parts=True)
+    assert found.parts_ps is not None
+    for i, options in enumerate(at):
+        report = simulate(**options).report
+        assert found.step_time_ps[i] == report.step_time_ps
+        assert found.pipeline_time_ps[i] == report.pipeline_time_ps
+        assert found.bubble_fraction[i] == report.bubble_fraction
+        assert found.parts_ps[i].tolist() == list(report.mean_breakdown_ps().values())
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
+def test_shipped_jobs(file: Path, topology: str) -> None:
+    job: dict[str, Any] = {"workload": stepsim.load_workload(file), "topology": topology}
+    batch = make_batch(**job)
+    scales = [1.0, 0.37, 2.0]
+    columns = {"compute_scale": scales, "host_overhead": [0, 250_000_000, 1]}
+    at = [
+        {"compute_scale": ComputeScale(forward=s, input_grad=s, weight_grad=s), "host_overhead": h}
+        for s, h in zip(scales, ["0 ns", "250 us", "1 ps"], strict=True)
+    ]
+    check_equal(batch, columns, [job | each for each in at])
+
+
+def every_job() -> list[tuple[Path, str, str, str]]:
+    return [
+        (file, topology, schedule, p2p)
+        for file in WORKLOADS
+        for topology in TOPOLOGIES
+        for schedule, modes in {**SCHEDULES, "auto-zb": ["eager"]}.items()
+        for p2p in modes
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "topology", "schedule", "p2p"), every_job())
+def test_every_shipped_job(file: Path, topology: str, schedule: str, p2p: str) -> None:
+    job: dict[str, Any] = {"workload": stepsim.load_workload(file), "topology": topology}
+    job |= {"schedule": schedule, "p2p": p2p, "microbatches": 32}
+    try:
+        batch = make_batch(**job)
+    except (PlanError, ScheduleError) as error:
+        pytest.skip(str(error))
+    check_equal(batch, {}, [job])
+    if schedule != "auto-zb":
+        latencies = [0, 6_600_000]
+        network = stepsim.load_topology(topology)
+        at = [_with_launch(network, launch) for launch in latencies]
+        check_equal(batch, {"launch_latency": latencies}, [job | {"topology": each} for each in at])
+
+
+def _with_launch(network: Any, launch_ps: int) -> Any:
+    return replace(network, launch_latency_ps=launch_ps)
+
+
+def two_layers() -> Workload:
+    workload = uniform_workload(forward=1000, backward=2000, pp=2, microbatches=4)
+    blocks = [replace(block, layers=block.layers * 2) for block in workload.microbatches]
+    return replace(workload, microbatches=tuple(blocks))
+
+
+def small(**options: Any) -> Batch:
+    return make_batch(two_layers(), "hgx-h100", **options)
+
+
+def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    columns = {
+        "fabric.bandwidth": rng.uniform(1e9, 1e11, 5000),
+        "nvlink.latency": rng.integers(0, 10**7, 5000),
+    }
+    batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
+    whole = batch.evaluate(columns, parts=True)
+    monkeypatch.setattr("stepsim.batch.evaluation.TOTALS_AT_ONCE", 17)
+    monkeypatch.setattr("stepsim.batch.evaluation.TIMES_AT_ONCE", 31)
+    parted = batch.evaluate(columns, parts=True)
+    for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction", "parts_ps"):
+        assert np.array_equal(getattr(whole, name), getattr(parted, name)), name
+    assert whole.parts_ps is not None
+    assert (whole.parts_ps.sum(axis=1) == whole.step_time_ps).all()
+    assert np.array_equal(batch.evaluate(columns).step_time_ps, whole.step_time_ps)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"fabric.speed": [1]}, "unknown column 'fabric.speed': expected nvlink.bandwidth, "),
+        (
+            {"fabric.bandwidth": [1, 2], "launch_latency": [1, 2, 3]},
+            r"columns have \[2, 3\] values",
+        ),
+        ({"fabric.bandwidth": []}, r"columns have \[0\] values"),
+        ({"fabric.bandwidth": [1e9, 0.0]}, "bandwidth is 0.0 in a scenario: expected above 0"),
+        ({"fabric.bandwidth": [float("nan")]}, "bandwidth is nan"),
+        (
+            {"fabric.efficiency": [1.1]},
+            "efficiency is 1.1 in a scenario: expected above 0, at most",
+        ),
+        ({"fabric.latency": [-1]}, "latency_ps is -1.0 in a scenario: expected 0 ps"),
+        ({"compute_scale": [0.0]}, "compute scale is 0.0 in a scenario"),
+        ({"size.tp": [-0.5]}, "size is -0.5 in a scenario"),
+    ],
+)
+def test_impossible_columns(columns: dict[str, list[float]], message: str) -> None:
+    with pytest.raises(PlanError, match=f"^{message}"):
+        small().evaluate(columns)
+
+
+def test_contention_is_no_batch() -> None:
+    with pytest.raises(PlanError, match=r"^contention is fair: only jobs without contention"):
+        small(contention="fair")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"schedule": "auto-zb"}, "auto-zb searches for its order by them"),
+        ({"schedule": "dualpipe-v"}, "dualpipe-v mixes the tasks of fused pairs by them"),
+        ({"pp": 1}, "layers are re-split"),
+    ],
+)
+def test_compute_that_is_part_of_the_graph(options: dict[str, Any], why: str) -> None:
+    batch = small(**options, compute_scale=ComputeScale(forward=0.5))
+    with pytest.raises(PlanError, match=f"^compute_scale cannot vary within a batch: {why}"):
+        batch.evaluate({"compute_scale": [1.0, 2.0]})
+    run = simulate(two_layers(), "hgx-h100", **options, compute_scale=ComputeScale(forward=0.5))
+    assert batch.evaluate({}).step_time_ps[0] == run.report.step_time_ps
+
+
+def test_steps_that_are_too_long() -> None:
+    workload = uniform_workload(forward=2**61, backward=2**61, pp=2, microbatches=4)
+    batch = make_batch(workload, "ideal")
+    with pytest.raises(SimulationError, match="add up to more than"):
+        batch.evaluate({})
+
+
+def test_collectives_that_are_too_long() -> None:
+    batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
+    with pytest.raises(SimulationError, match="a collective takes more than"):
+        batch.evaluate({"fabric.bandwidth": [1e10, 1e-12]})
+
+
+def test_sizes_are_factors_on_bytes() -> None:
+    batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
+    nothing = {f"size.{axis}": [0.0, 1.0, 2.0] for axis in Axis}
+    silent, same, double = batch.evaluate(nothing).step_time_ps.tolist()
+    assert silent < same < double
+    assert same == batch.evaluate({}).step_time_ps[0]
+
+
+def test_blocks_of_a_backward() -> None:
+    """A row ends where its collective and its weight gradient have both ended."""
+    op = CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, axis=Axis.TP, size_bytes=8)
+    one = row(10, 10, 10)
+    rows = [
+        type(one)(
+            name="a",
+            line=1,
+            forward=Work(compute_ps=10, comms=(op,)),
+            input_grad=Work(compute_ps=10, comms=(op,)),
+            weight_grad=Work(compute_ps=10),
+        )
+    ] * 3
+    comms = CommTable(plan=ParallelPlan(tp=2))
+    forward = forward_fragment(rows, comms, HostTimes())
+    assert block_starts(forward) == [0, 2, 4]
+    backward = backward_fragment(rows, comms, BackwardParts(), HostTimes())
+    assert block_starts(backward) == [0, 3, 6]

@@ -1,0 +1,195 @@
+"""Sensitivities against differences, and noise."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Run, row, uniform_workload
+from hypothesis import given, settings
+from random_jobs import Job, jobs, networks
+
+import stepsim
+from stepsim.api import simulate
+from stepsim.batch import NoiseModel, simulate_noise
+from stepsim.compute import ComputeScale
+from stepsim.errors import PlanError
+from stepsim.sensitivity import Sensitivity, sensitivity
+from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Topology
+from stepsim.workload import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
+TOPOLOGIES = sorted(path.stem for path in (ROOT / "topologies").glob("*.toml"))
+
+
+def check_slopes(found: Sensitivity, rounding_ps: float) -> None:
+    """Within 0.1 % of central differences where the path is the same on both sides."""
+    for slope in found.slopes:
+        step = max(slope.value * 1e-3, 1.0 if slope.value > 1.5 else 0.0)
+        central = (slope.below + slope.above) / 2
+        if not slope.one_sided:
+            allowed = 1e-3 * abs(central) + rounding_ps / step
+            assert abs(slope.derivative - central) <= allowed, slope
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_shipped_jobs(file: Path, topology: str, schedule: str) -> None:
+    found = sensitivity(file, topology, schedule=schedule, microbatches=32, host_overhead="250 us")
+    assert found.step_time_ps == int(
+        simulate(
+            file, topology, schedule=schedule, microbatches=32, host_overhead="250 us"
+        ).report.step_time_ps
+    )
+    check_slopes(found, rounding_ps=0.0 if "hgx" in topology else 500.0)
+    assert not all(slope.one_sided for slope in found.slopes)
+
+
+@settings(max_examples=80, deadline=None)
+@given(job=jobs(), network=networks())
+def test_random_jobs(job: Job, network: Topology) -> None:
+    check_slopes(sensitivity(job.workload, network, **job.options()), rounding_ps=2_000.0)
+
+
+def tied_job(weight_grad_ps: int) -> tuple[Workload, Topology]:
+    """A collective of 1 us beside a weight gradient: what takes longer sets the step time."""
+    op = CommOp(kind=CollectiveKind.ALL_GATHER, group=Group.TP, axis=Axis.TP, size_bytes=200_000)
+    gathered = replace(
+        row(10_000_000, 0, weight_grad_ps), input_grad=Work(compute_ps=1_000, comms=(op,))
+    )
+    workload = uniform_workload(forward=1, backward=1, pp=1, microbatches=1)
+    block = replace(workload.microbatches[0], layers=((gathered,),))
+    workload = replace(workload, microbatches=(block,), header=Header(tp=2, npus=2))
+    link = LinkClass(name="wire", bandwidth=1e11)
+    dimension = Dimension(kind=DimensionKind.FULLY_CONNECTED, size=2, link=link)
+    return workload, DimensionTopology(name="pair", source="test", dimensions=(dimension,))
+
+
+@pytest.mark.parametrize(
+    ("weight_grad_ps", "one_sided", "below", "above"),
+    [
+        (500_000, False, True, True),
+        (1_000_000, True, True, False),
+        (2_000_000, False, False, False),
+    ],
+)
+def test_another_path_takes_over(
+    weight_grad_ps: int, one_sided: bool, below: bool, above: bool
+) -> None:
+    found = sensitivity(*tied_job(weight_grad_ps))
+    (slope,) = [slope for slope in found.slopes if slope.name == "wire.bandwidth"]
+    assert slope.one_sided is one_sided
+    assert (slope.below < 0, slope.above < 0) == (below, above)
+    (weights,) = [s for s in found.slopes if s.name == "compute_scale.weight_grad"]
+    assert (weights.below > 0, weights.above > 0) == (
+        not below,
+        not above or one_sided,
+    ) or one_sided
+
+
+def test_closed_form() -> None:
+    """A job that only computes: all of the step time is compute, and none of it the network's."""
+    workload = uniform_workload(forward=1_000_000, backward=2_000_000, pp=1, microbatches=4)
+    found = sensitivity(workload, "hgx-h100")
+    slopes = {slope.name: slope for slope in found.slopes}
+    assert found.step_time_ps == 12_000_000
+    assert slopes["compute"].derivative == 12_000_000
+    assert slopes["compute"].gain == pytest.approx(0.01)
+    assert found.elasticity(slopes["compute_scale.forward"]) == pytest.approx(1 / 3)
+    assert slopes["fabric.bandwidth"].derivative == slopes["fabric.bandwidth"].gain == 0
+    assert found.slopes[0].name == "compute"
+
+
+def noisy(model: NoiseModel, **options: Any) -> Any:
+    return simulate_noise(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100", model=model, **options)
+
+
+def test_no_noise_is_the_plan() -> None:
+    found = noisy(NoiseModel(), samples=3)
+    report = simulate(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100").report
+    assert found.every_rank
+    assert found.planned_ps == report.step_time_ps
+    assert found.step_time_ps.tolist() == [report.step_time_ps] * 3
+
+
+def test_if_all_straggle_all_compute_is_slower() -> None:
+    found = noisy(NoiseModel(straggler_probability=1.0, straggler_factor=2.0), samples=2)
+    twice = ComputeScale(forward=2.0, input_grad=2.0, weight_grad=2.0)
+    report = simulate(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100", compute_scale=twice).report
+    assert found.step_time_ps.tolist() == [report.step_time_ps] * 2
+
+
+def test_seeds() -> None:
+    model = NoiseModel(task=0.1, communication=0.2, rank=0.03)
+    many, few, other = (
+        noisy(model, samples=n, seed=seed).step_time_ps
+        for n, seed in ((600, 7), (300, 7), (300, 8))
+    )
+    assert np.array_equal(many[:300], few)
+    assert not np.array_equal(few, other)
+
+
+def test_slowest_of_many_is_slower_than_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = NoiseModel(task=0.05)
+    ranks = noisy(model)
+    monkeypatch.setattr("stepsim.batch.noise.MOST_TASKS", 0)
+    classes = noisy(model)
+    assert (ranks.every_rank, classes.every_rank) == (True, False)
+    assert ranks.planned_ps == classes.planned_ps
+    assert ranks.planned_ps < classes.mean_ps * 1.001 < ranks.mean_ps
+    assert ranks.percentile_ps(50) < ranks.percentile_ps(95) < ranks.percentile_ps(99)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": -0.1}, "task noise is -0.1: expected 0 to 10"),
+        ({"rank": float("nan")}, "rank noise is nan"),
+        ({"straggler_probability": 1.5}, "straggler probability is 1.5: expected 0 to 1"),
+        ({"straggler_factor": 0.0}, "straggler factor is 0.0: expected above 0"),
+    ],
+)
+def test_impossible_models(options: dict[str, float], message: str) -> None:
+    with pytest.raises(PlanError, match=f"^{message}"):
+        NoiseModel(**options)
+
+
+@pytest.mark.parametrize("options", [{"samples": 0}, {"samples": 10**9}, {"seed": -1}])
+def test_impossible_samples(options: dict[str, int]) -> None:
+    with pytest.raises(PlanError, match=f"^{next(iter(options))} is "):
+        noisy(NoiseModel(), **options)
+
+
+def test_sensitivity_command(run: Run, tmp_path: Path) -> None:
+    file = str(ROOT / "workloads" / "gpt_tp4.txt")
+    code, out, _ = run("sensitivity", file, "--plot", str(tmp_path / "a.svg"))
+    assert code == 0
+    assert "1 % more fabric bandwidth" in out
+    assert (tmp_path / "a.svg").stat().st_size
+    code, out, _ = run("sensitivity", file, "--json", "-")
+    found = json.loads(out)
+    assert code == 0
+    assert found["step_time_ps"] == stepsim.simulate(file).report.step_time_ps
+    assert {"compute", "nvlink.bandwidth"} <= {slope["name"] for slope in found["slopes"]}
+
+
+def test_noise_command(run: Run, tmp_path: Path) -> None:
+    file = str(ROOT / "workloads" / "gpt_tp4.txt")
+    plot, data = str(tmp_path / "a.png"), str(tmp_path / "a.json")
+    code, out, _ = run("noise", file, "--samples", "50", "--plot", plot, "--json", data)
+    assert code == 0
+    assert "50 samples, seed 0" in out
+    found = json.loads(Path(data).read_text())
+    assert len(found["step_time_ps"]) == 50
+    assert found["p50_ps"] <= found["p95_ps"] <= found["p99_ps"]
+
+
+def test_outputs_are_checked_first(run: Run, tmp_path: Path) -> None:
+    file = str(ROOT / "workloads" / "gpt_tp4.txt")
+    code, _, error = run("noise", file, "--plot", str(tmp_path / "a.txt"))
+    assert code == 2
+    assert "cannot draw .txt" in error
