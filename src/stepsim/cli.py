@@ -10,6 +10,7 @@ import typer
 
 from stepsim import __version__
 from stepsim.cli_options import PlanOptions, RunOptions, takes
+from stepsim.cli_sweep import sweep, sweep_report
 from stepsim.errors import OutputError, PlanError, StepsimError
 
 if TYPE_CHECKING:
@@ -181,6 +182,10 @@ def diff(
     from stepsim.formats.result_read import read_result
 
     print_diff(_console(), diff_results(read_result(a), read_result(b)))
+
+
+app.command()(sweep)
+app.command()(sweep_report)
 
 
 def main() -> None:

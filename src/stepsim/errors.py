@@ -33,6 +33,10 @@ class SimulationError(StepsimError):
     """A run could not finish; the message names the stuck tasks and what each waits for."""
 
 
+class SweepError(StepsimError):
+    """A sweep cannot be run as asked, or its database holds something else."""
+
+
 class OutputError(StepsimError):
     """A result cannot be written where the user asked."""
 

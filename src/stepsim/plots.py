@@ -1,7 +1,7 @@
 """Figures. The only module that imports matplotlib, and only when a figure is drawn."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -107,6 +107,14 @@ def plot_timelines(
     written where they fit. With `messages` an arrow shows every message between stages. Raises
     OutputError when the file cannot be written or its suffix names no figure format.
     """
+    write_figure(lambda: timelines_figure(runs, messages=messages), path)
+
+
+def write_figure(draw: Callable[[], "Figure"], path: Path) -> None:
+    """Draw a figure in stepsim's style into a file that is the same every time.
+
+    Raises OutputError when the file cannot be written or its suffix names no figure format.
+    """
     from matplotlib import rc_context
 
     check_figure_path(path)
@@ -114,8 +122,7 @@ def plot_timelines(
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     data = io.BytesIO()
     with rc_context({"svg.hashsalt": "stepsim", "font.size": 9}):
-        figure = timelines_figure(runs, messages=messages)
-        figure.savefig(data, format=kind, dpi=_DPI, metadata=undated)
+        draw().savefig(data, format=kind, dpi=_DPI, metadata=undated)
     write_whole(path, data.getvalue())
 
 

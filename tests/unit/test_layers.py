@@ -31,13 +31,14 @@ LAYERS = (
     ("formats", "shipped"),
     ("plots", "progress"),
     ("api",),
-    ("compare",),
+    ("compare", "sweep"),
     ("tables",),
     ("diff",),
     ("cli_options",),
+    ("cli_sweep",),
     ("cli",),
 )
-HEAVY = {"simpy": {"engine"}, "networkx": {"topology"}, "matplotlib": {"plots"}}
+HEAVY = {"simpy": {"engine"}, "networkx": {"topology"}, "matplotlib": {"plots", "sweep"}}
 
 
 def modules() -> list[Path]:
