@@ -68,8 +68,9 @@ class Axis:
             raise SweepError(f"axis {self.name}: it has no values")
         first: dict[Value, str] = {}
         for text, value in zip(self.texts, self.values, strict=True):
-            if first.setdefault(value, text) is not text:
+            if value in first:
                 raise SweepError(f"axis {self.name}: {first[value]} and {text} are the same value")
+            first[value] = text
 
     def __len__(self) -> int:
         return len(self.values)

@@ -26,6 +26,7 @@ _MOST_LINES = 24
 _MOST_WRITTEN = 150  # cells of a map with their number in them
 _MOST_DOTS = 20_000
 _MOST_LABELS = 6
+_MOST_RINGS = 50
 _SI = {Quantity.BANDWIDTH: (1e9, "GB/s"), Quantity.TIME: (1e6, "us"), Quantity.SIZE: (1e6, "MB")}
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
@@ -115,6 +116,8 @@ def _line_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
     lines = seconds[:, None] if view.by is None else seconds
     colours = _colours(lines.shape[1])
     for i in range(lines.shape[1]):
+        name = view.by.texts[i] if view.by else ""
+        failed = bool(np.isnan(lines[:, i]).all())
         axes.plot(
             places,
             lines[:, i] / scale,
@@ -122,7 +125,7 @@ def _line_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
             marker=_MARKERS[i % len(_MARKERS)],
             markersize=4 if len(places) <= 33 else 0,
             linewidth=1.4 if view.x.numeric else 0,
-            label=view.by.texts[i] if view.by else None,
+            label=f"{name} (failed)" if failed else name,
         )
     if not view.x.numeric:
         axes.set_xticks(places, view.x.texts, rotation=30 if len(places) > 6 else 0)
@@ -164,7 +167,7 @@ def _map_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
         if i >= count - columns:
             axes.set_xlabel(_scale(view.x)[1])
             axes.xaxis.set_tick_params(labelbottom=True)
-    figure.colorbar(mesh, ax=grid, label=f"step time ({unit})", shrink=0.9, aspect=30)
+    figure.colorbar(mesh, ax=grid, label=f"step time ({unit})", aspect=30, pad=0.01)
     figure.suptitle(_title(table, view), x=0.01, ha="left", fontsize=10)
     return figure
 
@@ -198,7 +201,7 @@ def _draw_map(
         best = np.unravel_index(np.nanargmin(values), values.shape)
         if values.size > _MOST_WRITTEN:
             spot = xs[best[0]], ys[best[1]]
-            axes.plot(*spot, "*", color="white", markeredgecolor="black", markersize=11)
+            axes.plot(*spot, "*", color="white", mec="black", markersize=12, clip_on=False)
     return mesh
 
 
@@ -234,7 +237,7 @@ def _pareto_figure(table: SweepTable, front: Sequence[ParetoPoint]) -> "Figure":
     groups = [axis for axis in table.axes if not axis.numeric and 1 < len(axis.texts) <= 8]
     by = groups[0] if groups else None
     owner = by.positions(scenarios) if by else np.zeros_like(scenarios)
-    for i in range(len(by.texts) if by else 1):
+    for i in np.unique(owner).tolist():
         mine = owner == i
         axes.scatter(
             rates[mine] / rate_scale,
@@ -249,7 +252,8 @@ def _pareto_figure(table: SweepTable, front: Sequence[ParetoPoint]) -> "Figure":
     x = np.array([point.total_bandwidth for point in front]) / rate_scale
     y = np.array([point.step_time_ps for point in front]) / 1e12 / scale
     axes.step(x, y, where="post", color="black", linewidth=1.0, label="Pareto front")
-    axes.plot(x, y, "o", markerfacecolor="none", markeredgecolor="black", markersize=5)
+    ringed = slice(None) if len(front) <= _MOST_RINGS else _spread(len(front))
+    axes.plot(x[ringed], y[ringed], "o", mfc="none", mec="black", markersize=5)
     _label_front(axes, table, front, x, y)
     axes.set_xlabel(f"bandwidth of all links, both directions ({rate_unit})")
     axes.set_ylabel(f"step time ({unit})")
@@ -263,21 +267,46 @@ def _pareto_figure(table: SweepTable, front: Sequence[ParetoPoint]) -> "Figure":
 def _label_front(
     axes: "Axes", table: SweepTable, front: Sequence[ParetoPoint], x: Floats, y: Floats
 ) -> None:
-    """Settings of a few points of the front, the ends among them."""
+    """Settings of a few points of the front below it, where no scenario can be.
+
+    What all points of the front have in common is said once, in the corner.
+    """
+    settings = [table.settings(point.scenario) for point in front]
     several = [axis.name for axis in table.axes if len(axis.texts) > 1]
-    count = min(_MOST_LABELS, len(front))
-    for i in dict.fromkeys(np.linspace(0, len(front) - 1, count).round().astype(int).tolist()):
-        settings = table.settings(front[i].scenario)
-        text = "\n".join(settings[name] for name in several)
+    shared = {name for name in several if len({each[name] for each in settings}) == 1}
+    if len(front) == 1:
+        shared = set()
+    for i in _spread(len(front)):
         axes.annotate(
-            text,
+            "\n".join(_short(settings[i][name]) for name in several if name not in shared),
             (x[i], y[i]),
-            xytext=(5, 6),
+            xytext=(-5, -4),
             textcoords="offset points",
-            fontsize=6,
-            va="bottom",
+            fontsize=7,
+            ha="right",
+            va="top",
             color="#333333",
         )
+    axes.margins(x=0.18, y=0.12)
+    common = [f"{_words(name)} {_short(settings[0][name])}" for name in several if name in shared]
+    if common:
+        text = "front: " + ", ".join(common)
+        axes.text(0.99, 0.98, text, transform=axes.transAxes, ha="right", va="top", fontsize=8)
+
+
+def _spread(count: int) -> list[int]:
+    """A few of `count` places, the ends among them."""
+    few = np.linspace(0, count - 1, min(_MOST_LABELS, count)).round().astype(np.int64)
+    return list(dict.fromkeys(few.tolist()))
+
+
+def _short(text: str) -> str:
+    """A value's text with at most four digits."""
+    number, space, unit = text.partition(" ")
+    try:
+        return f"{float(number):.4g}{space}{unit}"
+    except ValueError:
+        return text
 
 
 def _one_plot(

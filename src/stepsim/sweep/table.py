@@ -15,6 +15,7 @@ from stepsim.sweep.store import PART_COLUMNS, Progress, SweepStore, database_err
 from stepsim.units import PS_PER_S
 
 _PIECE = 65_536
+_HASH = 2_654_435_761
 _NUMBERS = (
     "step_time_ps",
     "pipeline_time_ps",
@@ -195,12 +196,14 @@ class SweepTable:
         return front
 
     def sample(self, most: int) -> tuple[Ints, Floats, Floats]:
-        """Scenario, total bandwidth in bytes/s and step time in s of evenly spread scenarios."""
-        every = -(-self.progress.size // most)
+        """Scenario, total bandwidth in bytes/s and step time in s of about `most` scenarios.
+
+        They are spread by a multiplicative hash of their numbers, which no axis is in step with.
+        """
         rows = self._all(
             "SELECT id, total_bandwidth, step_time_ps FROM result WHERE error IS NULL "
-            "AND total_bandwidth IS NOT NULL AND id % ? = 0 ORDER BY id",
-            every,
+            f"AND total_bandwidth IS NOT NULL AND id * {_HASH} % 4294967296 < ? ORDER BY id",
+            -(-most * 2**32 // self.progress.size),
         )
         scenarios = np.array([row[0] for row in rows], dtype=np.int64)
         numbers = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
