@@ -67,23 +67,6 @@ def check_executor(kind: ExecutorKind, jobs: int | None, scheduler: str | None) 
         raise SweepError("jobs is set by the workers of the Dask cluster: leave it out")
 
 
-@contextmanager
-def open_pool(kind: ExecutorKind, jobs: int, scheduler: str | None) -> Iterator[Pool]:
-    """A pool of `jobs` local workers, or the one behind a scheduler, closed at the end.
-
-    Raises SweepError when the scheduler cannot be reached, has no workers, or a worker has another
-    stepsim.
-    """
-    if kind is ExecutorKind.DASK:
-        with _dask(scheduler or "") as pool:
-            yield pool
-    elif jobs == 1:
-        yield Pool(workers=1, executor=_Here())
-    else:
-        with _processes(jobs) as pool:
-            yield pool
-
-
 def cpus() -> int:
     """Processors this process may use."""
     from joblib import cpu_count
@@ -92,8 +75,11 @@ def cpus() -> int:
 
 
 @contextmanager
-def _processes(jobs: int) -> Iterator[Pool]:
-    """Local processes; a broken pool's successor replaces it."""
+def local_pool(jobs: int) -> Iterator[Pool]:
+    """Workers on this machine, ended with the block: this process if it is one, else new ones."""
+    if jobs == 1:
+        yield Pool(workers=1, executor=_Here())
+        return
     from joblib.externals.loky import ProcessPoolExecutor
 
     made: list[Any] = []
@@ -111,7 +97,11 @@ def _processes(jobs: int) -> Iterator[Pool]:
 
 
 @contextmanager
-def _dask(scheduler: str) -> Iterator[Pool]:
+def dask_pool(scheduler: str) -> Iterator[Pool]:
+    """The workers behind a Dask scheduler such as `tcp://127.0.0.1:8786`.
+
+    Raises SweepError when it cannot be reached, has no workers, or a worker has another stepsim.
+    """
     client = _connect(scheduler)
     try:
         from distributed.scheduler import KilledWorker

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from stepsim.errors import SweepError, UnitError
 
-MAX_VALUES = 1_000_000
+MAX_VALUES = 100_000
 """Largest number of values of one axis."""
 
 _DIGITS = Context(prec=12)

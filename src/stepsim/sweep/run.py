@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
 from stepsim.errors import SweepError
 from stepsim.sweep.evaluate import Evaluator, Simulation
-from stepsim.sweep.executors import ExecutorKind, Pool, check_executor, cpus, open_pool
+from stepsim.sweep.executors import ExecutorKind, Pool, check_executor, cpus, dask_pool, local_pool
 from stepsim.sweep.grid import Span
 from stepsim.sweep.store import Progress, SweepStore, open_for_writing
 from stepsim.sweep.study import Study, pack
@@ -49,12 +50,14 @@ def sweep(
         raise SweepError(f"executor is {executor!r}: expected one of {expected}") from None
     check_executor(kind, jobs, scheduler)
     job = Job(study=study, evaluators=tuple(evaluators))
-    with open_for_writing(Path(database), study, resume=resume) as store:
+    with ExitStack() as opened:
+        # a scheduler that cannot be reached must not leave a database behind
+        pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
+        store = opened.enter_context(open_for_writing(Path(database), study, resume=resume))
         missing = store.missing(study.grid.size)
         if missing:
             wanted = jobs or _worth_starting(job, missing)
-            with open_pool(kind, wanted, scheduler) as pool:
-                _run(job, store, pool, progress)
+            _run(job, store, pool or opened.enter_context(local_pool(wanted)), progress)
         return store.progress()
 
 
