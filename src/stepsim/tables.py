@@ -138,7 +138,7 @@ def print_sweep(console: Console, table: "SweepTable") -> None:
             ("workload", workload),
             ("topology", topology),
             ("scenarios", counted),
-            ("database", str(table.store.path)),
+            ("database", table.store.path.name),
         ],
     )
     for title, slowest in (("fastest", False), ("slowest", True)):

@@ -20,7 +20,7 @@ from stepsim.errors import SweepError
 if TYPE_CHECKING:
     from distributed import Client
 
-_CONNECT_S = 10
+_CONNECT_S = 5
 _MAX_JOBS = 1024
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 
