@@ -32,7 +32,7 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int], None]
 def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
     """Yield a function to call with (scenarios done, failed, all), None where nobody watches.
 
-    The bar shows the rate of this run and the time that remains at that rate.
+    The bar shows the rate since the first call and the time that remains at that rate.
     """
     if not (enabled and sys.stderr.isatty()):
         yield None
@@ -57,6 +57,8 @@ def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], Non
         task = bar.add_task("", total=None, failed="", rate="")
 
         def update(done: int, failed: int, total: int) -> None:
+            if bar.tasks[task].total is None:
+                bar.reset(task, completed=done, total=total)
             speed = bar.tasks[task].finished_speed or bar.tasks[task].speed or 0.0
             bar.update(
                 task,

@@ -229,6 +229,7 @@ def test_an_empty_file_and_a_missing_one_are_begun(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.touch()
     assert sweep(study(), path, jobs=1, evaluators=(Quick(),)).done == 30
+    assert list(tmp_path.iterdir()) == [path]  # one file, no journal beside it
     other = tmp_path / "b.sqlite"
     assert sweep(study(), other, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
 

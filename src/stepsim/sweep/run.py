@@ -65,6 +65,8 @@ def _run(job: Job, store: SweepStore, pool: Pool, progress: ProgressCall | None)
     """Ask the store what is missing, compute it, and again if workers were lost meanwhile."""
     packed, losses = pack(job), 0
     seen = store.progress()
+    if progress:
+        progress(seen)
     while missing := store.missing(job.study.grid.size):
         try:
             for result in _results(pool, packed, _spans(job, missing)):

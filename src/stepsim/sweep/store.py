@@ -8,7 +8,7 @@ readers see whole chunks at any time. What is missing is found by scenario numbe
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +62,11 @@ class SweepStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.lock:
+            # back to one file, unless somebody reads it just now; the journal is as safe
+            with suppress(sqlite3.Error):
+                self.connection.execute("PRAGMA busy_timeout = 0")
+                self.connection.execute("PRAGMA journal_mode = DELETE")
         # the lock last: closing any handle of a file drops SQLite's own locks on it
         self.connection.close()
         if self.lock:
