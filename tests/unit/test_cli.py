@@ -42,12 +42,26 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--tp-overlap",
     "--warmup-flush",
 }
+REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes"}
+SWEEP_OPTIONS = {
+    "--breakdown",
+    "--chunks",
+    "--db",
+    "--executor",
+    "--jobs",
+    "--resume",
+    "--schedule",
+    "--scheduler",
+    "--set",
+}
 OPTIONS = {
     "simulate": RUN_OPTIONS | {"--chunks", "--csv", "--schedule"},
     "compare": RUN_OPTIONS | {"--schedules", "--with"},
     "inspect": PLAN_OPTIONS,
     "convert": {"--chunks", "--microbatches", "--ranks"},
     "diff": set[str](),
+    "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
+    "sweep-report": REPORT_OPTIONS,
 }
 
 

@@ -9,8 +9,17 @@ import numpy as np
 
 from stepsim.errors import OutputError, SweepError
 from stepsim.plots import write_figure
-from stepsim.sweep.axes import Quantity
 from stepsim.sweep.evaluate import Floats
+from stepsim.sweep.scales import (
+    RATES,
+    TIMES,
+    edges_of,
+    log_axis,
+    scale_of,
+    short,
+    unit_of,
+    words,
+)
 from stepsim.sweep.table import ParetoPoint, StoredAxis, SweepTable
 
 if TYPE_CHECKING:
@@ -27,9 +36,6 @@ _MOST_WRITTEN = 150  # cells of a map with their number in them
 _MOST_DOTS = 20_000
 _MOST_LABELS = 6
 _MOST_RINGS = 50
-_SI = {Quantity.BANDWIDTH: (1e9, "GB/s"), Quantity.TIME: (1e6, "us"), Quantity.SIZE: (1e6, "MB")}
-_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-_RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +117,8 @@ def plot_pareto(table: SweepTable, path: Path) -> None:
 
 def _line_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
     figure, axes = _one_plot(table, view, (6.4, 4.0))
-    scale, unit = _unit(seconds, _TIMES)
-    places, label, log = _scale(view.x)
+    scale, unit = unit_of(seconds, TIMES)
+    places, label, log = scale_of(view.x)
     lines = seconds[:, None] if view.by is None else seconds
     colours = _colours(lines.shape[1])
     for i in range(lines.shape[1]):
@@ -130,13 +136,13 @@ def _line_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
     if not view.x.numeric:
         axes.set_xticks(places, view.x.texts, rotation=30 if len(places) > 6 else 0)
     if log:
-        _log_axis(axes, "x", places)
+        log_axis(axes, "x", places)
     axes.set_xlabel(label)
     axes.set_ylabel(f"step time ({unit})")
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     if view.by:
         figure.legend(
-            title=_words(view.by.name), loc="outside right center", frameon=False, fontsize=8
+            title=words(view.by.name), loc="outside right center", frameon=False, fontsize=8
         )
     return figure
 
@@ -152,7 +158,7 @@ def _map_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
     rows = -(-count // columns)
     figure = Figure(figsize=(2.0 + 4.2 * columns, 1.0 + 3.2 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    scale, unit = _unit(seconds, _TIMES)
+    scale, unit = unit_of(seconds, TIMES)
     mesh: Any = None
     for i, axes in enumerate(grid.flat):
         if i >= count:
@@ -161,11 +167,11 @@ def _map_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
         limits = float(np.nanmin(seconds) / scale), float(np.nanmax(seconds) / scale)
         mesh = _draw_map(axes, view.x, view.y, panels[:, :, i] / scale, limits)
         if view.by:
-            axes.set_title(f"{_words(view.by.name)} {view.by.texts[i]}", loc="left", fontsize=9)
+            axes.set_title(f"{words(view.by.name)} {view.by.texts[i]}", loc="left", fontsize=9)
         if i % columns == 0:
-            axes.set_ylabel(_scale(view.y)[1])
+            axes.set_ylabel(scale_of(view.y)[1])
         if i >= count - columns:
-            axes.set_xlabel(_scale(view.x)[1])
+            axes.set_xlabel(scale_of(view.x)[1])
             axes.xaxis.set_tick_params(labelbottom=True)
     figure.colorbar(mesh, ax=grid, label=f"step time ({unit})", aspect=30, pad=0.01)
     figure.suptitle(_title(table, view), x=0.01, ha="left", fontsize=10)
@@ -175,13 +181,13 @@ def _map_figure(table: SweepTable, view: View, seconds: Floats) -> "Figure":
 def _draw_map(
     axes: "Axes", x: StoredAxis, y: StoredAxis, values: Floats, limits: tuple[float, float]
 ) -> Any:
-    (xs, _, x_log), (ys, _, y_log) = _scale(x), _scale(y)
+    (xs, _, x_log), (ys, _, y_log) = scale_of(x), scale_of(y)
     x_order, y_order = np.argsort(xs), np.argsort(ys)
     xs, ys, values = xs[x_order], ys[y_order], values[x_order][:, y_order]
     axes.set_facecolor(_FAILED)
     mesh = axes.pcolormesh(
-        _edges(xs, log=x_log),
-        _edges(ys, log=y_log),
+        edges_of(xs, log=x_log),
+        edges_of(ys, log=y_log),
         np.ma.masked_invalid(values.T),
         cmap=_MAP,
         vmin=limits[0],
@@ -190,7 +196,7 @@ def _draw_map(
     )
     for name, places, log in (("x", xs, x_log), ("y", ys, y_log)):
         if log:
-            _log_axis(axes, name, places)
+            log_axis(axes, name, places)
         elif len(places) <= 9:
             getattr(axes, f"set_{name}ticks")(places)
     axes.tick_params(length=2)
@@ -232,8 +238,8 @@ def _pareto_figure(table: SweepTable, front: Sequence[ParetoPoint]) -> "Figure":
     view = View(x=table.axes[0])
     figure, axes = _one_plot(table, view, (6.8, 4.4), "Pareto front: ")
     scenarios, rates, seconds = table.sample(_MOST_DOTS)
-    scale, unit = _unit(seconds, _TIMES)
-    rate_scale, rate_unit = _unit(rates, _RATES)
+    scale, unit = unit_of(seconds, TIMES)
+    rate_scale, rate_unit = unit_of(rates, RATES)
     groups = [axis for axis in table.axes if not axis.numeric and 1 < len(axis.texts) <= 8]
     by = groups[0] if groups else None
     owner = by.positions(scenarios) if by else np.zeros_like(scenarios)
@@ -259,7 +265,7 @@ def _pareto_figure(table: SweepTable, front: Sequence[ParetoPoint]) -> "Figure":
     axes.set_ylabel(f"step time ({unit})")
     axes.grid(color="#eeeeee", linewidth=0.6)
     axes.set_axisbelow(True)
-    title = _words(by.name) if by else None
+    title = words(by.name) if by else None
     figure.legend(title=title, loc="outside right center", frameon=False, fontsize=8)
     return figure
 
@@ -278,7 +284,7 @@ def _label_front(
         shared = set()
     for i in _spread(len(front)):
         axes.annotate(
-            "\n".join(_short(settings[i][name]) for name in several if name not in shared),
+            "\n".join(short(settings[i][name]) for name in several if name not in shared),
             (x[i], y[i]),
             xytext=(-5, -4),
             textcoords="offset points",
@@ -288,7 +294,7 @@ def _label_front(
             color="#333333",
         )
     axes.margins(x=0.18, y=0.12)
-    common = [f"{_words(name)} {_short(settings[0][name])}" for name in several if name in shared]
+    common = [f"{words(name)} {short(settings[0][name])}" for name in several if name in shared]
     if common:
         text = "front: " + ", ".join(common)
         axes.text(0.99, 0.98, text, transform=axes.transAxes, ha="right", va="top", fontsize=8)
@@ -298,15 +304,6 @@ def _spread(count: int) -> list[int]:
     """A few of `count` places, the ends among them."""
     few = np.linspace(0, count - 1, min(_MOST_LABELS, count)).round().astype(np.int64)
     return list(dict.fromkeys(few.tolist()))
-
-
-def _short(text: str) -> str:
-    """A value's text with at most four digits."""
-    number, space, unit = text.partition(" ")
-    try:
-        return f"{float(number):.4g}{space}{unit}"
-    except ValueError:
-        return text
 
 
 def _one_plot(
@@ -336,58 +333,8 @@ def _title(table: SweepTable, view: View | None) -> str:
         names = {axis.name for axis in view.shown}
         over = [a.name for a in table.axes if a.name not in names and len(a.texts) > 1]
         if over:
-            facts.append(f"fastest over {', '.join(map(_words, over))}")
+            facts.append(f"fastest over {', '.join(map(words, over))}")
     return "\n".join([*lines, "; ".join(facts)])
-
-
-def _scale(axis: StoredAxis) -> tuple[Floats, str, bool]:
-    """Places of the values along a figure's axis, its label, and whether it is logarithmic."""
-    if not axis.numeric:
-        return np.arange(len(axis.texts), dtype=np.float64), _words(axis.name), False
-    units = {text.partition(" ")[2] for text in axis.texts}
-    if len(units) == 1:
-        unit = units.pop()
-        places = np.array([float(text.partition(" ")[0]) for text in axis.texts])
-    else:
-        divisor, unit = _SI[axis.quantity]
-        places = np.array([float(value) for value in axis.values]) / divisor
-    label = f"{_words(axis.name)} ({unit})" if unit else _words(axis.name)
-    return places, label, _is_geometric(np.sort(places))
-
-
-def _is_geometric(places: Floats) -> bool:
-    """Whether ratios of neighbours are more alike than their distances."""
-    if len(places) < 3 or places[0] <= 0:
-        return False
-    steps, ratios = np.diff(places), np.diff(np.log(places))
-    return bool(ratios.std() / ratios.mean() < 0.5 * steps.std() / steps.mean())
-
-
-def _log_axis(axes: "Axes", name: str, places: Floats) -> None:
-    """A log axis with plain numbers at the values themselves, thinned to about nine."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    getattr(axes, f"set_{name}scale")("log")
-    axis = getattr(axes, f"{name}axis")
-    axis.set_major_locator(FixedLocator(places[:: -(-len(places) // 9)].tolist()))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    axis.set_minor_locator(NullLocator())
-
-
-def _edges(places: Floats, *, log: bool) -> Floats:
-    """Borders of cells, half-way between neighbours."""
-    if len(places) == 1:
-        return np.array([places[0] - 0.5, places[0] + 0.5])
-    at = np.log(places) if log else places
-    middles = (at[1:] + at[:-1]) / 2
-    edges = np.concatenate([[2 * at[0] - middles[0]], middles, [2 * at[-1] - middles[-1]]])
-    return np.exp(edges) if log else edges
-
-
-def _unit(values: Floats, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit in which the largest value is at least one."""
-    most = float(np.nanmax(values))
-    return next((unit for unit in units if most >= unit[0]), units[-1])
 
 
 def _colours(count: int) -> list[Any]:
@@ -397,7 +344,3 @@ def _colours(count: int) -> list[Any]:
     from matplotlib import colormaps
 
     return [colormaps["viridis"](i / (count - 1)) for i in range(count)]
-
-
-def _words(name: str) -> str:
-    return name.replace(".", " ").replace("_", " ")
