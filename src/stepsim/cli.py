@@ -13,6 +13,7 @@ from stepsim.cli_calibrate import app as calibrate
 from stepsim.cli_collective import collective
 from stepsim.cli_options import PlanOptions, RunOptions, takes
 from stepsim.cli_sensitivity import noise, sensitivity
+from stepsim.cli_sweep import sweep, sweep_report
 from stepsim.errors import OutputError, PlanError, StepsimError
 
 if TYPE_CHECKING:
@@ -233,6 +234,8 @@ app.command()(collective)
 app.command()(sensitivity)
 app.command()(noise)
 app.add_typer(calibrate, name="calibrate")
+app.command()(sweep)
+app.command()(sweep_report)
 
 
 def main() -> None:

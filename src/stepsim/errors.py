@@ -41,6 +41,10 @@ class CalibrationError(StepsimError):
     """A calibration file is malformed, or holds nothing for what is asked."""
 
 
+class SweepError(StepsimError):
+    """A sweep cannot be run as asked, or its database holds something else."""
+
+
 class OutputError(StepsimError):
     """A result cannot be written where the user asked."""
 

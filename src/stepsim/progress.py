@@ -26,3 +26,46 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int], None]
             bar.update(task, completed=ended, total=total, visible=visible)
 
         yield update
+
+
+@contextmanager
+def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
+    """Yield a function to call with (scenarios done, failed, all), None where nobody watches.
+
+    The bar shows the rate since the first call and the time that remains at that rate.
+    """
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("sweeping"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]}{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, failed="", rate="")
+
+        def update(done: int, failed: int, total: int) -> None:
+            if bar.tasks[task].total is None:
+                bar.reset(task, completed=done, total=total)
+            speed = bar.tasks[task].finished_speed or bar.tasks[task].speed or 0.0
+            bar.update(
+                task,
+                completed=done,
+                total=total,
+                failed=f"{failed} failed, " if failed else "",
+                rate=f"{speed:,.1f}/s" if speed else "",
+            )
+
+        yield update

@@ -1,6 +1,7 @@
 """What the command line prints: reports as tables of at most 80 columns."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -15,8 +16,13 @@ from stepsim.simai_formula import SimaiTotals
 from stepsim.topology_inspection import TopologyInspection
 from stepsim.units import format_bandwidth, format_size_bytes, format_time_ps
 
+if TYPE_CHECKING:
+    from stepsim.sweep.table import Extreme, StoredAxis, SweepTable
+
 _STAGES_SHOWN = 16
 _COMMS_SHOWN = 8
+_VALUES_SHOWN = 16
+_SCENARIOS_SHOWN = 3
 _SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 _PART_NAMES = {
     Part.COMPUTE: "compute",
@@ -156,6 +162,62 @@ def print_simai(console: Console, totals: SimaiTotals) -> None:
     table.add_row(*(f"{value:.0f}" for value in parts.values()))
     _print_table(console, table)
     console.print(totals.note, soft_wrap=True)
+
+
+def print_sweep(console: Console, table: "SweepTable") -> None:
+    """The fastest and slowest scenarios, each axis by its values, why the first failure failed."""
+    progress = table.progress
+    counted = f"{progress.done} of {progress.size}, {progress.failed} failed"
+    workload, topology = table.source
+    _print_pairs(
+        console,
+        [
+            ("workload", workload),
+            ("topology", topology),
+            ("scenarios", counted),
+            ("database", table.store.path.name),
+        ],
+    )
+    for title, slowest in (("fastest", False), ("slowest", True)):
+        _print_extremes(console, title, table, table.extremes(_SCENARIOS_SHOWN, slowest=slowest))
+    for axis in table.axes:
+        _print_axis(console, table, axis)
+    failure = table.first_error()
+    if failure:
+        scenario, why = failure
+        console.print(f"\nfirst failure, {_settings(table, scenario)}: {why}", soft_wrap=True)
+
+
+def _print_extremes(
+    console: Console, title: str, table: "SweepTable", found: "Sequence[Extreme]"
+) -> None:
+    shown = _table(title, "step", "scenario")
+    shown.columns[0].justify, shown.columns[1].justify = "right", "left"
+    shown.columns[1].no_wrap = False
+    for each in found:
+        shown.add_row(format_time_ps(each.step_time_ps), _settings(table, each.scenario))
+    if found:
+        _print_table(console, shown)
+
+
+def _print_axis(console: Console, table: "SweepTable", axis: "StoredAxis") -> None:
+    """Least and mean step time over all other axes; the middle of a long axis is left out."""
+    shown = _table(f"{axis.name}, over all other axes", axis.name, "fastest", "mean", "failed")
+    rows = table.by_value(axis)
+    half = _VALUES_SHOWN // 2
+    for i, row in enumerate(rows):
+        if len(rows) > _VALUES_SHOWN and half <= i < len(rows) - half:
+            if i == half:
+                shown.add_row("...")
+            continue
+        times = (row.least_ps, row.mean_ps)
+        least, mean = ("-" if time is None else format_time_ps(time) for time in times)
+        shown.add_row(axis.texts[row.position], least, mean, str(row.failed))
+    _print_table(console, shown)
+
+
+def _settings(table: "SweepTable", scenario: int) -> str:
+    return ", ".join(f"{name}={text}" for name, text in table.settings(scenario).items())
 
 
 def _job(plan: ParallelPlan) -> str:

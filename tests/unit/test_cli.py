@@ -51,6 +51,18 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--tp-overlap",
     "--warmup-flush",
 }
+REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes"}
+SWEEP_OPTIONS = {
+    "--breakdown",
+    "--chunks",
+    "--db",
+    "--executor",
+    "--jobs",
+    "--resume",
+    "--schedule",
+    "--scheduler",
+    "--set",
+}
 OPTIONS = {
     "simulate": RUN_OPTIONS | {"--chunks", "--csv", "--schedule"},
     "compare": RUN_OPTIONS | {"--schedules", "--with"},
@@ -75,6 +87,8 @@ OPTIONS = {
     "noise": RUN_OPTIONS - {"--messages"}
     | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed"}
     | {"--straggler-factor", "--stragglers", "--task"},
+    "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
+    "sweep-report": REPORT_OPTIONS,
 }
 
 

@@ -42,11 +42,11 @@ LAYERS = (
     ("collective_plot",),
     ("api",),
     ("batch",),
-    ("sensitivity", "compare", "validation"),
+    ("sensitivity", "compare", "validation", "sweep"),
     ("tables", "measured_tables", "nccl_tables", "validation_plots"),
     ("diff",),
     ("cli_options",),
-    ("cli_calibrate", "cli_collective", "cli_measured", "cli_sensitivity"),
+    ("cli_calibrate", "cli_collective", "cli_measured", "cli_sensitivity", "cli_sweep"),
     ("cli",),
 )
 HEAVY = {
@@ -56,6 +56,7 @@ HEAVY = {
         "collective_plot",
         "plots",
         "sensitivity",
+        "sweep",
         "topology_plot",
         "validation_plots",
     },

@@ -2,7 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from stepsim.errors import OutputError
 
@@ -22,31 +25,38 @@ def write_whole(path: Path, data: bytes) -> None:
 
     A link's target is written; what is no regular file, a device or a pipe, is written into.
     """
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write in pieces, which takes its place when the block ends well, as `write_whole`.
+
+    Raises OutputError when it cannot be written.
+    """
     check_writable(path)
     path = path.resolve()
     if path.exists() and not path.is_file():
-        _write_into(path, data)
+        with _output_errors(path), path.open("wb") as file:
+            yield file
         return
-    try:
+    with _output_errors(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise OutputError(f"{path}: cannot write: {error.strerror}") from None
-        raise
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
-def _write_into(path: Path, data: bytes) -> None:
+@contextmanager
+def _output_errors(path: Path) -> Iterator[None]:
     try:
-        with path.open("wb") as file:
-            file.write(data)
+        yield
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {error.strerror}") from None
 

@@ -1,0 +1,42 @@
+"""Whole sweeps: seconds and peak memory; how much two workers are worth.
+
+Usage: python benchmarks/sweeps.py
+Run it on a quiet machine. The workers' memory is not in the peak, which is the main process's.
+"""
+
+import tempfile
+from pathlib import Path
+
+from speed import STEPSIM, WORKLOADS, measure
+
+GPT = str(WORKLOADS / "gpt_1024.txt")
+FIVE = "schedule=1f1b,interleaved:2,interleaved:4,zb-h1,zb-v"
+FAIR = ("--contention", "fair", "--set", "fabric.bandwidth=100..800 Gbps:16")
+
+
+def sweep(folder: str, name: str, *arguments: str) -> tuple[float, float]:
+    """Seconds and peak MB of one sweep of gpt_1024 on hgx-h100 into a new database."""
+    database = str(Path(folder, f"{name}.sqlite"))
+    return measure([*STEPSIM, "sweep", GPT, "-q", "-t", "hgx-h100", "--db", database, *arguments])
+
+
+def main() -> None:
+    """Print the table and the gain of the second worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        figures = ["--plot", f"{folder}/a.png", "--pareto", f"{folder}/b.png"]
+        axes = ["--set", "fabric.bandwidth=50..800 Gbps:64", "--set", FIVE]
+        found = {"64 bandwidths x 5 schedules, figures": sweep(folder, "a", *axes, *figures)}
+        for jobs in ("1", "2"):
+            label = f"16 bandwidths, --contention fair, --jobs {jobs}"
+            found[label] = sweep(folder, jobs, *FAIR, "--jobs", jobs)
+        export = ["--export", f"{folder}/a.csv"]
+        found["the first table again, with CSV"] = sweep(folder, "a", *axes, *export, "--resume")
+    print("| sweep of gpt_1024 | seconds | peak MB |\n|---|---|---|")
+    for name, (seconds, peak) in found.items():
+        print(f"| {name} | {seconds:.1f} | {peak:.0f} |")
+    one, two = (seconds for name, (seconds, _) in found.items() if "fair" in name)
+    print(f"\ntwo workers: {one / two:.2f} times one")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Benchmarks of the parts of a sweep that are not simulation: `pytest benchmarks/test_sweep.py`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepsim
+from stepsim.sweep import Grid, Outcomes, Span, Study, open_for_reading, parse_axis
+from stepsim.sweep.export import write_table
+from stepsim.sweep.store import open_for_writing
+from stepsim.sweep.table import SweepTable
+from stepsim.sweep.work import SpanResult
+
+GPT = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
+AXES = ("fabric.bandwidth=100..800 Gbps:1000", "nvlink.bandwidth=100..900 GB/s:100")
+CHUNK = 20_000
+
+
+def study() -> Study:
+    return Study(
+        workload=stepsim.load_workload(GPT),
+        topology=stepsim.load_topology("hgx-h100"),
+        grid=Grid(axes=tuple(map(parse_axis, AXES))),
+    )
+
+
+def results(study: Study) -> list[SpanResult]:
+    """Made-up results of 100,000 scenarios in chunks of 20,000."""
+    found = []
+    for span in study.grid.cut([Span(0, study.grid.size)], lambda _: CHUNK):
+        bandwidth = study.grid.columns(span)["fabric.bandwidth"]
+        steps = (1e22 / bandwidth).astype(np.int64)
+        half = np.full(len(steps), 0.5)
+        outcomes = Outcomes(step_time_ps=steps, pipeline_time_ps=steps, bubble_fraction=half)
+        found.append(SpanResult(span=span, outcomes=outcomes, total_bandwidth=bandwidth))
+    return found
+
+
+def test_parse_axis(benchmark: Any) -> None:
+    assert len(benchmark(parse_axis, AXES[0])) == 1000
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "a.sqlite"
+    with open_for_writing(path, study(), resume=False) as store:
+        for result in results(study()):
+            store.write(result)
+    return path
+
+
+def test_store(benchmark: Any, tmp_path: Path) -> None:
+    asked = study()
+    made = results(asked)
+
+    def store_all() -> None:
+        path = tmp_path / "a.sqlite"
+        path.unlink(missing_ok=True)
+        with open_for_writing(path, asked, resume=False) as store:
+            for result in made:
+                store.write(result)
+            assert store.missing(asked.grid.size) == []
+            assert store.progress().done == 100_000
+
+    benchmark(store_all)
+
+
+def test_find_what_is_missing(benchmark: Any, database: Path) -> None:
+    with open_for_writing(database, study(), resume=True) as store:
+        store.connection.execute("DELETE FROM result WHERE id BETWEEN 50 AND 99 OR id = 7777")
+        spans = benchmark(store.missing, 100_001)
+    assert spans == [Span(50, 100), Span(7777, 7778), Span(100_000, 100_001)]
+
+
+def test_export_csv(benchmark: Any, database: Path, tmp_path: Path) -> None:
+    with open_for_reading(database) as store:
+        benchmark(write_table, SweepTable(store=store), tmp_path / "a.csv")
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 100_001
+
+
+def test_fastest_by_two_axes(benchmark: Any, database: Path) -> None:
+    with open_for_reading(database) as store:
+        table = SweepTable(store=store)
+        assert benchmark(table.fastest, table.axes).shape == (1000, 100)

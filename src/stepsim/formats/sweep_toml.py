@@ -1,0 +1,107 @@
+"""Sweep files: TOML that says what the flags of `stepsim sweep` say."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepsim.errors import SweepError, bad_value
+
+Scalar = str | int | float | bool
+
+
+class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[output]`: where results go."""
+
+    database: str | None = None
+    export: list[str] = []
+    plot: str | None = None
+    plot_axes: str | None = None
+    pareto: str | None = None
+    breakdown: bool | None = None
+
+
+class RunTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[run]`: who computes."""
+
+    jobs: int | None = None
+    executor: str | None = None
+    scheduler: str | None = None
+
+
+class SweepFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A sweep file. `axes` maps names to ranges; paths are those of the file's folder."""
+
+    workload: str
+    axes: dict[str, Any]
+    options: dict[str, Scalar] = {}
+    output: OutputTable = OutputTable()
+    run: RunTable = RunTable()
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """The sweep in a TOML file, its axes as texts by their full names, its paths made whole.
+
+    Raises SweepError naming the file and the entry at fault.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+        file = msgspec.convert(tomllib.loads(text), SweepFile)
+    except OSError as error:
+        raise SweepError(f"{path}: cannot read the sweep: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SweepError(f"{path}: not a text file: expected a sweep in TOML") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SweepError(f"{path}: not valid TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise SweepError(f"{path}: {error}") from None
+    output = msgspec.structs.replace(
+        file.output,
+        **{
+            name: _beside(path, getattr(file.output, name))
+            for name in ("database", "plot", "pareto")
+        },
+        export=[str(path.parent / name) for name in file.output.export],
+    )
+    options = {name: _option(path, value) for name, value in file.options.items()}
+    return msgspec.structs.replace(
+        file,
+        workload=str(path.parent / file.workload),
+        axes=_axes(path, file.axes),
+        options=options,
+        output=output,
+    )
+
+
+def _option(path: Path, value: Scalar) -> Scalar:
+    """An option's value; a file beside the sweep file is found from anywhere."""
+    is_file = isinstance(value, str) and Path(value).suffix and (path.parent / value).is_file()
+    return str(path.parent / str(value)) if is_file else value
+
+
+def _beside(path: Path, name: str | None) -> str | None:
+    return None if name is None else str(path.parent / name)
+
+
+def _axes(path: Path, table: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Axes by full names: `fabric.bandwidth = ...` is a table in TOML."""
+    axes: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            axes |= _axes(path, value, f"{prefix}{name}.")
+        else:
+            axes[prefix + name] = _text(path, prefix + name, value)
+    return axes
+
+
+def _text(path: Path, name: str, value: object) -> str:
+    """A range as the flag would say it."""
+    if isinstance(value, str):
+        return value
+    items = value if isinstance(value, list) else [value]
+    if not items or not all(isinstance(item, str | int | float) for item in items):
+        expected = "a range such as '100..800 Gbps:8', or a list of values"
+        raise SweepError(bad_value(str(path), f"axes.{name}", value, expected))
+    shown = [("off", "on")[item] if isinstance(item, bool) else str(item) for item in items]
+    return "".join(f"{each};" for each in shown)

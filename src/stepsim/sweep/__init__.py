@@ -1,0 +1,33 @@
+"""Sweeps: every combination of some axes, stored as it comes, continued where it stopped.
+
+grid = Grid(axes=(parse_axis("fabric.bandwidth=100..800 Gbps:8"),))
+study = Study(workload=load_workload(FILE), topology=load_topology("hgx-h100"), grid=grid)
+sweep(study, "sweep.sqlite")
+"""
+
+from stepsim.sweep.axes import Axis, make_axis, parse_axis
+from stepsim.sweep.evaluate import Evaluator, Group, Outcomes, PreparedGroup, Simulation
+from stepsim.sweep.executors import ExecutorKind
+from stepsim.sweep.grid import Grid, Span
+from stepsim.sweep.run import sweep
+from stepsim.sweep.store import Progress, SweepStore, open_for_reading
+from stepsim.sweep.study import Study
+
+__all__ = [
+    "Axis",
+    "Evaluator",
+    "ExecutorKind",
+    "Grid",
+    "Group",
+    "Outcomes",
+    "PreparedGroup",
+    "Progress",
+    "Simulation",
+    "Span",
+    "Study",
+    "SweepStore",
+    "make_axis",
+    "open_for_reading",
+    "parse_axis",
+    "sweep",
+]

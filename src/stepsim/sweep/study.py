@@ -1,0 +1,117 @@
+"""What all scenarios of a sweep have in common, and how a worker receives it."""
+
+import hashlib
+import pickle
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from stepsim import __version__
+from stepsim.api import simulate
+from stepsim.compute import ComputeScale
+from stepsim.errors import SweepError
+from stepsim.schedules import options_of
+from stepsim.sweep.axes import ARGUMENT_AXES, Quantity, Value
+from stepsim.sweep.grid import Grid
+from stepsim.sweep.links import check_axis
+from stepsim.topology import Topology
+from stepsim.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A workload, a topology, the arguments of `stepsim.simulate` that stay, and the grid.
+
+    With `breakdown` the parts of the step time are kept of every scenario. Raises SweepError for
+    axes that this topology or `simulate` does not have.
+    """
+
+    workload: Workload
+    topology: Topology
+    grid: Grid
+    options: Mapping[str, Any] = field(default_factory=dict)
+    breakdown: bool = False
+
+    def __post_init__(self) -> None:
+        known = signature(simulate).parameters
+        for axis in self.grid.axes:
+            check_axis(self.topology, axis)
+            name = _ARGUMENTS.get(axis.name, axis.name)
+            if axis.name in ARGUMENT_AXES and name not in known:
+                raise SweepError(f"axis {axis.name}: stepsim.simulate has no argument {name}")
+
+    def arguments(self, settings: Mapping[str, Value]) -> dict[str, Any]:
+        """Arguments of `stepsim.simulate` for values of axes, link and topology axes left out.
+
+        Schedule options go to the schedules that have them, where the schedule is an axis.
+        """
+        arguments = dict(self.options)
+        for name, value in settings.items():
+            if name in ARGUMENT_AXES:
+                arguments[_ARGUMENTS.get(name, name)] = _argument(name, value)
+        if "schedule" in settings and arguments.get("schedule_options"):
+            accepted = options_of(str(settings["schedule"]))
+            chosen = arguments["schedule_options"].items()
+            arguments["schedule_options"] = {k: v for k, v in chosen if k in accepted}
+        return arguments
+
+
+_ARGUMENTS = {"expert_skew": "expert_load"}
+_UNITS = {Quantity.TIME: "ps", Quantity.SIZE: "B"}
+
+
+def _argument(name: str, value: Value) -> Any:
+    if name == "compute_scale":
+        factor = float(value)
+        return ComputeScale(forward=factor, input_grad=factor, weight_grad=factor)
+    unit = _UNITS.get(ARGUMENT_AXES[name].quantity)
+    return f"{value} {unit}" if unit else value
+
+
+def identity(study: Study) -> dict[str, str]:
+    """What must be the same for results to belong to one sweep, by what the user calls it."""
+    shown = {
+        "stepsim": __version__,
+        "workload": f"{study.workload.source} {_digest(study.workload)}",
+        "topology": f"{study.topology.name} {_digest(study.topology)}",
+        "breakdown": "on" if study.breakdown else "off",
+    }
+    for name, value in sorted(study.options.items()):
+        shown[f"option {name}"] = repr(value)
+    shown["axes"] = ", ".join(axis.name for axis in study.grid.axes)
+    for axis in study.grid.axes:
+        ends = f"{axis.texts[0]} to {axis.texts[-1]}"
+        shown[f"axis {axis.name}"] = f"{len(axis)} values, {ends} {_digest(axis.texts)}"
+    for name in _schedule_files(study):
+        shown[f"file {name}"] = _hash(Path(name).read_bytes())
+    return shown
+
+
+def _schedule_files(study: Study) -> Iterator[str]:
+    names = [str(study.options.get("schedule", ""))]
+    names += [text for axis in study.grid.axes if axis.name == "schedule" for text in axis.texts]
+    yield from (name for name in names if name.endswith(".csv"))
+
+
+def _digest(document: object) -> str:
+    """A short hash of a frozen document: its fields in order, so never its place in memory."""
+    return _hash(repr(document).encode())
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def pack(document: object) -> bytes:
+    """A document as a few kilobytes, small enough to go with every task."""
+    return zlib.compress(pickle.dumps(document, protocol=5), level=1)
+
+
+@lru_cache(maxsize=1)
+def unpack(data: bytes) -> Any:
+    """The document that was packed; made once per worker, not once per task."""
+    return pickle.loads(zlib.decompress(data))

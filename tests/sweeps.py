@@ -1,0 +1,101 @@
+"""What tests of sweeps need: a small study, evaluators that are quick, interrupted or deadly."""
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import stepsim
+from stepsim.errors import PlanError
+from stepsim.sweep import Grid, Group, Outcomes, Study, open_for_reading, parse_axis
+from stepsim.sweep.axes import Value
+from stepsim.sweep.export import write_table
+from stepsim.sweep.grid import Column
+from stepsim.sweep.table import SweepTable
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = ROOT / "workloads" / "gpt_tp4.txt"
+AXES = ("fabric.bandwidth=100..800 Gbps:5", "microbatches=2,4,8", "compute_scale=0.5,1")
+
+
+def study(*axes: str, breakdown: bool = False, **options: Any) -> Study:
+    return Study(
+        workload=stepsim.load_workload(SMALL),
+        topology=stepsim.load_topology("hgx-h100"),
+        grid=Grid(axes=tuple(map(parse_axis, axes or AXES))),
+        options=options,
+        breakdown=breakdown,
+    )
+
+
+@dataclass(frozen=True)
+class Quick:
+    """Results made of the values themselves; fails for `failing` microbatches.
+
+    With a `folder` it writes what it was asked for into `log` there; a file `stop` makes it raise
+    KeyboardInterrupt, and a file `kill` makes it kill its process, once.
+    """
+
+    chunk: int = 3
+    folder: str = ""
+    failing: int = -1
+
+    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
+        return True
+
+    def prepare(self, group: Group) -> "QuickGroup":
+        microbatches = int(group.settings.get("microbatches", 1))
+        if microbatches == self.failing:
+            raise PlanError(f"microbatches is {microbatches}: refused")
+        return QuickGroup(self, microbatches)
+
+
+@dataclass(frozen=True)
+class QuickGroup:
+    parent: Quick
+    microbatches: int
+
+    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+        if self.parent.folder:
+            self._obey(Path(self.parent.folder), columns)
+        bandwidth, scale = columns["fabric.bandwidth"], columns["compute_scale"]
+        steps = (1e21 / bandwidth * self.microbatches * scale).astype(np.int64)
+        return Outcomes(
+            step_time_ps=steps, pipeline_time_ps=steps // 2, bubble_fraction=scale.astype(float) / 4
+        )
+
+    def _obey(self, folder: Path, columns: Mapping[str, Column]) -> None:
+        if (folder / "kill").exists():
+            (folder / "kill").unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (folder / "stop").exists():
+            raise KeyboardInterrupt
+        with (folder / "log").open("a") as log:
+            for row in zip(*(column.tolist() for column in columns.values()), strict=True):
+                print(self.microbatches, *row, file=log)
+
+
+class Wrong(Quick):
+    """An evaluator with a fault."""
+
+    def prepare(self, group: Group) -> "QuickGroup":
+        raise ZeroDivisionError("of our own making")
+
+
+class Deadly(Quick):
+    """An evaluator that no process survives."""
+
+    def prepare(self, group: Group) -> "QuickGroup":
+        os.kill(os.getpid(), signal.SIGKILL)
+        return super().prepare(group)
+
+
+def exported(database: Path, suffix: str = ".csv") -> bytes:
+    target = database.with_suffix(suffix)
+    with open_for_reading(database) as store:
+        write_table(SweepTable(store=store), target)
+    return target.read_bytes()

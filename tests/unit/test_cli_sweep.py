@@ -1,0 +1,206 @@
+"""`stepsim sweep` and `stepsim sweep-report`: flags, sweep files, outputs, refusals."""
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers import Run
+from sweeps import SMALL
+
+AXES = ("--set", "fabric.bandwidth=100..400 Gbps:3", "--set", "schedule=1f1b,zb-h1,dualpipe-v")
+JOB = ("--npus", "32", "--pp", "4", "-m", "4")
+
+SWEEP_FILE = """
+workload = "{workload}"
+
+[options]
+npus = 32
+pp = 4
+microbatches = 4
+tp-overlap = true
+compute_scale = 1
+
+[axes]
+fabric.bandwidth = "100..400 Gbps:3"
+schedule = ["1f1b", "zb-h1", "dualpipe-v"]
+
+[output]
+database = "file.sqlite"
+export = ["file.csv"]
+
+[run]
+jobs = 1
+"""
+
+
+def test_a_sweep_prints_stores_exports_and_draws(run: Run, tmp_path: Path) -> None:
+    database, table, figure, pareto = (
+        tmp_path / n for n in ("a.sqlite", "a.csv", "a.png", "b.svg")
+    )
+    outputs = ("--db", database, "--export", table, "--plot", figure, "--pareto", pareto)
+    code, out, err = run("sweep", SMALL, *AXES, *JOB, *outputs)
+    assert code == 0
+    assert "warning: no topology given: hgx-h100 assumed" in err
+    assert "scenarios  9 of 9, 3 failed" in out
+    assert re.search(r"fastest\n +step +scenario *\n.* ms +fabric.bandwidth=400 Gbps", out)
+    assert "\nfirst failure, fabric.bandwidth=100 Gbps, schedule=dualpipe-v: schedule" in out
+    header, *rows = table.read_text().splitlines()
+    assert header == (
+        "fabric.bandwidth_bytes_per_s,schedule,step_time_ps,pipeline_time_ps,bubble_fraction,"
+        "total_bandwidth_bytes_per_s,error"
+    )
+    assert [row.split(",")[1] for row in rows] == ["1f1b"] * 3 + ["zb-h1"] * 3 + ["dualpipe-v"] * 3
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert b"Pareto front" in pareto.read_bytes()
+    again = tmp_path / "again.csv"
+    code, report, err = run("sweep-report", database, "--export", again)
+    assert (code, err, report) == (0, "", out)
+    assert again.read_bytes() == table.read_bytes()
+
+
+def test_a_sweep_file_says_the_same_as_the_flags(run: Run, tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(SWEEP_FILE.format(workload=SMALL))
+    assert run("sweep", study, "-q")[0] == 0
+    flags = ("--db", tmp_path / "flags.sqlite", "--export", tmp_path / "flags.csv", "--jobs", "1")
+    assert run("sweep", SMALL, *AXES, *JOB, *flags, "-q")[0] == 0
+    assert (tmp_path / "file.csv").read_bytes() == (tmp_path / "flags.csv").read_bytes()
+    assert run("sweep", study, "-q", "--resume")[0] == 0
+    assert run("sweep", study, "-q", "--resume", "--db", tmp_path / "flags.sqlite")[0] == 0
+
+
+def test_flags_win_over_the_sweep_file(run: Run, tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(SWEEP_FILE.format(workload=SMALL))
+    other = ("--db", tmp_path / "b.sqlite", "--pp", "2", "--set", "schedule=gpipe")
+    code, out, _ = run("sweep", study, *other, "-q")
+    assert code == 0
+    assert "scenarios  3 of 3, 0 failed" in out
+    assert not (tmp_path / "file.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[axes]", "[axis]"), "Object contains unknown field `axis`"),
+        (('"100..400 Gbps:3"', "1.5"), "axis fabric.bandwidth: '1.5' has no unit"),
+        (('"100..400 Gbps:3"', "[]"), "axes.fabric.bandwidth is []: expected a range such as"),
+        (("npus = 32", "npu = 32"), "unknown option 'npu': expected topology, npus"),
+        (("npus = 32", 'npus = "many"'), "options.npus: Expected"),
+        (("jobs = 1", "jobs = true"), "got `bool` - at `$.run.jobs`"),
+        (("workload =", "workload"), "not valid TOML"),
+        (("microbatches = 4", 'schedule = "1f1b"'), "schedule is an axis and an option"),
+    ],
+)
+def test_wrong_sweep_files_are_refused(
+    run: Run, tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(SWEEP_FILE.format(workload=SMALL).replace(*change))
+    code, out, err = run("sweep", study)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert not (tmp_path / "file.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "a sweep needs at least one axis"),
+        (("--set", "speed=1,2"), "unknown axis 'speed'"),
+        (("--set", "ib.bandwidth=1,2 GB/s"), "has no links 'ib': expected nvlink, fabric"),
+        (("--set", "fabric.bandwidth=1..2:2"), "has no unit"),
+        (("--set", "fabric.bandwidth=2..1 GB/s:2"), "is reversed"),
+        (("--set", "fabric.bandwidth="), "it has no values"),
+        (
+            ("--set", "pp=1..10000", "--set", "chunks=1..10000", "--set", "npus=1..10000"),
+            "= 1000000000000 scenarios",
+        ),
+        (("--set", "chunks=1,2", "--chunks", "2"), "chunks is an axis and an option"),
+        (("--set", "chunks=1,2", "--p2p", "pigeon"), "p2p: 'pigeon' is unknown: expected eager"),
+        (("--set", "chunks=1,2", "--schedule", "x"), "schedule: schedule is 'x': expected one of"),
+        (("--set", "chunks=1,2", "--executor", "dask"), "needs --scheduler"),
+        (("--set", "chunks=1,2", "--plot-axes", "chunks"), "name one with --plot"),
+        (("--set", "chunks=1,2", "--plot", "x.gif"), "cannot draw .gif"),
+        (("--set", "chunks=1,2", "--export", "x.txt"), "cannot write .txt"),
+        (("--set", "chunks=1,2", "--db", "nowhere/a.sqlite"), "folder nowhere does not exist"),
+        (("--set", "seed=0..9"), "axis seed: stepsim.simulate has no argument seed"),
+    ],
+)
+def test_bad_sweeps_are_one_error_before_any_work(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("sweep", SMALL, *arguments, "-q")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_would_overwrite_an_input_are_refused(run: Run, tmp_path: Path) -> None:
+    files = ("--db", tmp_path / "a.sqlite", "--plot", tmp_path / "a.png")
+    code, _, err = run("sweep", SMALL, *AXES, *files, "--pareto", tmp_path / "a.png")
+    assert code == 2
+    assert "it is an input, or two outputs go to the same file" in err
+
+
+def test_when_nothing_can_run_the_first_reason_is_the_error(run: Run, tmp_path: Path) -> None:
+    database = tmp_path / "a.sqlite"
+    code, out, err = run("sweep", SMALL, "--set", "pp=7,11", "--npus", "32", "--db", database, "-q")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: none of 2 scenarios can run; the first: 32 NPUs")
+
+
+def test_a_report_of_no_sweep_is_refused(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("sweep-report", tmp_path / "missing.sqlite")
+    assert code == 2
+    assert err == f"error: {tmp_path / 'missing.sqlite'}: cannot read the sweep: no such file\n"
+    code, _, err = run("sweep-report", SMALL)
+    assert code == 2
+    assert "not a database of a sweep, or damaged" in err
+
+
+@pytest.mark.parametrize(
+    ("sets", "names"),
+    [
+        (("fabric.bandwidth=100..800 Gbps:4",), None),
+        (("fabric.bandwidth=50..800 Gbps:5 log", "nvlink.bandwidth=300,450 GB/s"), None),
+        (("schedule=1f1b,zb-h1", "p2p=eager,overlap"), None),
+        (("compute_scale=0.5,1", "microbatches=2,4", "schedule=1f1b,gpipe"), None),
+        (("compute_scale=0.5,1", "microbatches=2,4"), "microbatches"),
+        (
+            ("compute_scale=0.5,1", "schedule=1f1b,gpipe", "microbatches=2,4"),
+            "microbatches,schedule",
+        ),
+        (("nvlink.bandwidth=450 GB/s,inf",), None),
+        (("chunks=1",), None),
+    ],
+)
+def test_figures_of_every_kind(
+    run: Run, tmp_path: Path, sets: tuple[str, ...], names: str | None
+) -> None:
+    first, second = tmp_path / "a.png", tmp_path / "b.png"
+    axes = [word for axis in sets for word in ("--set", axis)]
+    chosen = ("--plot-axes", names) if names else ()
+    common = (SMALL, *axes, "--npus", "16", "--pp", "2", "-q", "--jobs", "1", *chosen)
+    if "schedule" not in str(sets) and "chunks" not in str(sets):
+        common = (*common, "--schedule", "gpipe")
+    database = ("--db", tmp_path / "a.sqlite")
+    assert run("sweep", *common, *database, "--plot", first)[0] == 0
+    assert run("sweep", *common, *database, "--plot", second, "--resume")[0] == 0
+    assert first.read_bytes().startswith(b"\x89PNG")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_figure_axes_that_are_none_are_refused(run: Run, tmp_path: Path) -> None:
+    files = ("--db", tmp_path / "a.sqlite", "--plot", tmp_path / "a.png")
+    code, _, err = run("sweep", SMALL, *AXES, *files, "--plot-axes", "speed", "-q")
+    assert code == 2
+    assert "--plot-axes: 'speed' is no axis of this sweep" in err

@@ -1,0 +1,305 @@
+"""Running and storing sweeps: resuming, failures, lost workers, databases of others."""
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, exported, study
+
+import stepsim
+from stepsim.compute import ComputeScale
+from stepsim.errors import OutputError, StepsimError, SweepError
+from stepsim.sweep import Progress, open_for_reading, sweep
+from stepsim.sweep.links import with_link
+from stepsim.sweep.store import open_for_writing
+from stepsim.sweep.table import SweepTable
+
+
+def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:
+    axes = ("microbatches=2,4", "fabric.bandwidth=100,400 Gbps", "compute_scale=0.5,1")
+    database = tmp_path / "a.sqlite"
+    asked = study(*axes, "host_overhead=0,5 us", breakdown=True, npus=32, pp=2)
+    assert sweep(asked, database, jobs=1) == Progress(size=16, done=16, failed=0)
+    with open_for_reading(database) as store:
+        (columns,) = SweepTable(store=store).pieces()
+    header = exported(database).decode().splitlines()[0].split(",")
+    assert len(columns) == len(header)
+    for row in zip(*columns, strict=True):
+        found = dict(zip(header, row, strict=True))
+        topology = stepsim.load_topology("hgx-h100")
+        factor = found["compute_scale"]
+        report = stepsim.simulate(
+            SMALL,
+            with_link(topology, "fabric", bandwidth=found["fabric.bandwidth_bytes_per_s"]),
+            npus=32,
+            pp=2,
+            microbatches=found["microbatches"],
+            compute_scale=ComputeScale(forward=factor, input_grad=factor, weight_grad=factor),
+            host_overhead=f"{found['host_overhead_ps']} ps",
+        ).report
+        assert found["step_time_ps"] == report.step_time_ps
+        assert found["pipeline_time_ps"] == report.pipeline_time_ps
+        assert found["bubble_fraction"] == report.bubble_fraction
+        total = sum(link.links * link.bandwidth for link in report.links)
+        assert found["total_bandwidth_bytes_per_s"] == pytest.approx(total)
+        for part, time in report.mean_breakdown_ps().items():
+            assert found[f"{part.name.lower()}_ps"] == time
+        assert found["error"] is None
+
+
+def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) -> None:
+    database = tmp_path / "a.sqlite"
+    asked = study("microbatches=1,2,4", "schedule=interleaved:2,zb-h1,1f1b", npus=32, pp=2)
+    progress = sweep(asked, database, jobs=1)
+    assert progress.done == 9
+    with open_for_reading(database) as store:
+        table = SweepTable(store=store)
+        failure = table.first_error()
+        assert failure
+        assert table.settings(failure[0]) == {"microbatches": "1", "schedule": "interleaved:2"}
+        assert "microbatches is 1" in failure[1]
+        assert progress.failed == sum(row.failed for row in table.by_value(table.axes[0]))
+    broken = tmp_path / "b.sqlite"
+    assert sweep(study(), broken, jobs=1, evaluators=(Quick(failing=4),)).failed == 10
+    assert exported(broken).decode().count("microbatches is 4: refused") == 10
+
+
+def test_a_fault_of_our_own_is_an_error_of_its_scenarios_only(tmp_path: Path) -> None:
+    database = tmp_path / "a.sqlite"
+    assert sweep(study(), database, jobs=1, evaluators=(Wrong(),)).failed == 30
+    assert "ZeroDivisionError: of our own making" in exported(database).decode()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
+    tmp_path: Path, jobs: int
+) -> None:
+    whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
+    sweep(study(), whole, jobs=1, evaluators=(Quick(),))
+    evaluators = (Quick(folder=str(tmp_path)),)
+    seen: list[int] = []
+
+    def stop_later(progress: Progress) -> None:
+        seen.append(progress.done)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(study(), database, jobs=jobs, evaluators=evaluators, progress=stop_later)
+    with open_for_reading(database) as store:
+        assert store.progress().done == seen[-1] < 30
+    if jobs == 2:
+        (tmp_path / "log").unlink()
+    done = 30 - seen[-1]
+    assert sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == len(set(lines)) == (30 if jobs == 1 else done)
+    assert exported(database) == exported(whole)
+    (tmp_path / "stop").touch()
+    assert sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
+
+
+def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
+    whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
+    sweep(study(), whole, jobs=1, evaluators=(Quick(),))
+    (tmp_path / "kill").touch()
+    progress = sweep(study(), database, jobs=2, evaluators=(Quick(folder=str(tmp_path)),))
+    assert not (tmp_path / "kill").exists()
+    assert progress == Progress(size=30, done=30, failed=0)
+    assert exported(database) == exported(whole)
+
+
+def test_workers_that_always_die_end_the_sweep_with_the_scenario_named(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"workers were lost 3 times .* fabric.bandwidth=100 Gbps"):
+        sweep(study(), tmp_path / "a.sqlite", jobs=2, evaluators=(Deadly(),))
+
+
+def test_results_do_not_depend_on_jobs_or_chunks(tmp_path: Path) -> None:
+    tables = set()
+    for chunk, jobs in ((1, 1), (3, 1), (100, 1), (2, 2)):
+        database = tmp_path / f"{chunk}-{jobs}.sqlite"
+        sweep(study(), database, jobs=jobs, evaluators=(Quick(chunk=chunk),))
+        tables.add(exported(database))
+    assert len(tables) == 1
+
+
+def test_parquet_holds_the_table_of_the_csv(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an optional extra")
+    database = tmp_path / "a.sqlite"
+    sweep(study(), database, jobs=1, evaluators=(Quick(failing=8),))
+    exported(database, ".parquet")
+    table = parquet.read_table(database.with_suffix(".parquet"))
+    lines = exported(database).decode().splitlines()
+    assert table.column_names == lines[0].split(",")
+    assert table.num_rows == len(lines) - 1 == 30
+    assert table.column("error").null_count == 20
+    shown = ["" if v is None else str(v) for v in table.slice(0, 1).to_pylist()[0].values()]
+    assert ",".join(shown) == lines[1]
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stepsim.sweep.export import check_export_path
+
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(OutputError, match=r"pip install 'stepsim\[parquet\]'"):
+        check_export_path(tmp_path / "a.parquet")
+    with pytest.raises(OutputError, match=r"cannot write \.xlsx: expected \.csv or \.parquet"):
+        check_export_path(tmp_path / "a.xlsx")
+
+
+def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path) -> None:
+    database = tmp_path / "a.sqlite"
+    sweep(study(), database, jobs=1, evaluators=(Quick(),))
+    before = database.read_bytes()
+    cases = [
+        (study(), False, "exists already: --resume continues it"),
+        (study("microbatches=2,4"), True, "axes is fabric.bandwidth, microbatches, compute_scale"),
+        (
+            study(AXES[0], "microbatches=2,4,9", AXES[2]),
+            True,
+            "axis microbatches is 3 values, 2 to",
+        ),
+        (study(contention="fair"), True, "option contention is absent there, 'fair' here"),
+        (study(breakdown=True), True, "breakdown is off there, on here"),
+    ]
+    for asked, resume, message in cases:
+        with pytest.raises(SweepError) as caught:
+            sweep(asked, database, resume=resume, jobs=1)
+        assert message in str(caught.value)
+        assert database.read_bytes() == before
+
+
+def test_another_topology_or_workload_is_another_sweep(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    database = tmp_path / "a.sqlite"
+    sweep(study(), database, jobs=1, evaluators=(Quick(),))
+    changed = replace(study(), topology=with_link(study().topology, "nvlink", latency_ps=1))
+    with pytest.raises(SweepError, match="holds another sweep: topology is hgx-h100"):
+        sweep(changed, database, resume=True)
+    changed = replace(study(), workload=stepsim.load_workload(ROOT / "workloads" / "moe_128.txt"))
+    with pytest.raises(SweepError, match=r"holds another sweep: workload is gpt_tp4.txt .* there"):
+        sweep(changed, database, resume=True)
+
+
+def foreign(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    connection.close()
+
+
+def newer(path: Path) -> None:
+    sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def damaged(path: Path) -> None:
+    sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    data = bytearray(path.read_bytes())
+    data[4096 : len(data)] = bytes(len(data) - 4096)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.write_text("a text\n" * 99), "not a database of a sweep, or damaged"),
+        (foreign, "a database, but not of a sweep"),
+        (newer, "schema version 99: expected 1"),
+        (damaged, "damaged"),
+    ],
+)
+def test_other_files_are_refused_and_kept(tmp_path: Path, make: object, message: str) -> None:
+    path = tmp_path / "a.sqlite"
+    make(path)  # type: ignore[operator]
+    before = path.read_bytes()
+    with pytest.raises(SweepError, match=message):
+        sweep(study(), path, resume=True, jobs=1, evaluators=(Quick(),))
+    with pytest.raises(SweepError):
+        sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    assert path.read_bytes() == before
+
+
+def test_an_empty_file_and_a_missing_one_are_begun(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    path.touch()
+    assert sweep(study(), path, jobs=1, evaluators=(Quick(),)).done == 30
+    assert list(tmp_path.iterdir()) == [path]  # one file, no journal beside it
+    other = tmp_path / "b.sqlite"
+    assert sweep(study(), other, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
+
+
+def test_a_database_is_written_by_one_process_and_read_by_many(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    counts: list[int] = []
+
+    def look(progress: Progress) -> None:
+        with open_for_reading(path) as reader:
+            counts.append(reader.progress().done)
+        with pytest.raises(SweepError, match="another process is writing this sweep"):
+            open_for_writing(path, study(), resume=True)
+        assert counts[-1] == progress.done
+
+    sweep(study(), path, jobs=1, evaluators=(Quick(),), progress=look)
+    assert counts == sorted(set(counts))
+    assert counts[-1] == 30
+
+
+def test_readers_in_other_threads_see_whole_chunks(tmp_path: Path) -> None:
+    path, stop, seen = tmp_path / "a.sqlite", threading.Event(), set()
+    sweep(study(), path, jobs=1, evaluators=(Quick(failing=2),))
+
+    def read() -> None:
+        while not stop.is_set():
+            with open_for_reading(path) as reader:
+                seen.add(reader.progress().done % 10)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for _ in range(20):
+        assert sweep(study(), path, resume=True).done == 30
+    stop.set()
+    thread.join()
+    assert seen == {0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"executor": "slurm"}, "executor is 'slurm': expected one of local, dask"),
+        ({"executor": "dask"}, "needs --scheduler"),
+        ({"scheduler": "tcp://127.0.0.1:1"}, "belongs to --executor dask"),
+        ({"jobs": 0}, "jobs is 0: expected 1 to 1024"),
+        ({"executor": "dask", "scheduler": "x", "jobs": 2}, "leave it out"),
+    ],
+)
+def test_contradicting_options_are_refused_before_a_database_is_made(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        sweep(study(), tmp_path / "a.sqlite", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "a.sqlite").exists()
+
+
+def test_axes_that_the_topology_or_simulate_lack_are_refused() -> None:
+    with pytest.raises(SweepError, match="has no links 'ib': expected nvlink, fabric"):
+        study("ib.bandwidth=1,2 GB/s")
+    with pytest.raises(StepsimError, match=r"efficiency is 1\.5"):
+        study("fabric.efficiency=0.5..1.5:3")
+
+
+def test_the_view_of_the_database_names_the_axes(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    connection = sqlite3.connect(path)
+    rows = connection.execute(
+        'SELECT "fabric.bandwidth", microbatches, step_time_ps FROM scenario '
+        "WHERE compute_scale = '1' ORDER BY step_time_ps LIMIT 1"
+    ).fetchall()
+    connection.close()
+    assert rows == [("800 Gbps", "2", 20_000_000_000)]

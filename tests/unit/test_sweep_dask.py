@@ -1,0 +1,139 @@
+"""Sweeps on a real Dask cluster: a scheduler and two workers, separate processes on loopback."""
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sweeps import SMALL
+
+pytest.importorskip("distributed", reason="Dask is an optional extra: pip install 'stepsim[dask]'")
+
+STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
+PATIENCE_S = 60.0
+AXES = ("--set", "fabric.bandwidth=100..800 Gbps:30", "--set", "schedule=1f1b,gpipe,zb-h1")
+JOB = ("--npus", "32", "--pp", "4", "--microbatches", "4", "-q")
+
+
+@contextmanager
+def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    workers: tuple[subprocess.Popen[bytes], ...]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A scheduler and its two workers."""
+    place = str(tmp_path / "scheduler.json")
+    local = ("--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", place)
+    with started("distributed.cli.dask_scheduler", "--port", "0", *local) as scheduler:
+        address = wait_for_address(Path(place))
+        worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny")
+        local = ("--host", "127.0.0.1", "--no-dashboard", "--local-directory", str(tmp_path))
+        with started(*worker, *local) as first, started(*worker, *local) as second:
+            yield Cluster(address=address, scheduler=scheduler, workers=(first, second))
+
+
+def wait_for_address(place: Path) -> str:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if place.exists() and place.read_text():
+            return str(json.loads(place.read_text())["address"])
+        time.sleep(0.1)
+    pytest.fail("the scheduler did not start")
+
+
+def done(database: Path) -> int:
+    if not database.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(database, timeout=5)) as connection:
+            return int(connection.execute("SELECT count(*) FROM result").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
+def sweep(database: Path, *more: str) -> list[str]:
+    export = ("--export", str(database.with_suffix(".csv")))
+    return [*STEPSIM, "sweep", str(SMALL), *AXES, *JOB, "--db", str(database), *export, *more]
+
+
+def test_two_workers_one_killed_in_the_middle(tmp_path: Path, cluster: Cluster) -> None:
+    database = tmp_path / "dask.sqlite"
+    run = subprocess.Popen(
+        sweep(database, "--executor", "dask", "--scheduler", cluster.address),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    while run.poll() is None and done(database) < 20:
+        time.sleep(0.05)
+    killed_at = done(database)
+    cluster.workers[0].kill()
+    _, err = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, err.decode()
+    assert 20 <= killed_at < 90
+    alone = tmp_path / "alone.sqlite"
+    subprocess.run(sweep(alone, "--jobs", "1"), check=True, stdout=subprocess.DEVNULL)
+    assert database.with_suffix(".csv").read_bytes() == alone.with_suffix(".csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_lost_scheduler_ends_the_sweep_and_keeps_what_is_stored(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    database = tmp_path / "dask.sqlite"
+    run = subprocess.Popen(
+        sweep(database, "--executor", "dask", "--scheduler", cluster.address),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    while run.poll() is None and done(database) < 10:
+        time.sleep(0.05)
+    cluster.scheduler.kill()
+    _, err = run.communicate(timeout=2 * PATIENCE_S)
+    assert run.returncode == 2
+    assert "error: " in err.decode()
+    kept = done(database)
+    assert 10 <= kept < 90
+    subprocess.run(sweep(database, "--resume"), check=True, stdout=subprocess.DEVNULL)
+    assert done(database) == 90
+
+
+def test_a_scheduler_that_cannot_be_reached_is_one_error_before_any_work(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        run = subprocess.run(
+            sweep(tmp_path / "a.sqlite", "--executor", "dask", "--scheduler", address),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"error: cannot reach a Dask scheduler at {address}: ")
+    assert run.stderr.count("\n") == 1
+    assert not (tmp_path / "a.sqlite").exists()
