@@ -10,4 +10,4 @@ import stepsim
 def test_parse(benchmark: Any) -> None:
     workload = benchmark(stepsim.load_workload, GPT)
     assert len(workload.microbatches) == 16
-    assert sum(1 for block in workload.microbatches for _ in block.rows()) == 656
+    assert sum(1 for block in workload.microbatches for _ in block.rows()) == 544

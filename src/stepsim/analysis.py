@@ -151,7 +151,8 @@ def find_gaps(rows: TaskRows) -> Gaps:
 def _awaited(rows: TaskRows, is_busy: list[bool]) -> tuple[list[list[int]], list[int]]:
     """Transfers that each busy task is the first to wait for, and those nobody waits for.
 
-    They are reached backwards from the task through transfers only.
+    They are reached backwards from the task through transfers only, and listed in program order,
+    which decides between those that start together.
     """
     claimed = list(is_busy)
     awaited: list[list[int]] = []
@@ -166,7 +167,7 @@ def _awaited(rows: TaskRows, is_busy: list[bool]) -> tuple[list[list[int]], list
                 claimed[before] = True
                 found.append(before)
                 stack.extend(rows.after[before])
-        awaited.append(found)
+        awaited.append(sorted(found))
     left = [i for i, taken in enumerate(claimed) if not taken and not rows.detached[i]]
     return awaited, left
 

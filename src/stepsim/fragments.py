@@ -295,7 +295,8 @@ def _forward_rows(
         after = builder.compute(row.name, Phase.FORWARD, row.forward, after)
         done = builder.collectives(row.name, Phase.FORWARD, row.forward, after)
         if row.forward_lag:
-            due[min(i + row.forward_lag, len(rows) - 1)] = done
+            last = min(i + row.forward_lag, len(rows) - 1)
+            due[last] = (*due.get(last, ()), *done)
         else:
             after = done
         if i in due:

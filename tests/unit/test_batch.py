@@ -200,3 +200,16 @@ def test_blocks_of_a_backward() -> None:
     assert block_starts(forward) == [0, 2, 4]
     backward = backward_fragment(rows, comms, BackwardParts(), HostTimes())
     assert block_starts(backward) == [0, 3, 6]
+
+
+def test_collectives_due_at_one_row_are_all_awaited() -> None:
+    ops = [
+        CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, axis=axis, size_bytes=8)
+        for axis in (Axis.TP, Axis.EP)
+    ]
+    rows = [
+        replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops
+    ]
+    comms = CommTable(plan=ParallelPlan(tp=2))
+    loss = forward_fragment(rows, comms, HostTimes(loss_ps=1)).tasks[-1]
+    assert loss.after == (1, 2, 3)
