@@ -1,6 +1,5 @@
 """A batch gives what the engine gives for each of its scenarios, to the picosecond."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from random_jobs import Job, jobs, networks
 from stepsim.api import simulate
 from stepsim.batch import make_batch
 from stepsim.compute import ComputeScale
-from stepsim.topology import DimensionTopology, LinkClass, Topology
-from stepsim.topology.explicit import ExplicitTopology
+from stepsim.topology import Topology
+from stepsim.topology.editing import leaders, with_values
 from stepsim.workload import Phase
 
 Values = dict[str, float]
@@ -25,11 +24,11 @@ FACTORS = st.sampled_from([1.0, 0.5, 1e-9]) | st.floats(0.01, 3.0)
 
 def columns_of(topology: Topology) -> dict[str, st.SearchStrategy[float]]:
     found: dict[str, st.SearchStrategy[float]] = {"launch_latency": TIMES}
-    for link in topology.link_classes:
-        found[f"{link.name}.bandwidth"] = BANDWIDTHS
-        found[f"{link.name}.latency"] = TIMES
-        found[f"{link.name}.endpoint_latency"] = TIMES
-        found[f"{link.name}.efficiency"] = st.floats(0.1, 1.0)
+    for link in set(leaders(topology)):
+        found[f"{link}.bandwidth"] = BANDWIDTHS
+        found[f"{link}.latency"] = TIMES
+        found[f"{link}.endpoint_latency"] = TIMES
+        found[f"{link}.efficiency"] = st.floats(0.1, 1.0)
     return found
 
 
@@ -38,32 +37,6 @@ def of_tasks() -> dict[str, st.SearchStrategy[float]]:
         ("host_overhead", "get_batch", "loss_time"), TIMES
     )
     return times | {f"compute_scale.{phase}": FACTORS for phase in Phase}
-
-
-def with_values(topology: Topology, values: Values) -> Topology:
-    """The topology with the link values of a scenario."""
-
-    def edited(link: LinkClass) -> LinkClass:
-        def of(field: str, old: float) -> Any:
-            return values.get(f"{link.name}.{field}", old)
-
-        return replace(
-            link,
-            bandwidth=of("bandwidth", link.bandwidth),
-            latency_ps=of("latency", link.latency_ps),
-            endpoint_latency_ps=of("endpoint_latency", link.endpoint_latency_ps),
-            efficiency=of("efficiency", link.efficiency),
-        )
-
-    if isinstance(topology, ExplicitTopology):
-        classes = tuple(edited(link) for link in topology.link_classes)
-        changed: Topology = replace(topology, link_classes=classes)
-    else:
-        assert isinstance(topology, DimensionTopology)
-        dimensions = tuple(replace(d, link=edited(d.link)) for d in topology.dimensions)
-        changed = replace(topology, dimensions=dimensions)
-    launch = values.get("launch_latency", topology.launch_latency_ps)
-    return replace(changed, launch_latency_ps=int(launch))  # type: ignore[type-var]
 
 
 def options_of(values: Values) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import stepsim
 from stepsim.compute import ComputeScale
 from stepsim.errors import OutputError, StepsimError, SweepError
 from stepsim.sweep import Progress, open_for_reading, sweep
-from stepsim.sweep.links import with_link
 from stepsim.sweep.store import open_for_writing
 from stepsim.sweep.table import SweepTable
+from stepsim.topology.editing import with_link
 
 
 def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from stepsim.errors import StepsimError, SweepError
 from stepsim.sweep import Grid, Span, parse_axis
 from stepsim.sweep.axes import ARGUMENT_AXES, make_axis
-from stepsim.sweep.links import check_link, with_link, with_values
+from stepsim.sweep.links import check_link
 from stepsim.topology import LinkClass
+from stepsim.topology.editing import with_link, with_values
 from stepsim.topology.explicit import ExplicitTopology, Link
 
 GBPS = 125_000_000.0

@@ -24,6 +24,7 @@ from stepsim.batch.scenarios import HOST, Scenarios
 from stepsim.collectives.cost import steps_of
 from stepsim.collectives.flows import StepShape
 from stepsim.execution import Times
+from stepsim.topology.editing import leaders
 from stepsim.topology.links import Floats
 from stepsim.units import PS_PER_S
 
@@ -139,7 +140,7 @@ def slopes(batch: Batch, path: CriticalPath, scenarios: Scenarios) -> dict[str, 
 def _add_communication(
     total: dict[str, float], batch: Batch, length: CommLength, scenarios: Scenarios, times: int
 ) -> None:
-    names = [link.name for link in batch.setting.topology.link_classes]
+    names = leaders(batch.setting.topology)
     capacity, latency, ends = (table[0] for table in scenarios.links)
     size = float(length.size_bytes(scenarios)[0])
     total["launch_latency"] += times * length.shape.launches

@@ -11,6 +11,7 @@ from stepsim.compute import ComputeScale
 from stepsim.errors import PlanError
 from stepsim.fragments import HostTimes
 from stepsim.topology import Topology
+from stepsim.topology.editing import leaders
 from stepsim.topology.links import Floats, Ints
 from stepsim.units import MAX_INT64
 from stepsim.workload import Axis, Phase
@@ -103,7 +104,7 @@ class Setting:
     @property
     def names(self) -> list[str]:
         """Names that a column may have: those of a sweep's axes, and some more."""
-        links = [link.name for link in self.topology.link_classes]
+        links = dict.fromkeys(leaders(self.topology))
         return [
             *(f"{link}.{field}" for link in links for field in LINK_FIELDS),
             "launch_latency",
@@ -115,7 +116,8 @@ class Setting:
     def base(self) -> dict[str, float]:
         """Value of every name that is one number: bytes/s, ps, or a factor."""
         found: dict[str, float] = {}
-        for link in self.topology.link_classes:
+        led = set(leaders(self.topology))
+        for link in (each for each in self.topology.link_classes if each.name in led):
             found[f"{link.name}.bandwidth"] = link.bandwidth
             found[f"{link.name}.latency"] = link.latency_ps
             found[f"{link.name}.endpoint_latency"] = link.endpoint_latency_ps
@@ -158,8 +160,8 @@ class Setting:
         )
 
     def _links(self, table: Callable[[Sequence[str], type], Floats]) -> dict[str, Floats]:
-        """Columns of the link classes."""
-        links = [link.name for link in self.topology.link_classes]
+        """Columns of the link classes; those that follow another have its numbers."""
+        links = leaders(self.topology)
         fields = dict(
             zip(LINK_FIELDS, ("bandwidth", "latency_ps", "endpoint_ps", "efficiency"), strict=True)
         )

@@ -17,8 +17,8 @@ from stepsim.errors import StepsimError
 from stepsim.report import Report
 from stepsim.sweep.axes import Value
 from stepsim.sweep.grid import Column
-from stepsim.sweep.links import with_values
 from stepsim.sweep.study import Study
+from stepsim.topology.editing import with_values
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

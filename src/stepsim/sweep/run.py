@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from stepsim.errors import SweepError
+from stepsim.sweep.batched import Batched
 from stepsim.sweep.evaluate import Evaluator, Simulation
 from stepsim.sweep.executors import ExecutorKind, Pool, check_executor, cpus, dask_pool, local_pool
 from stepsim.sweep.grid import Span
@@ -33,7 +34,7 @@ def sweep(
     jobs: int | None = None,
     executor: ExecutorKind | str = ExecutorKind.LOCAL,
     scheduler: str | None = None,
-    evaluators: Sequence[Evaluator] = (Simulation(),),
+    evaluators: Sequence[Evaluator] = (Batched(), Simulation()),
     progress: ProgressCall | None = None,
 ) -> Progress:
     """Compute every scenario of a study that `database` lacks, and store each as it comes.

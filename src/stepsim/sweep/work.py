@@ -8,6 +8,7 @@ import numpy as np
 
 from stepsim.planning import plan_job
 from stepsim.sweep.axes import Value
+from stepsim.sweep.batched import Batched
 from stepsim.sweep.evaluate import (
     Evaluator,
     Floats,
@@ -30,7 +31,7 @@ class Job:
     """A study and the ways to get its results, the preferred one first."""
 
     study: Study
-    evaluators: tuple[Evaluator, ...] = (Simulation(),)
+    evaluators: tuple[Evaluator, ...] = (Batched(), Simulation())
 
     def evaluator(self, group: int) -> Evaluator:
         """The first evaluator that takes a group."""
