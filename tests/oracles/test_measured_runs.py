@@ -153,6 +153,35 @@ def test_leaf_logs(shared: Path) -> None:
 @pytest.mark.slow
 def test_the_page_is_what_the_command_prints(shared: Path) -> None:
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, root / "benchmarks" / "accuracy_runs.py", shared]
+    command = [sys.executable, str(root / "benchmarks" / "accuracy_runs.py"), str(shared)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout == (root / "docs" / "accuracy.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_million_lines_are_read_in_20_s_and_1_gb(shared: Path, tmp_path: Path) -> None:
+    """The 16 traces of a run, copied as 10,240 ranks; processor time, as other jobs may run."""
+    source = shared / "reference/measured/megatron_moe_16gpu" / RUNS[2]
+    texts = {
+        int(path.name.split("rank")[1].split("_")[0]): path.read_text() for path in source.iterdir()
+    }
+    width, lines = 2560, 0
+    for rank in range(4 * width):
+        twin = rank // width * 4 + rank % 4
+        text = texts[twin].replace(f"rank:{twin}:", f"rank:{rank}:")
+        (tmp_path / f"wd{4 * width}_tp1_pp4_rank{rank}.txt").write_text(text)
+        lines += text.count("\n")
+    assert lines > 950_000
+    code = (
+        "import resource, sys, time\n"
+        "from pathlib import Path\n"
+        "from stepsim.formats.megatron_trace import read_megatron_trace\n"
+        "begin = time.process_time()\n"
+        "read_megatron_trace(Path(sys.argv[1]))\n"
+        "print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, kilobytes = map(float, run.stdout.split())
+    assert seconds < 20
+    assert kilobytes < 10**6

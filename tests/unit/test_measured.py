@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from traces import MadeRun, ps
 
+from stepsim.analysis import Part
+from stepsim.api import simulate
 from stepsim.calibration.document import Calibration, Fitted, LinkFit, message_topology
 from stepsim.calibration.runs import calibrate, fastest
 from stepsim.comm_table import CommTable, MeasuredCurve
@@ -18,8 +20,14 @@ from stepsim.measured.summary import RunSummary, gradient_groups, summarise
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.load import load_run, with_bandwidth, with_runtime
-from stepsim.validation.replay import replay
+from stepsim.validation.load import (
+    load_run,
+    simulate_options,
+    simulate_run,
+    with_bandwidth,
+    with_runtime,
+)
+from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run, validate_runs
 from stepsim.validation.whatif import Change, what_if
 from stepsim.workload import Axis, CollectiveKind, CommOp, Group
@@ -175,6 +183,16 @@ def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:
     assert found.pipeline.error < 0
 
 
+def test_host_time_for_workload_files(workloads: Path) -> None:
+    host = Fitted(value=250e6, residual=0, samples=1)
+    options = simulate_options(Calibration(sources=(), host_overhead=host))
+    assert options == {"host_overhead": "250000000 ps"}
+    workload = workloads / "moe_128.txt"
+    report = simulate(workload, "hgx-h100", host_overhead=options["host_overhead"]).report
+    assert report.mean_breakdown_ps()[Part.HOST] > 0
+    assert simulate_options(Calibration(sources=())) == {}
+
+
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_fitted_numbers_are_checked(value: float) -> None:
     with pytest.raises(CalibrationError):
@@ -185,6 +203,20 @@ def test_hidden_stages_need_the_first_stage(tmp_path: Path) -> None:
     folder = RUN.write(tmp_path / "run")
     with pytest.raises(TraceError, match="from one rank of stage 0"):
         infer_hidden(load_run(folder / "pp4_tp1_rank1.txt"))
+
+
+def test_one_rank_is_simulated_in_every_way(tmp_path: Path) -> None:
+    folder = RUN.write(tmp_path / "run")
+    found = [simulate_run(folder / "pp4_tp1_rank0.txt", durations=each) for each in Durations]
+    assert len({each.report.step_time_ps for each in found}) == 1
+    assert any("inferred" in text for text in found[0].report.warnings)
+
+
+def test_one_microbatch_is_too_few_to_infer(tmp_path: Path) -> None:
+    run = MadeRun(forward=(10, 10), backward=(20, 20), microbatches=1)
+    folder = run.write(tmp_path / "pp2_run")
+    with pytest.raises(TraceError, match="too few to see the steady state"):
+        infer_hidden(load_run(folder / "pp2_tp1_rank0.txt"))
 
 
 def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ _INNER = re.compile(
     r"input__dtype=torch\.(\w+),(?:func_name=\w+,)?group=\w+,comm_func=(\w+)'"
 )
 _LONGEST_GAP_MS = 8.64e7
+LATEST_MS = 1e14
+TIMES = "milliseconds from 0 to 1e14"
 _INNER_MARK = "'trace_src_func="
 
 
@@ -220,7 +222,7 @@ def _read_rank(path: Path) -> RankTrace:
     """One file: one rank."""
     columns = _Columns()
     owner: tuple[str, str] | None = None
-    sizes: dict[tuple[str, str], int] = {}
+    sizes: dict[tuple[str, ...], int] = {}
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -254,7 +256,7 @@ def _add_operation(
     fields: tuple[str, ...],
     number: int,
     place: str,
-    sizes: dict[tuple[str, str], int],
+    sizes: dict[tuple[str, ...], int],
 ) -> None:
     """Append one line's operation and those inside it."""
     (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, inner) = fields
@@ -265,8 +267,8 @@ def _add_operation(
         sizes[shape, dtype] = _size(shape, dtype.removeprefix("torch."), place)
     columns.kind.append(kind)
     columns.microbatch.append(int(batch))
-    columns.duration.append(_milliseconds(duration, "duration", place))
-    columns.timestamp.append(_milliseconds(timestamp, "timestamp", place))
+    columns.duration.append(_number(duration, "duration", place))
+    columns.timestamp.append(_number(timestamp, "timestamp", place))
     columns.size.append(sizes[shape, dtype])
     columns.line.append(number)
     columns.label.append(name)
@@ -283,7 +285,7 @@ def _other(name: str, state: str, place: str) -> OpKind:
     return OpKind.OTHER
 
 
-def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[tuple[str, str], int]) -> None:
+def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[tuple[str, ...], int]) -> None:
     """Append the collectives inside an operation."""
     found = _INNER.findall(text)
     if len(found) != text.count(_INNER_MARK):
@@ -292,19 +294,18 @@ def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[tuple[str, 
             f"{text.count(_INNER_MARK)} cannot be read: expected duration, timestamp, "
             "input__shape, input__dtype, group and comm_func in each"
         )
-    parent = len(columns.kind) - 1
+    columns.parent.extend([len(columns.kind) - 1] * len(found))
     for duration, rows, rest, dtype, function in found:
         kind = INNER_KINDS.get(function)
         if kind is None:
             allowed = f"one of {', '.join(INNER_KINDS)}"
             raise TraceError(bad_value(place, "comm_func", function, allowed))
-        shape = rows + rest
-        if (shape, dtype) not in sizes:
-            sizes[shape, dtype] = _size(f"[{shape}]", dtype, place)
-        columns.parent.append(parent)
+        key = rows, rest, dtype
+        if key not in sizes:
+            sizes[key] = _size(f"[{rows}{rest}]", dtype, place)
         columns.inner_kind.append(kind)
-        columns.inner_duration.append(_milliseconds(duration, "sub_operations duration", place))
-        columns.inner_size.append(sizes[shape, dtype])
+        columns.inner_duration.append(_number(duration, "sub_operations duration", place))
+        columns.inner_size.append(sizes[key])
         columns.inner_rows.append(int(rows or 1))
 
 
@@ -326,15 +327,28 @@ def _size(shape: str, dtype: str, place: str) -> int:
     return size * DTYPE_BYTES[dtype]
 
 
-def _milliseconds(text: str, name: str, place: str) -> float:
-    """A time in ms; raises TraceError unless it is a number from 0 to 1e14."""
+def _number(text: str, name: str, place: str) -> float:
+    """A time in ms as written; its range is checked when the file is read."""
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1e14:
-        raise TraceError(bad_value(place, name, text, "milliseconds from 0 to 1e14"))
-    return value
+        raise TraceError(bad_value(place, name, text, TIMES)) from None
+
+
+def _check_times(columns: _Columns, path: Path) -> None:
+    """Raise TraceError for the first time that is negative, too large or not a number."""
+    lines = np.array(columns.line, dtype=np.int64)
+    inner = lines[np.array(columns.parent, dtype=np.int64)]
+    for name, values, where in (
+        ("duration", columns.duration, lines),
+        ("timestamp", columns.timestamp, lines),
+        ("sub_operations duration", columns.inner_duration, inner),
+    ):
+        times = np.array(values)
+        wrong = np.flatnonzero(~((times >= 0) & (times <= LATEST_MS)))
+        if len(wrong):
+            place = f"{path}:{where[wrong[0]]}"
+            raise TraceError(bad_value(place, name, float(times[wrong[0]]), TIMES))
 
 
 def _what_is_wrong(line: str, place: str) -> str:
@@ -352,6 +366,7 @@ def _what_is_wrong(line: str, place: str) -> str:
 
 def _trace(columns: _Columns, path: Path, rank: int, stage: int) -> RankTrace:
     """Columns in ps from the whole millisecond before the first operation."""
+    _check_times(columns, path)
     timestamp = np.array(columns.timestamp)
     duration = _picoseconds(np.array(columns.duration))
     clock = math.floor(timestamp[0])

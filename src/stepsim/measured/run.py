@@ -164,24 +164,26 @@ class RankTrace:
         """Places of the operations of these kinds."""
         return np.flatnonzero(np.isin(self.kind, kinds))
 
-    def since(self, first: int) -> "RankTrace":
-        """The operations from a place on."""
-        kept = self.inner.parent >= first
+    def part(self, first: int, last: int | None = None) -> "RankTrace":
+        """The operations from place `first` to before `last`."""
+        kept = slice(first, last)
+        end = len(self.kind) if last is None else last
+        inside = (self.inner.parent >= first) & (self.inner.parent < end)
         return replace(
             self,
-            kind=self.kind[first:],
-            microbatch=self.microbatch[first:],
-            start_ps=self.start_ps[first:],
-            end_ps=self.end_ps[first:],
-            size_bytes=self.size_bytes[first:],
-            line=self.line[first:],
-            label=self.label[first:],
+            kind=self.kind[kept],
+            microbatch=self.microbatch[kept],
+            start_ps=self.start_ps[kept],
+            end_ps=self.end_ps[kept],
+            size_bytes=self.size_bytes[kept],
+            line=self.line[kept],
+            label=self.label[kept],
             inner=InnerOps(
-                parent=self.inner.parent[kept] - first,
-                kind=self.inner.kind[kept],
-                duration_ps=self.inner.duration_ps[kept],
-                size_bytes=self.inner.size_bytes[kept],
-                rows=self.inner.rows[kept],
+                parent=self.inner.parent[inside] - first,
+                kind=self.inner.kind[inside],
+                duration_ps=self.inner.duration_ps[inside],
+                size_bytes=self.inner.size_bytes[inside],
+                rows=self.inner.rows[inside],
             ),
         )
 

@@ -117,20 +117,9 @@ class RunSummary:
         """Longest step time of a rank."""
         return max(rank.step_ps for rank in self.ranks)
 
-    @property
-    def finalize_ps(self) -> int:
-        """Sum of the first traced stage's operations after the pipeline, host time left out."""
-        first = self.stages[0].stage
-        return sum(op.duration_ps for op in self.step_ops if op.stage == first)
-
     def bubble(self, rank: RankTimes) -> float:
         """Share of the pipeline time in which a rank neither works nor prepares work."""
         return 1 - (rank.work_ps + rank.host_ps) / self.pipeline_ps
-
-    @property
-    def host_per_action_ps(self) -> Ints:
-        """Host time per action of every rank."""
-        return np.array([rank.host_ps // rank.actions for rank in self.ranks], dtype=np.int64)
 
 
 def summarise(run: MeasuredRun, *, node_size: int | None = None) -> RunSummary:

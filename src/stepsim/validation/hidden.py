@@ -63,13 +63,13 @@ def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> Inference:
     """
     trace = _only_first_stage(summary)
     pp, count = summary.run.degrees.pp, summary.run.degrees.microbatches
-    used = max(2, count // 2) if first_half else count
-    waits = _waits(_early(trace, used), pp)
-    own = _own_times(_early(trace, used), used)
+    used = min(max(2, count // 2), count) if first_half else count
+    early = _early(trace, used)
+    waits, own = _waits(early, pp), _own_times(early, count)
     middle, last = _sums(pp, waits, sum(sample.median for sample in own.values()))
     stages = [replace(summary.stages[0], work=own)]
-    stages += [_stage(stage, middle, own, used) for stage in range(1, pp - 1)]
-    stages.append(_last_stage(pp - 1, last, own, used))
+    stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
+    stages.append(_last_stage(pp - 1, last, own, count))
     return Inference(
         summary=replace(summary, stages=tuple(stages)),
         hidden=tuple(range(1, pp)),
@@ -123,34 +123,14 @@ def _only_first_stage(summary: RunSummary) -> RankTrace:
 def _early(trace: RankTrace, used: int) -> RankTrace:
     """The trace up to the backward of the last microbatch used."""
     done = trace.of(OpKind.BACKWARD)
-    end = int(done[trace.microbatch[done] == used - 1][0]) + 1
-    kept = trace.inner.parent < end
-    inner = trace.inner
-    return replace(
-        trace,
-        kind=trace.kind[:end],
-        microbatch=trace.microbatch[:end],
-        start_ps=trace.start_ps[:end],
-        end_ps=trace.end_ps[:end],
-        size_bytes=trace.size_bytes[:end],
-        line=trace.line[:end],
-        label=trace.label[:end],
-        inner=replace(
-            inner,
-            parent=inner.parent[kept],
-            kind=inner.kind[kept],
-            duration_ps=inner.duration_ps[kept],
-            size_bytes=inner.size_bytes[kept],
-            rows=inner.rows[kept],
-        ),
-    )
+    return trace.part(0, int(done[trace.microbatch[done] == used - 1][0]) + 1)
 
 
-def _own_times(early: RankTrace, used: int) -> dict[OpKind, Sample]:
-    """The traced rank's own operations in the microbatches used."""
+def _own_times(early: RankTrace, count: int) -> dict[OpKind, Sample]:
+    """The traced rank's own operations early in the run."""
     kinds = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.BACKWARD)
     return {
-        kind: _sample(early.duration_ps[early.of(kind)], used)
+        kind: _sample(early.duration_ps[early.of(kind)], count)
         for kind in kinds
         if len(early.of(kind))
     }
@@ -191,16 +171,16 @@ def _sums(pp: int, waits: _Waits, own_loop: int) -> tuple[int, int]:
     return middle, max(behind - (pp - 2) * middle, 0)
 
 
-def _last_stage(stage: int, total: int, own: dict[OpKind, Sample], used: int) -> StageTimes:
+def _last_stage(stage: int, total: int, own: dict[OpKind, Sample], count: int) -> StageTimes:
     """The last stage reads its batch as the first one does; its loss stays in the forward."""
     if OpKind.GET_BATCH not in own:
-        return _stage(stage, total, own, used)
+        return _stage(stage, total, own, count)
     batch = own[OpKind.GET_BATCH]
-    rest = _stage(stage, max(total - batch.median, 0), own, used)
+    rest = _stage(stage, max(total - batch.median, 0), own, count)
     return replace(rest, work={OpKind.GET_BATCH: batch, **rest.work})
 
 
-def _stage(stage: int, total: int, own: dict[OpKind, Sample], used: int) -> StageTimes:
+def _stage(stage: int, total: int, own: dict[OpKind, Sample], count: int) -> StageTimes:
     """A hidden stage: forward and backward share their sum as on the traced stage."""
     forward, backward = own[OpKind.FORWARD].median, own[OpKind.BACKWARD].median
     share = total * forward // (forward + backward)
@@ -208,7 +188,7 @@ def _stage(stage: int, total: int, own: dict[OpKind, Sample], used: int) -> Stag
     return StageTimes(
         stage=stage,
         ranks=(),
-        work={kind: _sample(np.array([t], dtype=np.int64), used) for kind, t in times.items()},
+        work={kind: _sample(np.array([t], dtype=np.int64), count) for kind, t in times.items()},
         inner_ps=dict.fromkeys(times, 0),
         wait_ps=0,
     )

@@ -48,6 +48,15 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[Runtime, 
     return Runtime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
 
 
+def simulate_options(calibration: Calibration) -> dict[str, str]:
+    """Arguments of `stepsim.simulate` for workload files that a calibration sets: host time.
+
+    Its collective tables are `calibration.collectives`; message times belong to the topology.
+    """
+    host = calibration.host_overhead
+    return {"host_overhead": f"{round(host.value)} ps"} if host else {}
+
+
 def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:
     """A run ready to be replayed: stages inferred where one rank is all there is.
 

@@ -63,7 +63,8 @@ def stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[Sta
     """Stages of so many layers each, from the mean of runs of one shape."""
 
     def mean(name: str) -> int:
-        return int(round(sum(getattr(layer, name) for layer in layers) / len(layers)))
+        total: int = sum(getattr(layer, name) for layer in layers)
+        return round(total / len(layers))
 
     costs = []
     for stage in range(pp):

@@ -5,11 +5,11 @@ and host time is paid before every action.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stepsim.api import Result, run_graph
-from stepsim.errors import PlanError, TraceError
+from stepsim.errors import TraceError
 from stepsim.fragments import HostTimes
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, Sample, StageTimes, StepOp, of_ranks
@@ -154,13 +154,6 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> R
         warnings=(*work.warnings, *graph.warnings),
     )
     return Result(report=report, timeline=timeline)
-
-
-def with_microbatches(work: PipelineWork, count: int) -> PipelineWork:
-    """The same work for another number of microbatches; blocks repeat."""
-    if count < 1:
-        raise PlanError(f"microbatches is {count}: expected at least 1")
-    return replace(work, plan=replace(work.plan, microbatches=count))
 
 
 def schedule_for(work: PipelineWork, name: str) -> Schedule:
