@@ -3,14 +3,23 @@
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stepsim import __version__
 from stepsim.cli_calibrate import app as calibrate
 from stepsim.cli_collective import collective
+from stepsim.cli_measured import (
+    CalibrationOption,
+    TimesOption,
+    inspect_measured,
+    simulate_measured,
+    validate,
+    what_if,
+)
 from stepsim.cli_options import PlanOptions, RunOptions, takes
 from stepsim.cli_sensitivity import noise, sensitivity
 from stepsim.cli_sweep import sweep, sweep_report
@@ -66,17 +75,28 @@ def simulate(
     plot: PlotOption = None,
     messages: MessagesOption = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
+    calibration: CalibrationOption = None,
+    times: TimesOption = "median",
 ) -> None:
-    """Simulate one training step of a workload FILE."""
+    """Simulate one training step of a workload FILE, or replay a measured run."""
     from stepsim import api
     from stepsim.progress import progress_bar
     from stepsim.tables import print_report
+    from stepsim.validation.load import is_measured
 
     _check_outputs([file], json, plot, csv, messages=messages)
+    if is_measured(file):
+        _refuse_options(file, options, schedule, chunks)
+        simulate_measured(file, calibration=calibration, times=times, json=json, plot=plot, csv=csv)
+        return
     workload = api.load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         result = api.simulate(
-            workload, schedule=schedule, chunks=chunks, progress=progress, **options.arguments()
+            workload,
+            schedule=schedule,
+            chunks=chunks,
+            progress=progress,
+            **options.arguments() | _calibrated(calibration, options),
         )
     _warn(result.report.warnings, options)
     if plot:
@@ -139,7 +159,8 @@ def compare(
 @takes(PlanOptions)
 def inspect(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Workload file, topology file or its name.")
+        str,
+        typer.Argument(metavar="FILE", help="Workload, topology (file or name), or measured run."),
     ],
     options: PlanOptions,
     json: JsonOption = None,
@@ -147,15 +168,49 @@ def inspect(
         Path | None, typer.Option("--plot", help="Draw a topology: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
-    """Print what stepsim understands of a workload or a topology, and what it assumes."""
+    """Print what stepsim understands of a workload, a topology or a measured run."""
     from stepsim.formats.topology_files import is_topology
+    from stepsim.validation.load import is_measured
 
-    if is_topology(file):
+    if Path(file).exists() and is_measured(Path(file)):
+        inspect_measured(Path(file))
+    elif is_topology(file):
         _inspect_topology(file, options, json, plot)
     elif json or plot:
         raise OutputError(f"{file}: --json and --plot are for topologies: this is a workload")
     else:
         _inspect_workload(Path(file), options)
+
+
+def _refuse_options(run: Path, options: RunOptions, schedule: str, chunks: int | None) -> None:
+    """A replay takes everything from the run: options would do nothing."""
+    asked = [
+        "--" + field.name.replace("_", "-")
+        for field in fields(options)
+        if field.name not in ("quiet", "strict") and getattr(options, field.name) != field.default
+    ]
+    asked += ["--schedule"] * (schedule != "1f1b") + ["--chunks"] * (chunks is not None)
+    if asked:
+        raise PlanError(
+            f"{run}: a measured run is replayed as it ran: leave out {', '.join(asked)} "
+            "(stepsim what-if changes runs)"
+        )
+
+
+def _calibrated(path: Path | None, options: RunOptions) -> dict[str, Any]:
+    """What a calibration sets of a simulation, where the user does not say otherwise."""
+    if path is None:
+        return {}
+    from stepsim.formats.calibration_toml import read_calibration
+    from stepsim.validation.load import simulate_options
+
+    found = read_calibration(path)
+    arguments: dict[str, Any] = {}
+    if options.host_overhead == RunOptions.host_overhead:
+        arguments |= simulate_options(found)
+    if not options.comm_table:
+        arguments["comm_table"] = found.collectives
+    return arguments
 
 
 def _inspect_workload(file: Path, options: PlanOptions) -> None:
@@ -234,6 +289,8 @@ app.command()(collective)
 app.command()(sensitivity)
 app.command()(noise)
 app.add_typer(calibrate, name="calibrate")
+app.command()(validate)
+app.command("what-if")(what_if)
 app.command()(sweep)
 app.command()(sweep_report)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.cli_measured import RunsByDefault, calibrate_runs
 from stepsim.errors import CalibrationError, OutputError
 
 if TYPE_CHECKING:
@@ -16,15 +17,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="calibrate",
+    cls=RunsByDefault,
     help="Fit the numbers of a machine to measurements.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.callback()
-def calibrate() -> None:
-    """Fit the numbers of a machine to measurements."""
+app.command("runs")(calibrate_runs)
 
 
 @app.command()

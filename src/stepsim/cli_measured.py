@@ -58,8 +58,8 @@ TimesOption = Annotated[
 ]
 
 
-@app.command()
-def calibrate(
+@app.command("calibrate")
+def calibrate_runs(
     runs: RunsArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
     nccl: NcclOption = None,

@@ -13,7 +13,26 @@ from typer import Typer
 from stepsim import cli
 from stepsim.analysis import Part
 
-PLAN_OPTIONS = {
+PLAN_VALIDATE_OPTIONS = {
+    "--calibration",
+    "--comm-source",
+    "--json",
+    "--leave-one-out",
+    "--max-error",
+    "--nccl",
+    "--node-size",
+    "--plot",
+    "--times",
+}
+WHAT_IF_OPTIONS = {
+    "--balance",
+    "--bandwidth",
+    "--calibration",
+    "--microbatches",
+    "--node-size",
+    "--schedule",
+}
+OPTIONS = {
     "--compute-scale",
     "--global-batch",
     "--microbatch-size",
@@ -64,10 +83,13 @@ SWEEP_OPTIONS = {
     "--set",
 }
 OPTIONS = {
-    "simulate": RUN_OPTIONS | {"--chunks", "--csv", "--schedule"},
+    "simulate": RUN_OPTIONS | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
     "compare": RUN_OPTIONS | {"--schedules", "--with"},
     "inspect": PLAN_OPTIONS | {"--json", "--plot"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
+    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
+    "validate": VALIDATE_OPTIONS,
+    "what-if": WHAT_IF_OPTIONS,
     "calibrate nccl": {
         "--fabric-bandwidth",
         "--json",

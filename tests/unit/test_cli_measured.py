@@ -114,7 +114,7 @@ def test_simulate_and_inspect(
 
 def test_runs_may_be_left_out(run: Path, tmp_path: Path) -> None:
     group = typer.Typer(cls=cli_measured.RunsByDefault)
-    group.command("runs")(cli_measured.calibrate)
+    group.command("runs")(cli_measured.calibrate_runs)
     group.command("nccl")(lambda: None)
     for name in (["runs"], []):
         file = tmp_path / f"{len(name)}.toml"

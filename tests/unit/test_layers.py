@@ -45,8 +45,8 @@ LAYERS = (
     ("sensitivity", "compare", "validation", "sweep"),
     ("tables", "measured_tables", "nccl_tables", "validation_plots"),
     ("diff",),
-    ("cli_options",),
-    ("cli_calibrate", "cli_collective", "cli_measured", "cli_sensitivity", "cli_sweep"),
+    ("cli_options", "cli_measured"),
+    ("cli_calibrate", "cli_collective", "cli_sensitivity", "cli_sweep"),
     ("cli",),
 )
 HEAVY = {
