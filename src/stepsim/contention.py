@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from stepsim.fabric import Phase, Transfer, level_alone
+from stepsim.fragments import Stream
 from stepsim.sites import Colours, Sites, site_kind
 from stepsim.taskgraph import TaskGraph, Use
 from stepsim.topology.links import Floats, Ints
-from stepsim.workload import Axis
 
 
 class Sharing(StrEnum):
@@ -29,7 +29,7 @@ class Sharing(StrEnum):
 _Slot = tuple[int, int, int]
 """Colour of a site, communication and phase."""
 
-_User = tuple[int, Axis]
+_User = tuple[int, Stream]
 """Transfers that never overlap each other: the colour of their site, and their stream."""
 
 
@@ -113,8 +113,21 @@ class Contention:
         users: dict[int, set[_User]] = defaultdict(set)
         for (site, comm, _), (links, _, _) in self._slots.items():
             for link in links.tolist():
-                users[link].add((site, self.graph.comms[comm].axis))
+                users[link] |= {(site, stream) for stream in self._streams[comm]}
         return users
+
+    @cached_property
+    def _streams(self) -> dict[int, set[Stream]]:
+        """Streams on which each communication runs."""
+        streams: dict[int, set[Stream]] = defaultdict(set)
+        for fragment in self.graph.fragments:
+            for task in fragment.tasks:
+                streams[task.comm].add(task.stream)
+        for program in self.graph.programs:
+            for segment in program.segments:
+                if segment.peer >= 0:
+                    streams[segment.comm].add(segment.stream)
+        return streams
 
     def _is_isolated(self, transfer: Transfer) -> bool:
         """Whether only transfers that take turns cross its links."""

@@ -111,6 +111,7 @@ class Draft:
     _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
     _front: tuple[int, ...] = ()
     _last: dict[Stream, int] = field(default_factory=dict)
+    _on_dp: dict[int, bool] = field(default_factory=dict)
 
     def pipeline(self, steps: Iterable[Step]) -> None:
         """Write the entries and messages of a point-to-point program."""
@@ -211,10 +212,21 @@ class Draft:
             )
 
     def _in_order(self, kind: SegmentKind, fragment: int, place: int = -1) -> None:
+        queued = self._uses_dp(fragment)
+        after = self._behind(self._front, Stream.DP) if queued else self._front
         segment = Segment(
-            kind=kind, stream=Stream.COMPUTE, after=self._front, fragment=fragment, entry=place
+            kind=kind, stream=Stream.COMPUTE, after=after, fragment=fragment, entry=place
         )
         self._front = (self._add(segment),)
+        if queued:
+            self._last[Stream.DP] = self._front[0]
+
+    def _uses_dp(self, fragment: int) -> bool:
+        """Whether a fragment has collectives on the stream of the gradient reductions."""
+        if fragment not in self._on_dp:
+            tasks = self.factory.fragments[fragment].tasks
+            self._on_dp[fragment] = any(task.stream is Stream.DP for task in tasks)
+        return self._on_dp[fragment]
 
     def _post(self, ends: Iterable[End]) -> None:
         for direction, message in ends:

@@ -15,6 +15,8 @@ from stepsim.sharing import Crossings, fair_levels, rounded
 from stepsim.topology.links import Floats, Ints
 
 _SLACK_PS = 1e-6
+_ROUNDING = 2e-12  # of levels, which have 40 bits
+_SLOWEST = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +38,7 @@ class Phase:
     @property
     def speed(self) -> float:
         """Share of the speed alone, when nothing else uses the links."""
-        return min(1.0, self.level / self.own_level) if self.own_level < np.inf else 1.0
+        return _speed(self.level, self.own_level)
 
     @property
     def duration_ps(self) -> int:
@@ -56,9 +58,18 @@ class Transfer:
         return sum(phase.duration_ps for phase in self.phases)
 
 
+def _speed(level: float, own_level: float) -> float:
+    """Share of the speed alone at a level; never nothing, so that every transfer ends."""
+    return min(1.0, max(level / own_level, _SLOWEST)) if own_level < np.inf else 1.0
+
+
 def time_left_ps(remaining_ps: float, speed: float) -> int:
     """Whole picoseconds until `remaining_ps` of time alone have passed at `speed`."""
-    return max(ceil(remaining_ps / speed - _SLACK_PS), 0)
+    time = remaining_ps / speed
+    near = round(time)
+    if abs(time - near) <= _SLACK_PS + _ROUNDING * time:
+        return max(near, 0)
+    return max(ceil(time), 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +146,7 @@ class Fabric:
         )
         levels = fair_levels(crossings, self.capacity[links], len(phases))
         return [
-            min(1.0, level / phase.own_level) if phase.own_level < np.inf else 1.0
+            _speed(level, phase.own_level)
             for level, phase in zip(levels.tolist(), phases, strict=True)
         ]
 

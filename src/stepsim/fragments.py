@@ -95,7 +95,8 @@ class FragmentBuilder:
     """Appends tasks; a task also follows the last one of its stream.
 
     Unless `detached`, a fragment begins on the compute stream, if need be with a task of no
-    duration, so that what happens before it is told apart from what happens inside.
+    duration, so that what happens before it is told apart from what happens inside. Detached
+    collectives reduce gradients: all of them queue on the dp stream.
     """
 
     comms: CommTable
@@ -120,7 +121,7 @@ class FragmentBuilder:
             if number is not None:
                 if not (self.tasks or self.detached):
                     after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
-                stream = STREAM_OF_AXIS[op.axis]
+                stream = Stream.DP if self.detached else STREAM_OF_AXIS[op.axis]
                 after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
         return after
 

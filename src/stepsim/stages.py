@@ -51,7 +51,12 @@ class StageWork:
 
     def without_gradients(self) -> tuple[tuple[CommOp, ...], tuple[StepItem, ...]]:
         """Collectives that reduce the gradients of all rows, and the per-step items without."""
-        reducing = [i for i in self.per_step if re.fullmatch(_GRADIENTS, i.name)]
+        reducing = [
+            item
+            for item in self.per_step
+            if re.fullmatch(_GRADIENTS, item.name)
+            and all(op.axis is Axis.DP for op in item.work.comms)
+        ]
         others = (
             replace(item, work=replace(item.work, comms=())) if item in reducing else item
             for item in self.per_step

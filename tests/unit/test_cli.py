@@ -13,7 +13,7 @@ from typer import Typer
 from stepsim import cli
 from stepsim.analysis import Part
 
-PLAN_VALIDATE_OPTIONS = {
+VALIDATE_OPTIONS = {
     "--calibration",
     "--comm-source",
     "--json",
@@ -32,7 +32,7 @@ WHAT_IF_OPTIONS = {
     "--node-size",
     "--schedule",
 }
-OPTIONS = {
+PLAN_OPTIONS = {
     "--compute-scale",
     "--global-batch",
     "--microbatch-size",
