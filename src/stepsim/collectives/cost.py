@@ -142,7 +142,8 @@ def collective_times_ps(
     scenarios = len(size_bytes)
     times = np.zeros((len(shape.steps), scenarios))
     for number, step in enumerate(shape.steps):
-        times[number] = np.minimum(step_times_ps(step, size_bytes, *links), _LONGEST_PS)
+        with np.errstate(over="ignore"):
+            times[number] = np.minimum(step_times_ps(step, size_bytes, *links), _LONGEST_PS)
     uses = shape.uses()
     overflow = uses @ times >= _LONGEST_PS
     totals = uses @ np.where(times < _LONGEST_PS, times, 0.0).astype(np.int64)
