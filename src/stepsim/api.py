@@ -29,7 +29,7 @@ from stepsim.formats.simai_text import read_simai_text
 from stepsim.formats.topology_files import read_topology
 from stepsim.fragments import HostTimes
 from stepsim.p2p import P2PMode, P2POptions, default_mode
-from stepsim.parallel import ParallelPlan
+from stepsim.parallel import ParallelPlan, RankOrder
 from stepsim.planning import check_plan, plan_job
 from stepsim.pricing import Prices
 from stepsim.probe import search_times
@@ -209,6 +209,7 @@ def prepare(
     p2p: P2PMode | str | None = None,
     npus: int | None = None,
     pp: int | None = None,
+    rank_order: RankOrder | str | None = None,
     global_batch: int | None = None,
     microbatch_size: int = 1,
     compute_scale: ComputeScale | None = None,
@@ -234,8 +235,8 @@ def prepare(
     """One training step, ready to run; `simulate` takes the same arguments and runs it.
 
     Without `topology` it is hgx-h100. `plan` replaces what the file, `npus`, `pp`, `microbatches`
-    and `global_batch` would give. `schedule` is a name such as `interleaved:4` or a .csv file in
-    torch's notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each
+    and `global_batch` would give; `rank_order`, e.g. `tp-pp-dp`, says which axis runs fastest
+    through the NPUs. `schedule` is a name such as `interleaved:4` or a .csv file in torch's notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each
     action, `get_batch` before the first stage's forwards, `loss_time` after the last's.
     `dp_overlap` reduces gradients while the last backward goes on, in buckets of at least
     `dp_bucket` (Megatron-LM's default of 40 million fp32 gradients). With `contention="fair"`
@@ -262,6 +263,8 @@ def prepare(
             microbatch_size=microbatch_size,
         )
         notes += assumed
+    if rank_order is not None:
+        plan = replace(plan, rank_order=_choice(RankOrder, "rank_order", rank_order))
     check_plan(plan, workload)
     rows = _choice(StageRows, "stage_rows", stage_rows)
     options = GraphOptions(

@@ -77,6 +77,13 @@ class PlanOptions:
 class RunOptions(PlanOptions):
     """What sets how a job is run."""
 
+    rank_order: Annotated[
+        str | None,
+        typer.Option(
+            "--rank-order",
+            help="Which axis runs fastest through the NPUs, e.g. tp-pp-dp. [default: tp-dp-pp]",
+        ),
+    ] = None
     p2p: Annotated[
         str | None,
         typer.Option(
@@ -204,6 +211,7 @@ class RunOptions(PlanOptions):
         from stepsim.p2p import P2POptions
 
         return super().arguments() | {
+            "rank_order": self.rank_order,
             "p2p": self.p2p,
             "p2p_options": P2POptions(
                 warmup_flush=self.warmup_flush, deallocate_outputs=self.deallocate_outputs

@@ -115,7 +115,7 @@ def _loads(graph: TaskGraph, prices: Prices, use: Use, count: int) -> Iterator[L
     for pattern in np.unique(patterns.pattern[here]):
         groups = np.flatnonzero(here & (patterns.pattern == pattern))
         for step in prices.steps(use.comm, patterns, int(groups[0])):
-            load = step_load(prices.topology, patterns.members[groups], step)
+            load = step_load(prices.topology, patterns.npus[groups], step)
             yield Load(links=load.links, loads=load.loads * (step.repeat * size), hops=load.hops)
 
 

@@ -1,9 +1,11 @@
-"""Ranks of a job: how many along each parallel axis, and who talks to whom.
+"""Ranks of a job: how many along each parallel axis, who talks to whom, and who sits where.
 
-Rank order is Megatron's: tp fastest, then dp, pp slowest, `rank = tp + TP * (dp + DP * pp)`.
+Rank order is Megatron's: tp fastest, then dp, pp slowest, `rank = tp + TP * (dp + DP * pp)`. NPUs
+are taken in the same order, or in another one (`RankOrder`).
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +16,24 @@ from stepsim.workload import Group
 Ranks = NDArray[np.int64]
 
 
+class RankOrder(StrEnum):
+    """Which axis runs fastest through the NPUs of the network, which next, which slowest."""
+
+    TP_DP_PP = "tp-dp-pp"
+    TP_PP_DP = "tp-pp-dp"
+    DP_TP_PP = "dp-tp-pp"
+    DP_PP_TP = "dp-pp-tp"
+    PP_TP_DP = "pp-tp-dp"
+    PP_DP_TP = "pp-dp-tp"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelPlan:
     """Degrees of a job of `tp * dp * pp` NPUs and the microbatches each pipeline runs per step.
 
     An expert-parallel group is `ep` consecutive dp indices of a stage; where `ep` does not divide
     `dp` it is `ep` consecutive ranks of the stage (parallel folding), so `ep` must divide `tp*dp`.
+    `rank_order` says which NPU of the network each rank is.
     """
 
     tp: int = 1
@@ -27,6 +41,7 @@ class ParallelPlan:
     pp: int = 1
     ep: int = 1
     microbatches: int = 1
+    rank_order: RankOrder = RankOrder.TP_DP_PP
 
     def __post_init__(self) -> None:
         for name in ("tp", "dp", "pp", "ep", "microbatches"):
@@ -56,6 +71,19 @@ class ParallelPlan:
         if not 0 <= rank < self.npus:
             raise PlanError(f"rank is {rank}: the job has ranks 0 to {self.npus - 1}")
         return rank % self.tp, rank // self.tp % self.dp, self.stage_of(rank)
+
+    def npus_of(self, ranks: Ranks) -> Ranks:
+        """Number in the network of the NPU that each rank is."""
+        index = {
+            "tp": ranks % self.tp,
+            "dp": ranks // self.tp % self.dp,
+            "pp": ranks // self.stage_ranks,
+        }
+        number, stride = np.zeros_like(ranks), 1
+        for axis in self.rank_order.split("-"):
+            number += index[axis] * stride
+            stride *= getattr(self, axis)
+        return number
 
     def groups(self, group: Group) -> Ranks:
         """All groups of a kind, an array of shape (groups, ranks of a group), members ascending.

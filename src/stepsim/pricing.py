@@ -27,12 +27,14 @@ from stepsim.workload import CollectiveKind, CommOp, Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPatterns:
-    """The groups of one kind: `members[g]` ascending, and which of the `distinct` looks each has.
+    """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
 
+    `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.
     `group_of[r]` is the group of rank r, -1 where it is in none.
     """
 
     members: Ranks
+    npus: Ranks
     pattern: Ranks
     distinct: Ranks
     group_of: Ranks
@@ -75,7 +77,8 @@ class Prices:
         """Patterns of the process groups of a kind."""
         if group not in self._groups:
             members = self.plan.groups(group)
-            self._groups[group] = _patterns(members, self.plan.npus, self.topology)
+            npus = np.sort(self.plan.npus_of(members), axis=1)
+            self._groups[group] = _patterns(members, npus, self.plan.npus, self.topology)
         return self._groups[group]
 
     def pairs(self, stage: int, peer_stage: int) -> GroupPatterns:
@@ -85,7 +88,8 @@ class Prices:
             width = self.plan.stage_ranks
             senders = np.arange(width, dtype=np.int64) + stage * width
             members = np.stack((senders, senders + (peer_stage - stage) * width), axis=1)
-            self._pairs[key] = _patterns(members, self.plan.npus, self.topology)
+            npus = self.plan.npus_of(members)
+            self._pairs[key] = _patterns(members, npus, self.plan.npus, self.topology)
         return self._pairs[key]
 
     def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
@@ -162,10 +166,14 @@ def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
         passed = marks[-1]
 
 
-def _patterns(members: Ranks, npus: int, topology: Topology) -> GroupPatterns:
-    group_of = np.full(npus, -1, dtype=np.int64)
+def _patterns(members: Ranks, npus: Ranks, ranks: int, topology: Topology) -> GroupPatterns:
+    group_of = np.full(ranks, -1, dtype=np.int64)
     group_of[members] = np.arange(len(members), dtype=np.int64)[:, None]
-    distinct, pattern = np.unique(topology.canonical(members), axis=0, return_inverse=True)
+    distinct, pattern = np.unique(topology.canonical(npus), axis=0, return_inverse=True)
     return GroupPatterns(
-        members=members, pattern=pattern.reshape(-1), distinct=distinct, group_of=group_of
+        members=members,
+        npus=npus,
+        pattern=pattern.reshape(-1),
+        distinct=distinct,
+        group_of=group_of,
     )

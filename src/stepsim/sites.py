@@ -123,8 +123,8 @@ class _Tracer:
         for site in (first + groups).tolist():
             self.phases[site, comm] = phases
         for number, phase in enumerate(phases):
-            sources = patterns.members[groups][:, phase.step.sources]
-            destinations = patterns.members[groups][:, phase.step.destinations]
+            sources = patterns.npus[groups][:, phase.step.sources]
+            destinations = patterns.npus[groups][:, phase.step.destinations]
             flows = np.broadcast_to(
                 phase.step.fraction / np.max(phase.step.fraction), sources.shape
             )

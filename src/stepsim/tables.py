@@ -10,7 +10,7 @@ from stepsim.analysis import Part
 from stepsim.collective_probe import Probe, ProbeRow
 from stepsim.compare import Comparison, exposed_p2p_ps
 from stepsim.inspection import Inspection, Traffic
-from stepsim.parallel import ParallelPlan
+from stepsim.parallel import ParallelPlan, RankOrder
 from stepsim.report import Report, StageReport
 from stepsim.simai_formula import SimaiTotals
 from stepsim.topology_inspection import TopologyInspection
@@ -223,8 +223,13 @@ def _settings(table: "SweepTable", scenario: int) -> str:
 def _job(plan: ParallelPlan) -> str:
     return (
         f"{plan.npus} NPUs: tp {plan.tp}, dp {plan.dp}, pp {plan.pp}, ep {plan.ep}; "
-        f"microbatches {plan.microbatches}"
+        f"microbatches {plan.microbatches}{_order(plan)}"
     )
+
+
+def _order(plan: ParallelPlan) -> str:
+    """How ranks lie on the NPUs, where it is not the usual way."""
+    return "" if plan.rank_order is RankOrder.TP_DP_PP else f"; {plan.rank_order}"
 
 
 def _print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:

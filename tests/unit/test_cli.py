@@ -65,6 +65,7 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--messages",
     "--p2p",
     "--plot",
+    "--rank-order",
     "--slow",
     "--stage-rows",
     "--tp-overlap",

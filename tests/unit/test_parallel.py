@@ -1,12 +1,16 @@
 """Rank order and process groups, on cases small enough to write by hand."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepsim import simulate
 from stepsim.errors import PlanError
-from stepsim.parallel import ParallelPlan
+from stepsim.parallel import ParallelPlan, RankOrder
 from stepsim.workload import Group
 
 
@@ -104,7 +108,7 @@ def test_coordinates_are_the_digits_of_the_rank(plan: ParallelPlan) -> None:
 @pytest.mark.parametrize("value", [0, -2])
 def test_degrees_below_one_are_refused(field: str, value: int) -> None:
     with pytest.raises(PlanError, match=f"{field} is {value}"):
-        ParallelPlan(**{field: value})
+        replace(ParallelPlan(), **{field: value})
 
 
 @pytest.mark.parametrize(("tp", "dp", "ep"), [(2, 4, 3), (2, 4, 16), (1, 1, 2)])
@@ -117,3 +121,32 @@ def test_ep_must_divide_the_stage(tp: int, dp: int, ep: int) -> None:
 def test_ranks_outside_the_job_have_no_coordinates(rank: int) -> None:
     with pytest.raises(PlanError, match=f"rank is {rank}: .*0 to 7"):
         ParallelPlan(tp=2, dp=4).coordinates(rank)
+
+
+@pytest.mark.parametrize("order", RankOrder)
+def test_every_rank_order_fills_the_npus_and_its_first_axis_runs_fastest(order: RankOrder) -> None:
+    plan = ParallelPlan(tp=2, dp=3, pp=4, rank_order=order)
+    ranks = np.arange(24, dtype=np.int64)
+    npus = plan.npus_of(ranks)
+    assert sorted(npus.tolist()) == ranks.tolist()
+    index = {"tp": ranks % 2, "dp": ranks // 2 % 3, "pp": ranks // 6}
+    strides = {"tp": 2, "dp": 3, "pp": 4}
+    fastest, middle, slowest = order.split("-")
+    expected = index[fastest] + strides[fastest] * (
+        index[middle] + strides[middle] * index[slowest]
+    )
+    assert npus.tolist() == expected.tolist()
+    assert (ParallelPlan(tp=2, dp=3, pp=4).npus_of(ranks) == ranks).all()
+
+
+@pytest.mark.parametrize("contention", ["none", "fair"])
+@pytest.mark.parametrize("order", ["pp-tp-dp", "dp-tp-pp"])
+def test_rank_orders_move_traffic_and_fold(order: str, contention: str, moe: Path) -> None:
+    """With tensor parallelism across nodes its collectives go over the fabric."""
+    usual = simulate(moe, "hgx-h100", contention=contention)
+    other, every = (
+        simulate(moe, "hgx-h100", rank_order=order, contention=contention, fold_ranks=fold)
+        for fold in (True, False)
+    )
+    assert other.report.step_time_ps == every.report.step_time_ps != usual.report.step_time_ps
+    assert sum(link.total_bytes for link in other.report.links) > 0

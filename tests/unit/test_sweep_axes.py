@@ -211,7 +211,7 @@ def test_every_argument_axis_that_exists_is_an_argument_of_simulate() -> None:
 
     import stepsim
 
-    later = {"algorithm", "placement", "seed"}
+    later = {"seed"}
     known = set(signature(stepsim.simulate).parameters) | {"expert_skew"}
     assert ARGUMENT_AXES.keys() - known <= later
 

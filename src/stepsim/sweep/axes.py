@@ -114,7 +114,7 @@ ARGUMENT_AXES: Mapping[str, AxisKind] = MappingProxyType(
         "get_batch": _TIME,
         "loss_time": _TIME,
         "algorithm": _NAME,
-        "placement": _NAME,
+        "rank_order": _NAME,
         "seed": _COUNT,
         "compute_scale": AxisKind(quantity=Quantity.FACTOR, durations_only=True),
         "host_overhead": AxisKind(quantity=Quantity.TIME, durations_only=True),
