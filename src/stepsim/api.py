@@ -236,16 +236,17 @@ def prepare(
 
     Without `topology` it is hgx-h100. `plan` replaces what the file, `npus`, `pp`, `microbatches`
     and `global_batch` would give; `rank_order`, e.g. `tp-pp-dp`, says which axis runs fastest
-    through the NPUs. `schedule` is a name such as `interleaved:4` or a .csv file in torch's notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each
-    action, `get_batch` before the first stage's forwards, `loss_time` after the last's.
-    `dp_overlap` reduces gradients while the last backward goes on, in buckets of at least
-    `dp_bucket` (Megatron-LM's default of 40 million fp32 gradients). With `contention="fair"`
-    transfers that overlap share links. `algorithm`, e.g. `all_reduce=ring`, replaces the fastest
-    for a kind, or for all that it can carry out; times of `comm_table` replace the model's where it
-    has them. `expert_load` are the tokens of each expert, or
-    the load of the busiest expert rank over the mean; `slow`, e.g. `12:1.3,40-47:1.1`, are factors
-    on the compute times of ranks. `activation_size`, e.g. `2 GiB`, is what a chunk keeps of one
-    microbatch. Raises the errors of `stepsim.errors` when the input is wrong or contradictory.
+    through the NPUs. `schedule` is a name such as `interleaved:4` or a .csv file in torch's
+    notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each action,
+    `get_batch` before the first stage's forwards, `loss_time` after the last's. `dp_overlap`
+    reduces gradients while the last backward goes on, in buckets of at least `dp_bucket` (Megatron-
+    LM's default of 40 million fp32 gradients). With `contention="fair"` transfers that overlap
+    share links. `algorithm`, e.g. `all_reduce=ring`, replaces the fastest for a kind, or for all
+    that it can carry out; times of `comm_table` replace the model's where it has them.
+    `expert_load` are the tokens of each expert, or the load of the busiest expert rank over the
+    mean; `slow`, e.g. `12:1.3,40-47:1.1`, are factors on the compute times of ranks.
+    `activation_size`, e.g. `2 GiB`, is what a chunk keeps of one microbatch. Raises the errors of
+    `stepsim.errors` when the input is wrong or contradictory.
     """
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     workload = scale_compute(workload, compute_scale or ComputeScale())

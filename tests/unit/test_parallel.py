@@ -1,7 +1,7 @@
 """Rank order and process groups, on cases small enough to write by hand."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,8 +107,9 @@ def test_coordinates_are_the_digits_of_the_rank(plan: ParallelPlan) -> None:
 @pytest.mark.parametrize("field", ["tp", "dp", "pp", "ep", "microbatches"])
 @pytest.mark.parametrize("value", [0, -2])
 def test_degrees_below_one_are_refused(field: str, value: int) -> None:
+    degrees: dict[str, Any] = {field: value}
     with pytest.raises(PlanError, match=f"{field} is {value}"):
-        replace(ParallelPlan(), **{field: value})
+        ParallelPlan(**degrees)
 
 
 @pytest.mark.parametrize(("tp", "dp", "ep"), [(2, 4, 3), (2, 4, 16), (1, 1, 2)])
