@@ -9,6 +9,7 @@ from traces import MadeRun, ps
 from stepsim.analysis import Part
 from stepsim.api import simulate
 from stepsim.calibration.document import Calibration, Fitted, LinkFit, message_topology
+from stepsim.calibration.gradients import Samples, launch_and_rate
 from stepsim.calibration.runs import calibrate, fastest
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, PlanError, TraceError
@@ -148,6 +149,28 @@ def test_gradient_groups(tmp_path: Path) -> None:
     assert gradient_groups(degrees, OpKind.DP_ALLREDUCE, 1) == [(8, 10, 12, 14), (9, 11, 13, 15)]
     assert gradient_groups(degrees, OpKind.EP_DP_ALLREDUCE, 0) == [(0, 4), (1, 5), (2, 6), (3, 7)]
     assert gradient_groups(degrees, OpKind.OPTIMIZER, 0) == []
+
+
+def gradient_samples(*noise: float, launch: float = 80e6) -> Samples:
+    """Operations of 0.3, 1 and 5 GB at 1 TB/s; noise is relative to the whole operation."""
+    sizes = np.array([3e8, 1e9, 5e9])
+    beside = launch + sizes
+    whole = beside + 10 * sizes
+    return np.stack([sizes, beside + np.array(noise) * whole, whole, [4, 4, 2]], axis=1)
+
+
+def test_launch_and_scaling_of_gradients() -> None:
+    both = launch_and_rate(gradient_samples(0, 0, 0))
+    assert both is not None
+    assert both[0].value == pytest.approx(80e6, rel=1e-6)
+    assert both[1].value == pytest.approx(1e12, rel=1e-6)
+
+
+def test_a_launch_must_be_clear() -> None:
+    assert launch_and_rate(gradient_samples(0.01, -0.01, 0.01)) is None
+    assert launch_and_rate(gradient_samples(0, 0, 0, launch=-80e6)) is None
+    twice = np.concatenate([gradient_samples(0, 0, 0)[:2]] * 4)
+    assert launch_and_rate(twice) is None, "two kinds of operation, however often"
 
 
 def test_message_topology_prices_messages_as_calibrated() -> None:

@@ -34,7 +34,7 @@ Choice = TypeVar("Choice", Placement, CollectiveKind)
 
 
 class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[host_overhead]`, a time per action; `[gradient_scaling]`, `[optimizer]`, bytes per second.
+    """`[host_overhead]` and `[gradient_launch]`, times; the others, bytes per second.
 
     `residual` is relative.
     """
@@ -112,6 +112,7 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sources: list[str]
     node_size: int = DEFAULT_NODE_SIZE
     host_overhead: FittedTable | None = None
+    gradient_launch: FittedTable | None = None
     gradient_scaling: FittedTable | None = None
     optimizer: FittedTable | None = None
     point_to_point: list[LinkTable] = []
@@ -156,6 +157,7 @@ def _calibration(file: CalibrationFile) -> Calibration:
         host_overhead=_fitted(file.host_overhead, parse_time_ps),
         point_to_point=tuple(_link(entry) for entry in file.point_to_point),
         collectives=_collectives(file.collective),
+        gradient_launch=_fitted(file.gradient_launch, parse_time_ps),
         gradient_scaling=_fitted(file.gradient_scaling, parse_bandwidth),
         optimizer=_fitted(file.optimizer, parse_bandwidth),
         expert_imbalance=tuple(
@@ -251,6 +253,7 @@ _LAYER_PARTS = (
 )
 _FITTED = (
     ("host_overhead", "us", 1e6),
+    ("gradient_launch", "us", 1e6),
     ("gradient_scaling", "GB/s", 1e9),
     ("optimizer", "GB/s", 1e9),
 )
