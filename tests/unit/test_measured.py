@@ -1,5 +1,6 @@
 """Clocks, schedules and calibrations of made runs, and what cannot be told from them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,17 @@ def test_leave_one_out_needs_two_runs(tmp_path: Path) -> None:
     found = summary_of(RUN, tmp_path)
     with pytest.raises(CalibrationError, match="at least two runs"):
         validate_runs([found], leave_one_out=True)
+
+
+def test_a_run_is_known_by_its_content(tmp_path: Path) -> None:
+    """A renamed run is still the same one; another in a folder of the same name is not."""
+    found = load_run(RUN.write(tmp_path / "run"))
+    renamed = load_run((tmp_path / "run").rename(tmp_path / "renamed"))
+    (tmp_path / "other").mkdir()
+    other = load_run(replace(RUN, host_ms=0.4).write(tmp_path / "other" / "run"))
+    calibration = calibrate([found])
+    assert validate_run(renamed, calibration).calibrated_on_itself
+    assert not validate_run(other, calibration).calibrated_on_itself
 
 
 def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ class LayerTimes:
 class Calibration:
     """Numbers of one machine and runtime.
 
+    `sources` are the names of the runs, `traces` the fingerprints of their ranks' traces.
     `host_overhead` is host time per action in ps, `gradient_launch` the time that a gradient
     operation takes whatever its size; `gradient_scaling` and `optimizer` are bytes of fp32
     gradients per second, `collectives` measured curves. `unidentified` holds pairs of name and
@@ -134,6 +135,7 @@ class Calibration:
     """
 
     sources: tuple[str, ...]
+    traces: tuple[str, ...] = ()
     node_size: int = DEFAULT_NODE_SIZE
     host_overhead: Fitted | None = None
     point_to_point: tuple[LinkFit, ...] = ()

@@ -59,6 +59,7 @@ def calibrate(summaries: Sequence[RunSummary], table: CommTable | None = None) -
         missing.append(("expert_imbalance", "no run with whole expert groups of known size"))
     return Calibration(
         sources=tuple(each.run.source for each in summaries),
+        traces=tuple(trace.fingerprint for each in summaries for trace in each.run.ranks),
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
         point_to_point=tuple(link for link in links if link),
@@ -80,7 +81,8 @@ def fastest(table: CommTable) -> CommTable:
     machines = sorted({curve.machine for curve in table.curves})
     if len(machines) > 1:
         raise CalibrationError(
-            f"{table.source}: measured on {', '.join(machines[:4])}: expected one machine"
+            f"{table.source}: measured on {', '.join(machines[:4])}: expected one machine "
+            "(--comm-source chooses)"
         )
     groups: dict[tuple[CollectiveKind, int, int], list[MeasuredCurve]] = {}
     for curve in table.curves:

@@ -110,6 +110,7 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     schema_version: int
     sources: list[str]
+    traces: list[str] = []
     node_size: int = DEFAULT_NODE_SIZE
     host_overhead: FittedTable | None = None
     gradient_launch: FittedTable | None = None
@@ -153,6 +154,7 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 def _calibration(file: CalibrationFile) -> Calibration:
     return Calibration(
         sources=tuple(file.sources),
+        traces=tuple(file.traces),
         node_size=file.node_size,
         host_overhead=_fitted(file.host_overhead, parse_time_ps),
         point_to_point=tuple(_link(entry) for entry in file.point_to_point),
@@ -263,6 +265,7 @@ _FITTED = (
 def _lines(calibration: Calibration) -> Iterator[str]:
     yield f"schema_version = {SCHEMA_VERSION}"
     yield f"sources = {_text(list(calibration.sources))}"
+    yield f"traces = {_text(list(calibration.traces))}"
     yield f"node_size = {calibration.node_size}"
     for name, unit, scale in _FITTED:
         found: Fitted | None = getattr(calibration, name)

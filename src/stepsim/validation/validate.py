@@ -151,7 +151,7 @@ def validate_run(
     notes = list(ready.notes)
     result = replay(ready.summary, ready.runtime, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
-    own = Path(summary.run.source).name in {Path(source).name for source in sources}
+    own = calibration is None or went_into(summary, calibration)
     others = None if own else calibration
     finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
@@ -169,6 +169,11 @@ def validate_run(
         bubbles=tuple(_bubbles(summary, ready.runtime, durations)),
         notes=tuple(notes),
     )
+
+
+def went_into(summary: RunSummary, calibration: Calibration) -> bool:
+    """Whether a run, or one of its ranks, was calibrated on."""
+    return not {trace.fingerprint for trace in summary.run.ranks}.isdisjoint(calibration.traces)
 
 
 def _replayed(name: str, simulated_ps: int, measured_ps: int) -> Compared:
