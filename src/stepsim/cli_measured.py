@@ -12,6 +12,7 @@ from stepsim.errors import PlanError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stepsim.api import Result
     from stepsim.calibration.document import Calibration
     from stepsim.comm_table import CommTable
     from stepsim.topology import Topology
@@ -216,12 +217,16 @@ def simulate_measured(
     """
     from stepsim.formats.optimus_log import is_optimus_log
     from stepsim.measured_tables import print_replay
-    from stepsim.tables import print_report
     from stepsim.validation.load import load_run, with_runtime
     from stepsim.validation.replay import replay
 
     if not path.is_dir() and is_optimus_log(path):
-        inspect_measured(path)
+        if calibration or times != "median":
+            raise PlanError(
+                f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
+                "--calibration and --times"
+            )
+        _simulate_log(path, json=json, plot=plot, csv=csv)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
@@ -230,15 +235,38 @@ def simulate_measured(
         from stepsim.validation_plots import plot_measured
 
         plot_measured(ready.summary, result, plot)
+    if _write_result(result, json=json, csv=csv):
+        print_replay(_console(), ready.summary, result.report)
+
+
+def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path | None) -> None:
+    """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
+    from stepsim.formats.optimus_log import read_optimus_log
+    from stepsim.measured_tables import print_leaf_run
+    from stepsim.validation.leaf import simulate_leaves
+
+    run = read_optimus_log(path)
+    result = simulate_leaves(run)
+    _warn(result.report.warnings)
+    if plot:
+        result.plot(plot)
+    if _write_result(result, json=json, csv=csv):
+        print_leaf_run(_console(), run, result.report.pipeline_time_ps / run.step_ps)
+
+
+def _write_result(result: "Result", *, json: str | None, csv: Path | None) -> bool:
+    """Write what was asked for, and the report to the terminal unless JSON goes there."""
+    from stepsim.tables import print_report
+
     if csv:
         result.write_csv(csv)
     if json == "-":
         typer.echo(result.to_json(), nl=False)
-        return
+        return False
     if json:
         result.write_json(json)
     print_report(_console(), result.report)
-    print_replay(_console(), ready.summary, result.report)
+    return True
 
 
 def _benchmarks(files: list[Path] | None, source: str | None) -> "CommTable | None":

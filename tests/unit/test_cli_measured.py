@@ -147,6 +147,23 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "unexplained" in capsys.readouterr().out
 
 
+def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, spans, figure = (tmp_path / name for name in ("optimus.txt", "spans.csv", "step.svg"))
+    log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
+    cli_measured.simulate_measured(log, csv=spans, plot=figure)
+    printed = capsys.readouterr().out
+    assert "pipeline   174 ms" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
+    assert "explain 87% of the step" in printed
+    assert spans.read_text().startswith("rank,")
+    assert "<svg" in figure.read_text()
+    cli_measured.simulate_measured(log, json="-")
+    assert json.loads(capsys.readouterr().out)["pipeline_time_ps"] == 174 * 10**9
+    with pytest.raises(PlanError, match="leave out --calibration and --times"):
+        cli_measured.simulate_measured(log, times="mean")
+    with pytest.raises(TraceError, match="a log of leaf modules holds no stage times"):
+        call("validate", log)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

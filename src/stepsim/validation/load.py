@@ -35,6 +35,11 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary:
     path = Path(path)
     if not path.exists():
         raise TraceError(f"{path}: no such file or folder")
+    if not path.is_dir() and is_optimus_log(path):
+        raise TraceError(
+            f"{path}: a log of leaf modules holds no stage times: expected a trace (stepsim "
+            "inspect and simulate read such logs)"
+        )
     return summarise(read_megatron_trace(path), node_size=node_size)
 
 
