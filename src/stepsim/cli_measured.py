@@ -118,19 +118,16 @@ def validate(
 
     limit, durations = _limit(max_error), _durations(times)
     tables = [path for path in runs if is_step_table(path)]
-    rows = [row for path in tables for row in validate_table(read_step_table(path))]
-    summaries = [load_run(path, node_size=node_size) for path in runs if path not in tables]
+    folders = [path for path in runs if path not in tables]
+    _check_validation(tables, folders, nccl=nccl, times=times, leave_one_out=leave_one_out)
+    known, benchmarks = _calibration(calibration), _benchmarks(nccl, comm_source)
+    steps = [step for path in tables for step in read_step_table(path)]
+    rows = validate_table(steps, known, benchmarks)
+    summaries = [load_run(path, node_size=node_size) for path in folders]
     _warn([text for each in summaries for text in each.run.warnings])
-    found = (
-        validate_runs(
-            summaries,
-            _calibration(calibration),
-            leave_one_out=leave_one_out,
-            durations=durations,
-            table=_benchmarks(nccl, comm_source),
-        )
-        if summaries
-        else []
+    _warn([note for row in rows for note in row.notes])
+    found = validate_runs(
+        summaries, known, leave_one_out=leave_one_out, durations=durations, table=benchmarks
     )
     if plot:
         from stepsim.validation_plots import plot_validation
@@ -267,6 +264,25 @@ def _write_result(result: "Result", *, json: str | None, csv: Path | None) -> bo
         result.write_json(json)
     print_report(_console(), result.report)
     return True
+
+
+def _check_validation(
+    tables: list[Path],
+    folders: list[Path],
+    *,
+    nccl: list[Path] | None,
+    times: str,
+    leave_one_out: bool,
+) -> None:
+    """Refuse options that would do nothing."""
+    unused = ["--leave-one-out"] * leave_one_out + ["--times"] * (times != "median")
+    if unused and not folders:
+        raise PlanError(f"{tables[0]}: rows are simulated as they say: leave out {unused[0]}")
+    if nccl and not tables and not leave_one_out:
+        raise PlanError(
+            "--nccl: expected --leave-one-out or a table of measured steps; a calibration file "
+            "holds its own benchmarks (stepsim calibrate RUN... --nccl FILE)"
+        )
 
 
 def _benchmarks(files: list[Path] | None, source: str | None) -> "CommTable | None":

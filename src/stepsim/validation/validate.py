@@ -32,13 +32,14 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One time, simulated and measured, in ps."""
+    """One time, simulated and measured, in ps; `notes` say what the simulation assumed."""
 
     name: str
     source: Source
     simulated_ps: int
     measured_ps: int
     size_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:
