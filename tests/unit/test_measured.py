@@ -247,6 +247,14 @@ def test_one_rank_is_simulated_in_every_way(tmp_path: Path) -> None:
     assert any("inferred" in text for text in found[0].report.warnings)
 
 
+def test_a_calibration_does_not_change_what_was_inferred(tmp_path: Path) -> None:
+    rank = RUN.write(tmp_path / "run") / "pp4_tp1_rank0.txt"
+    slow = calibrate([load_run(replace(RUN, hop_ms=3, host_ms=2).write(tmp_path / "slow"))])
+    own, other = simulate_run(rank), simulate_run(rank, calibration=slow)
+    assert own.report.step_time_ps == other.report.step_time_ps
+    assert any("not the calibration's" in text for text in other.report.warnings)
+
+
 def test_one_microbatch_is_too_few_to_infer(tmp_path: Path) -> None:
     run = MadeRun(forward=(10, 10), backward=(20, 20), microbatches=1)
     folder = run.write(tmp_path / "pp2_run")
@@ -285,7 +293,7 @@ def test_other_schedules_of_a_run(tmp_path: Path) -> None:
     found = load_run(folder)
     runtime = with_runtime(found).runtime
     base = what_if(found, runtime, Change()).base.report
-    for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v"):
+    for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v", "auto-zb"):
         changed = what_if(found, runtime, Change(schedule=name)).changed.report
         work = [sum(report.breakdown[:, 0]) for report in (base, changed)]
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"

@@ -24,6 +24,9 @@ WEIGHT_GRAD_SHARE = 0.4
 profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
 
+SPLIT_BACKWARDS = ("zb-h1", "zb-v", "auto-zb", "interleaved-zb", "dualpipe", "dualpipe-v")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What to change; None leaves it as measured. `balance` are the layers of every stage."""
@@ -66,15 +69,33 @@ def what_if(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
         costs = _balanced(costs, change.balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
     chosen = change.schedule or measured
-    if chosen.partition(":")[0] in ("zb-h1", "zb-v", "interleaved-zb", "dualpipe", "dualpipe-v"):
+    if chosen.partition(":")[0] in SPLIT_BACKWARDS:
         notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
     count = count if change.microbatches is None else change.microbatches
-    order = build(chosen, ranks=ranks, microbatches=count)
+    order = _order(chosen, costs, count)
     changed = simulate_costs(summary, costs, order, runtime, items)
     return WhatIf(base=base, changed=changed, notes=tuple(notes))
+
+
+def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule:
+    """A schedule of a name; `auto-zb` is searched for the stages' times."""
+    ranks = len(costs)
+    if name != "auto-zb":
+        return build(name, ranks=ranks, microbatches=microbatches)
+    plain = build("1f1b", ranks=ranks, microbatches=microbatches)
+    rows = [_row(costs, plain, rank, 0) for rank in range(ranks)]
+    return build(
+        name,
+        ranks=ranks,
+        microbatches=microbatches,
+        forward_ps=[row.forward.compute_ps for row in rows],
+        input_grad_ps=[row.input_grad.compute_ps for row in rows],
+        weight_grad_ps=[row.weight_grad.compute_ps for row in rows],
+        objective="makespan",
+    )
 
 
 def _balanced(costs: list[StageCost], balance: tuple[int, ...]) -> list[StageCost]:
