@@ -155,6 +155,10 @@ def what_if(
     balance: Annotated[
         str | None, typer.Option("--balance", help="Layers of every stage, e.g. 3,2,2,1.")
     ] = None,
+    layers: Annotated[
+        int | None,
+        typer.Option("--layers", help="Layers of the model, if the run's names do not tell."),
+    ] = None,
     bandwidth: Annotated[
         list[str] | None,
         typer.Option("--bandwidth", help="Of messages: inter_node=400Gbps or intra_node=..."),
@@ -175,6 +179,7 @@ def what_if(
         microbatches=microbatches,
         balance=_balance(balance),
         topology=_topology(ready, bandwidth),
+        layers=layers,
     )
     result = change_run(ready.summary, ready.runtime, change)
     print_what_if(_console(), result, ready.summary.step_ps)

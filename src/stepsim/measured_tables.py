@@ -209,6 +209,8 @@ def print_what_if(console: Console, result: WhatIf, measured_ps: int) -> None:
 
 
 def _origin(run: RunValidation) -> str:
+    if run.inferred:
+        return "; host, messages and untraced stages from its own waits"
     if run.calibrated_on_itself:
         return "; host and message times are its own, so nothing is predicted"
     return f"; host and message times of {len(run.calibrated_from)} other run(s)"

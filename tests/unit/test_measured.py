@@ -253,6 +253,7 @@ def test_a_calibration_does_not_change_what_was_inferred(tmp_path: Path) -> None
     own, other = simulate_run(rank), simulate_run(rank, calibration=slow)
     assert own.report.step_time_ps == other.report.step_time_ps
     assert any("not the calibration's" in text for text in other.report.warnings)
+    assert validate_run(load_run(rank), slow).inferred == (1, 2, 3)
 
 
 def test_one_microbatch_is_too_few_to_infer(tmp_path: Path) -> None:
@@ -299,6 +300,17 @@ def test_other_schedules_of_a_run(tmp_path: Path) -> None:
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
         what_if(found, runtime, Change(schedule="interleaved:3"))
+
+
+def test_layers_may_be_told(tmp_path: Path) -> None:
+    found = load_run(RUN.write(tmp_path / "run"))
+    runtime = with_runtime(found).runtime
+    with pytest.raises(PlanError, match=r"stage 0 has 1 layers.*--layers tells"):
+        what_if(found, runtime, Change(schedule="interleaved:2"))
+    told = what_if(found, runtime, Change(schedule="interleaved:2", layers=8))
+    assert told.changed.report.step_time_ps < told.base.report.step_time_ps
+    with pytest.raises(PlanError, match="layers is 6: expected a multiple of 4"):
+        what_if(found, runtime, Change(layers=6))
 
 
 def test_bandwidth_of_a_placement(tmp_path: Path) -> None:

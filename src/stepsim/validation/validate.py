@@ -68,6 +68,8 @@ class RankBubble:
 class RunValidation:
     """One run. `calibrated_on_itself` says that its own host and message times went in.
 
+    `inferred` are stages without a trace: then all but `finalize` comes from the run's own waits.
+
     `pipeline`, `step`, `waits` and `bubbles` are replays; `predicted` holds pipeline and step where
     a calibrated run has the same shape, `finalize` the operations after the pipeline.
     """
@@ -83,6 +85,7 @@ class RunValidation:
     waits: tuple[Compared, ...]
     bubbles: tuple[RankBubble, ...]
     notes: tuple[str, ...] = ()
+    inferred: tuple[int, ...] = ()
 
     def times(self) -> tuple[Compared, ...]:
         """The times whose errors count against a limit."""
@@ -169,6 +172,7 @@ def validate_run(
         waits=tuple(_waits(summary, result)),
         bubbles=tuple(_bubbles(summary, ready.runtime, durations)),
         notes=tuple(notes),
+        inferred=tuple(sorted(set(range(summary.run.degrees.pp)) - set(summary.run.stages))),
     )
 
 

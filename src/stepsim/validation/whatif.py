@@ -29,12 +29,16 @@ SPLIT_BACKWARDS = ("zb-h1", "zb-v", "auto-zb", "interleaved-zb", "dualpipe", "du
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What to change; None leaves it as measured. `balance` are the layers of every stage."""
+    """What to change; None leaves it as measured. `balance` are the layers of every stage.
+
+    `layers` are those of the whole model, where the run's names do not tell them.
+    """
 
     schedule: str | None = None
     microbatches: int | None = None
     balance: tuple[int, ...] | None = None
     topology: Topology | None = None
+    layers: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,8 @@ def what_if(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
     Raises PlanError where the balance does not share out the run's layers, or a schedule needs
     more chunks than a stage has layers.
     """
+    if change.layers is not None:
+        summary = _with_layers(summary, change.layers)
     costs, notes = stage_costs(summary)
     measured = summary.schedule.label if summary.schedule else "1f1b"
     ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
@@ -78,6 +84,17 @@ def what_if(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
     order = _order(chosen, costs, count)
     changed = simulate_costs(summary, costs, order, runtime, items)
     return WhatIf(base=base, changed=changed, notes=tuple(notes))
+
+
+def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
+    """The run with so many layers; raises PlanError where its stages cannot hold equal parts."""
+    degrees = summary.run.degrees
+    if layers < 1 or layers % degrees.pp or degrees.layers not in (None, layers):
+        known = (
+            f"{degrees.layers}, by its name" if degrees.layers else f"a multiple of {degrees.pp}"
+        )
+        raise PlanError(f"layers is {layers}: expected {known}")
+    return replace(summary, run=replace(summary.run, degrees=replace(degrees, layers=layers)))
 
 
 def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule:
@@ -177,6 +194,7 @@ def _held(
     cost, parts = costs[rank], placement.chunks
     if parts > 1 and cost.layers < parts:
         raise PlanError(
-            f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least"
+            f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least "
+            "(--layers tells those of a run whose names do not)"
         )
     return cost, parts
