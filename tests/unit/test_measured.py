@@ -63,6 +63,19 @@ def test_nodes_whose_clocks_differ_by_less_than_a_step(tmp_path: Path) -> None:
     assert set(np.abs(found.transfers.duration_ps - ps(RUN.hop_ms)) < ps(0.001)) == {True}
 
 
+def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) -> None:
+    """Two pipelines of which one ran late; without rank 2 the others must not be mixed up."""
+    folder, late = RUN.write(tmp_path / "pp4"), replace(RUN, hop_ms=3).write(tmp_path / "late")
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    for rank in (0, 1, 3, 4, 5, 6, 7):
+        stage = rank // 2
+        text = ((folder, late)[rank % 2] / f"pp4_tp1_rank{stage}.txt").read_text()
+        (wide / f"wd8_pp4_{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
+    transfers = summarise(read_megatron_trace(wide)).transfers
+    assert set((transfers.target - transfers.source).tolist()) == {-2, 2}
+
+
 def test_one_stage_only(tmp_path: Path) -> None:
     run = MadeRun(forward=(10,), backward=(20,), microbatches=3)
     found = summary_of(run, tmp_path)
