@@ -17,8 +17,8 @@ from stepsim.errors import CalibrationError, PlanError, TraceError
 from stepsim.formats.megatron_trace import read_megatron_trace
 from stepsim.measured.clocks import Placement
 from stepsim.measured.layers import stage_costs
-from stepsim.measured.run import OpKind
-from stepsim.measured.summary import RunSummary, gradient_groups, summarise
+from stepsim.measured.run import Degrees, OpKind
+from stepsim.measured.summary import RunSummary, expert_groups, gradient_groups, summarise
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
 from stepsim.validation.hidden import infer_hidden
@@ -157,12 +157,19 @@ def test_the_fastest_of_repeated_measurements_counts() -> None:
 
 
 def test_gradient_groups(tmp_path: Path) -> None:
-    from stepsim.measured.run import Degrees
-
     degrees = Degrees(pp=2, microbatches=1, npus=16, tp=2, dp=4, ep=2)
     assert gradient_groups(degrees, OpKind.DP_ALLREDUCE, 1) == [(8, 10, 12, 14), (9, 11, 13, 15)]
     assert gradient_groups(degrees, OpKind.EP_DP_ALLREDUCE, 0) == [(0, 4), (1, 5), (2, 6), (3, 7)]
     assert gradient_groups(degrees, OpKind.OPTIMIZER, 0) == []
+
+
+def test_expert_groups() -> None:
+    """They do not depend on which ranks were traced, and pass over ranks of one tp group."""
+    degrees = Degrees(pp=2, microbatches=1, npus=16, tp=2, dp=4, ep=2)
+    assert expert_groups(degrees, 1) == [(8, 10), (9, 11), (12, 14), (13, 15)]
+    assert expert_groups(replace(degrees, tp=1, dp=8), 0) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert expert_groups(replace(degrees, ep=None), 0) == []
+    assert expert_groups(replace(degrees, npus=None), 0) == []
 
 
 def gradient_samples(*noise: float, launch: float = 80e6) -> Samples:
