@@ -12,6 +12,7 @@ from stepsim.errors import PlanError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stepsim.api import Result
     from stepsim.calibration.document import Calibration
     from stepsim.comm_table import CommTable
     from stepsim.topology import Topology
@@ -117,19 +118,16 @@ def validate(
 
     limit, durations = _limit(max_error), _durations(times)
     tables = [path for path in runs if is_step_table(path)]
-    rows = [row for path in tables for row in validate_table(read_step_table(path))]
-    summaries = [load_run(path, node_size=node_size) for path in runs if path not in tables]
+    folders = [path for path in runs if path not in tables]
+    _check_validation(tables, folders, nccl=nccl, times=times, leave_one_out=leave_one_out)
+    known, benchmarks = _calibration(calibration), _benchmarks(nccl, comm_source)
+    steps = [step for path in tables for step in read_step_table(path)]
+    rows = validate_table(steps, known, benchmarks)
+    summaries = [load_run(path, node_size=node_size) for path in folders]
     _warn([text for each in summaries for text in each.run.warnings])
-    found = (
-        validate_runs(
-            summaries,
-            _calibration(calibration),
-            leave_one_out=leave_one_out,
-            durations=durations,
-            table=_benchmarks(nccl, comm_source),
-        )
-        if summaries
-        else []
+    _warn([note for row in rows for note in row.notes])
+    found = validate_runs(
+        summaries, known, leave_one_out=leave_one_out, durations=durations, table=benchmarks
     )
     if plot:
         from stepsim.validation_plots import plot_validation
@@ -157,6 +155,10 @@ def what_if(
     balance: Annotated[
         str | None, typer.Option("--balance", help="Layers of every stage, e.g. 3,2,2,1.")
     ] = None,
+    layers: Annotated[
+        int | None,
+        typer.Option("--layers", help="Layers of the model, if the run's names do not tell."),
+    ] = None,
     bandwidth: Annotated[
         list[str] | None,
         typer.Option("--bandwidth", help="Of messages: inter_node=400Gbps or intra_node=..."),
@@ -177,6 +179,7 @@ def what_if(
         microbatches=microbatches,
         balance=_balance(balance),
         topology=_topology(ready, bandwidth),
+        layers=layers,
     )
     result = change_run(ready.summary, ready.runtime, change)
     print_what_if(_console(), result, ready.summary.step_ps)
@@ -216,12 +219,16 @@ def simulate_measured(
     """
     from stepsim.formats.optimus_log import is_optimus_log
     from stepsim.measured_tables import print_replay
-    from stepsim.tables import print_report
     from stepsim.validation.load import load_run, with_runtime
     from stepsim.validation.replay import replay
 
     if not path.is_dir() and is_optimus_log(path):
-        inspect_measured(path)
+        if calibration or times != "median":
+            raise PlanError(
+                f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
+                "--calibration and --times"
+            )
+        _simulate_log(path, json=json, plot=plot, csv=csv)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
@@ -230,15 +237,57 @@ def simulate_measured(
         from stepsim.validation_plots import plot_measured
 
         plot_measured(ready.summary, result, plot)
+    if _write_result(result, json=json, csv=csv):
+        print_replay(_console(), ready.summary, result.report)
+
+
+def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path | None) -> None:
+    """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
+    from stepsim.formats.optimus_log import read_optimus_log
+    from stepsim.measured_tables import print_leaf_run
+    from stepsim.validation.leaf import simulate_leaves
+
+    run = read_optimus_log(path)
+    result = simulate_leaves(run)
+    _warn(result.report.warnings)
+    if plot:
+        result.plot(plot)
+    if _write_result(result, json=json, csv=csv):
+        print_leaf_run(_console(), run, result.report.pipeline_time_ps / run.step_ps)
+
+
+def _write_result(result: "Result", *, json: str | None, csv: Path | None) -> bool:
+    """Write what was asked for, and the report to the terminal unless JSON goes there."""
+    from stepsim.tables import print_report
+
     if csv:
         result.write_csv(csv)
     if json == "-":
         typer.echo(result.to_json(), nl=False)
-        return
+        return False
     if json:
         result.write_json(json)
     print_report(_console(), result.report)
-    print_replay(_console(), ready.summary, result.report)
+    return True
+
+
+def _check_validation(
+    tables: list[Path],
+    folders: list[Path],
+    *,
+    nccl: list[Path] | None,
+    times: str,
+    leave_one_out: bool,
+) -> None:
+    """Refuse options that would do nothing."""
+    unused = ["--leave-one-out"] * leave_one_out + ["--times"] * (times != "median")
+    if unused and not folders:
+        raise PlanError(f"{tables[0]}: rows are simulated as they say: leave out {unused[0]}")
+    if nccl and not tables and not leave_one_out:
+        raise PlanError(
+            "--nccl: expected --leave-one-out or a table of measured steps; a calibration file "
+            "holds its own benchmarks (stepsim calibrate RUN... --nccl FILE)"
+        )
 
 
 def _benchmarks(files: list[Path] | None, source: str | None) -> "CommTable | None":

@@ -120,14 +120,13 @@ def print_leaf_run(console: Console, run: LeafRun, explained: float) -> None:
 def print_calibration(console: Console, calibration: Calibration) -> None:
     """What was calibrated, and what could not be."""
     table = _table("number", "value", "residual", "samples")
-    host = calibration.host_overhead
-    if host:
-        table.add_row(
-            "host time per action",
-            format_time_ps(host.value),
-            format_time_ps(host.residual),
-            str(host.samples),
-        )
+    for name, time in (
+        ("host time per action", calibration.host_overhead),
+        ("gradient launch", calibration.gradient_launch),
+    ):
+        if time:
+            residual = format_time_ps(time.residual)
+            table.add_row(name, format_time_ps(time.value), residual, str(time.samples))
     for link in calibration.point_to_point:
         table.add_row(
             f"messages {link.placement}",
@@ -210,6 +209,8 @@ def print_what_if(console: Console, result: WhatIf, measured_ps: int) -> None:
 
 
 def _origin(run: RunValidation) -> str:
+    if run.inferred:
+        return "; host, messages and untraced stages from its own waits"
     if run.calibrated_on_itself:
         return "; host and message times are its own, so nothing is predicted"
     return f"; host and message times of {len(run.calibrated_from)} other run(s)"

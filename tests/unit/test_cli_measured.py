@@ -9,6 +9,7 @@ from traces import MadeRun
 from typer.testing import CliRunner
 
 from stepsim import cli_measured
+from stepsim.calibration.document import Calibration, Fitted
 from stepsim.errors import CalibrationError, OutputError, PlanError, TraceError
 from stepsim.formats.calibration_toml import read_calibration
 from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
@@ -147,6 +148,23 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "unexplained" in capsys.readouterr().out
 
 
+def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, spans, figure = (tmp_path / name for name in ("optimus.txt", "spans.csv", "step.svg"))
+    log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
+    cli_measured.simulate_measured(log, csv=spans, plot=figure)
+    printed = capsys.readouterr().out
+    assert "pipeline   174 ms" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
+    assert "explain 87% of the step" in printed
+    assert spans.read_text().startswith("rank,")
+    assert "<svg" in figure.read_text()
+    cli_measured.simulate_measured(log, json="-")
+    assert json.loads(capsys.readouterr().out)["pipeline_time_ps"] == 174 * 10**9
+    with pytest.raises(PlanError, match="leave out --calibration and --times"):
+        cli_measured.simulate_measured(log, times="mean")
+    with pytest.raises(TraceError, match="a log of leaf modules holds no stage times"):
+        call("validate", log)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -203,6 +221,38 @@ def test_a_table_of_measured_steps(workloads: Path, tmp_path: Path) -> None:
     )
     assert validate_table(read_step_table(other))[0].simulated_ps == rows[0].simulated_ps
     assert "step (prediction)" in call("validate", table)
+
+
+def test_options_of_a_table(workloads: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "workload,measured_s,compute_scale,expert_skew,dp_overlap,contention,host_overhead\n"
+        f"{workloads / 'moe_128.txt'},0.5,,,,,\n"
+        f"{workloads / 'moe_128.txt'},0.5,2,,,,\n"
+        f"{workloads / 'moe_128.txt'},0.5,,1.5,,,\n"
+        f"{workloads / 'moe_128.txt'},0.5,,,true,fair,\n"
+        f"{workloads / 'moe_128.txt'},0.5,,,,,9ms\n"
+    )
+    steps = read_step_table(table)
+    plain, slower, skewed, overlapped, own = validate_table(steps)
+    assert len({each.simulated_ps for each in (plain, slower, skewed, overlapped)}) == 4
+    assert slower.name == "moe_128.txt, 1f1b, hgx-h100, compute_scale 2"
+    assert any("table.csv:2: no topology given" in note for note in plain.notes)
+    host = Fitted(value=5e9, residual=0, samples=1)
+    calibrated = validate_table(steps, Calibration(sources=(), host_overhead=host))
+    assert calibrated[0].simulated_ps > plain.simulated_ps
+    assert calibrated[4].simulated_ps == own.simulated_ps, "the row's own host time counts"
+
+
+def test_options_that_do_nothing_are_refused(run: Path, workloads: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"workload,measured_s\n{workloads / 'moe_128.txt'},0.5\n")
+    with pytest.raises(PlanError, match="leave out --leave-one-out"):
+        call("validate", table, "--leave-one-out")
+    with pytest.raises(PlanError, match="leave out --times"):
+        call("validate", table, "--times", "mean")
+    with pytest.raises(PlanError, match="--nccl: expected --leave-one-out"):
+        call("validate", run, "--nccl", tmp_path / "nccl.csv")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Clocks, schedules and calibrations of made runs, and what cannot be told from them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,15 @@ from traces import MadeRun, ps
 from stepsim.analysis import Part
 from stepsim.api import simulate
 from stepsim.calibration.document import Calibration, Fitted, LinkFit, message_topology
+from stepsim.calibration.gradients import Samples, launch_and_rate
 from stepsim.calibration.runs import calibrate, fastest
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, PlanError, TraceError
 from stepsim.formats.megatron_trace import read_megatron_trace
 from stepsim.measured.clocks import Placement
 from stepsim.measured.layers import stage_costs
-from stepsim.measured.run import OpKind
-from stepsim.measured.summary import RunSummary, gradient_groups, summarise
+from stepsim.measured.run import Degrees, OpKind
+from stepsim.measured.summary import RunSummary, expert_groups, gradient_groups, summarise
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
 from stepsim.validation.hidden import infer_hidden
@@ -59,6 +61,19 @@ def test_nodes_whose_clocks_differ_by_less_than_a_step(tmp_path: Path) -> None:
     assert found.clocks.residual_ps < ps(0.001)
     assert found.transfers.intra_node.tolist().count(False) == 16
     assert set(np.abs(found.transfers.duration_ps - ps(RUN.hop_ms)) < ps(0.001)) == {True}
+
+
+def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) -> None:
+    """Two pipelines of which one ran late; without rank 2 the others must not be mixed up."""
+    folder, late = RUN.write(tmp_path / "pp4"), replace(RUN, hop_ms=3).write(tmp_path / "late")
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    for rank in (0, 1, 3, 4, 5, 6, 7):
+        stage = rank // 2
+        text = ((folder, late)[rank % 2] / f"pp4_tp1_rank{stage}.txt").read_text()
+        (wide / f"wd8_pp4_{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
+    transfers = summarise(read_megatron_trace(wide)).transfers
+    assert set((transfers.target - transfers.source).tolist()) == {-2, 2}
 
 
 def test_one_stage_only(tmp_path: Path) -> None:
@@ -142,12 +157,41 @@ def test_the_fastest_of_repeated_measurements_counts() -> None:
 
 
 def test_gradient_groups(tmp_path: Path) -> None:
-    from stepsim.measured.run import Degrees
-
     degrees = Degrees(pp=2, microbatches=1, npus=16, tp=2, dp=4, ep=2)
     assert gradient_groups(degrees, OpKind.DP_ALLREDUCE, 1) == [(8, 10, 12, 14), (9, 11, 13, 15)]
     assert gradient_groups(degrees, OpKind.EP_DP_ALLREDUCE, 0) == [(0, 4), (1, 5), (2, 6), (3, 7)]
     assert gradient_groups(degrees, OpKind.OPTIMIZER, 0) == []
+
+
+def test_expert_groups() -> None:
+    """They do not depend on which ranks were traced, and pass over ranks of one tp group."""
+    degrees = Degrees(pp=2, microbatches=1, npus=16, tp=2, dp=4, ep=2)
+    assert expert_groups(degrees, 1) == [(8, 10), (9, 11), (12, 14), (13, 15)]
+    assert expert_groups(replace(degrees, tp=1, dp=8), 0) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert expert_groups(replace(degrees, ep=None), 0) == []
+    assert expert_groups(replace(degrees, npus=None), 0) == []
+
+
+def gradient_samples(*noise: float, launch: float = 80e6) -> Samples:
+    """Operations of 0.3, 1 and 5 GB at 1 TB/s; noise is relative to the whole operation."""
+    sizes = np.array([3e8, 1e9, 5e9])
+    beside = launch + sizes
+    whole = beside + 10 * sizes
+    return np.stack([sizes, beside + np.array(noise) * whole, whole, [4, 4, 2]], axis=1)
+
+
+def test_launch_and_scaling_of_gradients() -> None:
+    both = launch_and_rate(gradient_samples(0, 0, 0))
+    assert both is not None
+    assert both[0].value == pytest.approx(80e6, rel=1e-6)
+    assert both[1].value == pytest.approx(1e12, rel=1e-6)
+
+
+def test_a_launch_must_be_clear() -> None:
+    assert launch_and_rate(gradient_samples(0.01, -0.01, 0.01)) is None
+    assert launch_and_rate(gradient_samples(0, 0, 0, launch=-80e6)) is None
+    twice = np.concatenate([gradient_samples(0, 0, 0)[:2]] * 4)
+    assert launch_and_rate(twice) is None, "two kinds of operation, however often"
 
 
 def test_message_topology_prices_messages_as_calibrated() -> None:
@@ -173,6 +217,17 @@ def test_leave_one_out_needs_two_runs(tmp_path: Path) -> None:
     found = summary_of(RUN, tmp_path)
     with pytest.raises(CalibrationError, match="at least two runs"):
         validate_runs([found], leave_one_out=True)
+
+
+def test_a_run_is_known_by_its_content(tmp_path: Path) -> None:
+    """A renamed run is still the same one; another in a folder of the same name is not."""
+    found = load_run(RUN.write(tmp_path / "run"))
+    renamed = load_run((tmp_path / "run").rename(tmp_path / "renamed"))
+    (tmp_path / "other").mkdir()
+    other = load_run(replace(RUN, host_ms=0.4).write(tmp_path / "other" / "run"))
+    calibration = calibrate([found])
+    assert validate_run(renamed, calibration).calibrated_on_itself
+    assert not validate_run(other, calibration).calibrated_on_itself
 
 
 def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:
@@ -210,6 +265,15 @@ def test_one_rank_is_simulated_in_every_way(tmp_path: Path) -> None:
     found = [simulate_run(folder / "pp4_tp1_rank0.txt", durations=each) for each in Durations]
     assert len({each.report.step_time_ps for each in found}) == 1
     assert any("inferred" in text for text in found[0].report.warnings)
+
+
+def test_a_calibration_does_not_change_what_was_inferred(tmp_path: Path) -> None:
+    rank = RUN.write(tmp_path / "run") / "pp4_tp1_rank0.txt"
+    slow = calibrate([load_run(replace(RUN, hop_ms=3, host_ms=2).write(tmp_path / "slow"))])
+    own, other = simulate_run(rank), simulate_run(rank, calibration=slow)
+    assert own.report.step_time_ps == other.report.step_time_ps
+    assert any("not the calibration's" in text for text in other.report.warnings)
+    assert validate_run(load_run(rank), slow).inferred == (1, 2, 3)
 
 
 def test_one_microbatch_is_too_few_to_infer(tmp_path: Path) -> None:
@@ -250,12 +314,23 @@ def test_other_schedules_of_a_run(tmp_path: Path) -> None:
     found = load_run(folder)
     runtime = with_runtime(found).runtime
     base = what_if(found, runtime, Change()).base.report
-    for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v"):
+    for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v", "auto-zb"):
         changed = what_if(found, runtime, Change(schedule=name)).changed.report
         work = [sum(report.breakdown[:, 0]) for report in (base, changed)]
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
         what_if(found, runtime, Change(schedule="interleaved:3"))
+
+
+def test_layers_may_be_told(tmp_path: Path) -> None:
+    found = load_run(RUN.write(tmp_path / "run"))
+    runtime = with_runtime(found).runtime
+    with pytest.raises(PlanError, match=r"stage 0 has 1 layers.*--layers tells"):
+        what_if(found, runtime, Change(schedule="interleaved:2"))
+    told = what_if(found, runtime, Change(schedule="interleaved:2", layers=8))
+    assert told.changed.report.step_time_ps < told.base.report.step_time_ps
+    with pytest.raises(PlanError, match="layers is 6: expected a multiple of 4"):
+        what_if(found, runtime, Change(layers=6))
 
 
 def test_bandwidth_of_a_placement(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Traces of Megatron: what is read, and what is refused with file and line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -111,6 +111,48 @@ def test_missing_rank_is_a_warning(folder: Path, tmp_path: Path) -> None:
         (wide / f"wd6_pp3_tp1_rank{rank}.txt").write_text(text)
     warnings = read_megatron_trace(wide).warnings
     assert any("rank 3 of 6 has no trace" in text for text in warnings)
+
+
+def unnamed(folder: Path, target: Path, width: int, ranks: Sequence[int]) -> Path:
+    """Some ranks of a run of 3 stages, in files whose names tell nothing."""
+    target.mkdir()
+    for rank in ranks:
+        stage = rank // width
+        text = (folder / f"pp3_tp1_rank{stage}.txt").read_text()
+        (target / f"{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
+    return target
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2, 3, 4), (0, 2, 4), (1, 3, 5), (0, 3, 4)])
+def test_names_need_not_tell_how_many_ranks_there_are(
+    folder: Path, tmp_path: Path, ranks: Sequence[int]
+) -> None:
+    run = read_megatron_trace(unnamed(folder, tmp_path / "plain", 2, ranks))
+    assert (run.degrees.npus, run.degrees.pp) == (6, 3)
+    assert any("has no trace: the other ranks" in text for text in run.warnings)
+
+
+def test_a_missing_last_stage_is_seen_without_names(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no trace of stage 2 of 3"):
+        read_megatron_trace(unnamed(folder, tmp_path / "plain", 2, (0, 1, 2, 3)))
+
+
+def test_all_forwards_first_tell_no_stages(tmp_path: Path) -> None:
+    run = MadeRun(forward=(10, 10), backward=(20, 20), microbatches=4, schedule="gpipe")
+    written = run.write(tmp_path / "run")
+    for path in list(written.iterdir()):
+        path.rename(path.with_name(path.name.removeprefix("pp2_")))
+    assert read_megatron_trace(written).degrees.pp == 2
+
+
+def test_missing_messages_are_a_warning(folder: Path) -> None:
+    edit(folder, 0, lambda lines: [each for each in lines if not is_send(each, 3)])
+    (warning,) = read_megatron_trace(folder).warnings
+    assert "rank0.txt:2: rank 0 has send_forward, but none of microbatch 3" in warning
+
+
+def is_send(text: str, microbatch: int) -> bool:
+    return "send_forward" in text and f"batch_id={microbatch}," in text
 
 
 def test_mixed_runs_are_refused(folder: Path) -> None:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from stepsim.comm_table import CommTable
 from stepsim.errors import CalibrationError
 from stepsim.measured.clocks import Placement
@@ -31,6 +33,15 @@ class Fitted:
             )
         if self.samples < 1:
             raise CalibrationError(f"samples is {self.samples}: expected at least 1")
+
+
+def fitted(samples: Sequence[float]) -> Fitted:
+    """Median of samples, and their median distance from it."""
+    values = np.array(samples, dtype=np.float64)
+    middle = float(np.median(values))
+    return Fitted(
+        value=middle, residual=float(np.median(np.abs(values - middle))), samples=len(values)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +127,20 @@ class LayerTimes:
 class Calibration:
     """Numbers of one machine and runtime.
 
-    `host_overhead` is host time per action in ps; `gradient_scaling` and `optimizer` are bytes of
-    fp32 gradients per second, `collectives` measured curves. `unidentified` holds pairs of name and
+    `sources` are the names of the runs, `traces` the fingerprints of their ranks' traces.
+    `host_overhead` is host time per action in ps, `gradient_launch` the time that a gradient
+    operation takes whatever its size; `gradient_scaling` and `optimizer` are bytes of fp32
+    gradients per second, `collectives` measured curves. `unidentified` holds pairs of name and
     reason.
     """
 
     sources: tuple[str, ...]
+    traces: tuple[str, ...] = ()
     node_size: int = DEFAULT_NODE_SIZE
     host_overhead: Fitted | None = None
     point_to_point: tuple[LinkFit, ...] = ()
     collectives: CommTable | None = None
+    gradient_launch: Fitted | None = None
     gradient_scaling: Fitted | None = None
     optimizer: Fitted | None = None
     expert_imbalance: tuple[ExpertImbalance, ...] = ()

@@ -1,9 +1,7 @@
 """Numbers of a machine and its runtime from measured runs.
 
 Host time per action is the time between traced operations. Messages are timed from the moment at
-which both sides have posted, on aligned clocks. Gradient scaling is what remains of a gradient
-all-reduce when the collective's own time, from a table, is taken away; alone where the group has
-one rank. Nothing is fitted to a pipeline time.
+which both sides have posted, on aligned clocks. Nothing is fitted to a pipeline time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,19 +16,19 @@ from stepsim.calibration.document import (
     Fitted,
     LayerTimes,
     LinkFit,
+    fitted,
 )
+from stepsim.calibration.gradients import gradient_costs
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError
 from stepsim.measured.clocks import Placement, Transfers
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Bools, Ints, OpKind
-from stepsim.measured.summary import RunSummary, StepOp, gradient_groups
+from stepsim.measured.summary import RunSummary
 from stepsim.units import PS_PER_S
 from stepsim.workload import CollectiveKind
 
 FEW_SAMPLES = 2
-LARGE_BYTES = 10**9
-"""Gradient all-reduces from which scaling can be told: below, launch times are as long."""
 
 Floats = NDArray[np.float64]
 
@@ -52,14 +50,7 @@ def calibrate(summaries: Sequence[RunSummary], table: CommTable | None = None) -
     table = fastest(table) if table else None
     missing: list[tuple[str, str]] = []
     links = [_link(summaries, placement, table, missing) for placement in Placement]
-    scaling = _gradient_scaling(summaries, table)
-    if scaling is None:
-        missing.append(
-            (
-                "gradient_scaling",
-                "no gradient all-reduce of one rank, and none whose group has a table",
-            )
-        )
+    launch, scaling = gradient_costs(summaries, table, missing)
     optimizer = _optimizer(summaries)
     if optimizer is None:
         missing.append(("optimizer", "no optimizer_step beside gradient sizes"))
@@ -68,10 +59,12 @@ def calibrate(summaries: Sequence[RunSummary], table: CommTable | None = None) -
         missing.append(("expert_imbalance", "no run with whole expert groups of known size"))
     return Calibration(
         sources=tuple(each.run.source for each in summaries),
+        traces=tuple(trace.fingerprint for each in summaries for trace in each.run.ranks),
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
         point_to_point=tuple(link for link in links if link),
         collectives=table,
+        gradient_launch=launch,
         gradient_scaling=scaling,
         optimizer=optimizer,
         expert_imbalance=imbalance,
@@ -88,7 +81,8 @@ def fastest(table: CommTable) -> CommTable:
     machines = sorted({curve.machine for curve in table.curves})
     if len(machines) > 1:
         raise CalibrationError(
-            f"{table.source}: measured on {', '.join(machines[:4])}: expected one machine"
+            f"{table.source}: measured on {', '.join(machines[:4])}: expected one machine "
+            "(--comm-source chooses)"
         )
     groups: dict[tuple[CollectiveKind, int, int], list[MeasuredCurve]] = {}
     for curve in table.curves:
@@ -107,15 +101,6 @@ def _merged(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
         source="; ".join(dict.fromkeys(curve.source for curve in curves)),
         size_bytes=sizes,
         time_ps=np.array([times[size] for size in sizes.tolist()], dtype=np.int64),
-    )
-
-
-def fitted(samples: Sequence[float]) -> Fitted:
-    """Median of samples, and their median distance from it."""
-    values = np.array(samples, dtype=np.float64)
-    middle = float(np.median(values))
-    return Fitted(
-        value=middle, residual=float(np.median(np.abs(values - middle))), samples=len(values)
     )
 
 
@@ -207,33 +192,6 @@ def line_through(sizes: Ints, times: Floats, shape: LinkShape | None) -> tuple[f
         return 0.0, time / size, "messages of one size only: all of their time grows with size"
     factor = time / (shape.latency_ps + size * shape.per_byte_ps)
     return factor * shape.latency_ps, factor * shape.per_byte_ps, ""
-
-
-def gradient_group(summary: RunSummary, op: StepOp) -> tuple[int, int] | None:
-    """Ranks and nodes of the group of a gradient all-reduce, None where it is not known."""
-    if not gradient_groups(summary.run.degrees, op.kind, op.stage):
-        return None
-    return len(op.group), len({rank // summary.clocks.node_size for rank in op.group})
-
-
-def _gradient_scaling(summaries: Sequence[RunSummary], known: CommTable | None) -> Fitted | None:
-    """Bytes/s of the in-place scaling; operations of one rank show it alone and count first."""
-    alone: list[float] = []
-    beside: list[float] = []
-    for summary in summaries:
-        for op in summary.step_ops:
-            group = gradient_group(summary, op)
-            if group is None or not op.size_bytes or not op.duration_ps:
-                continue
-            if group[0] == 1:
-                alone.append(op.size_bytes / op.duration_ps * PS_PER_S)
-                continue
-            alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
-            reduced = known.time_ps(*alike) if known else None
-            if reduced is not None and reduced < op.duration_ps and op.size_bytes >= LARGE_BYTES:
-                beside.append(op.size_bytes / (op.duration_ps - reduced) * PS_PER_S)
-    samples = alone or beside
-    return fitted(samples) if samples else None
 
 
 def _optimizer(summaries: Sequence[RunSummary]) -> Fitted | None:

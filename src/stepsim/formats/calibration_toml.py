@@ -34,7 +34,7 @@ Choice = TypeVar("Choice", Placement, CollectiveKind)
 
 
 class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[host_overhead]`, a time per action; `[gradient_scaling]`, `[optimizer]`, bytes per second.
+    """`[host_overhead]` and `[gradient_launch]`, times; the others, bytes per second.
 
     `residual` is relative.
     """
@@ -110,8 +110,10 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     schema_version: int
     sources: list[str]
+    traces: list[str] = []
     node_size: int = DEFAULT_NODE_SIZE
     host_overhead: FittedTable | None = None
+    gradient_launch: FittedTable | None = None
     gradient_scaling: FittedTable | None = None
     optimizer: FittedTable | None = None
     point_to_point: list[LinkTable] = []
@@ -152,10 +154,12 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 def _calibration(file: CalibrationFile) -> Calibration:
     return Calibration(
         sources=tuple(file.sources),
+        traces=tuple(file.traces),
         node_size=file.node_size,
         host_overhead=_fitted(file.host_overhead, parse_time_ps),
         point_to_point=tuple(_link(entry) for entry in file.point_to_point),
         collectives=_collectives(file.collective),
+        gradient_launch=_fitted(file.gradient_launch, parse_time_ps),
         gradient_scaling=_fitted(file.gradient_scaling, parse_bandwidth),
         optimizer=_fitted(file.optimizer, parse_bandwidth),
         expert_imbalance=tuple(
@@ -251,6 +255,7 @@ _LAYER_PARTS = (
 )
 _FITTED = (
     ("host_overhead", "us", 1e6),
+    ("gradient_launch", "us", 1e6),
     ("gradient_scaling", "GB/s", 1e9),
     ("optimizer", "GB/s", 1e9),
 )
@@ -260,6 +265,7 @@ _FITTED = (
 def _lines(calibration: Calibration) -> Iterator[str]:
     yield f"schema_version = {SCHEMA_VERSION}"
     yield f"sources = {_text(list(calibration.sources))}"
+    yield f"traces = {_text(list(calibration.traces))}"
     yield f"node_size = {calibration.node_size}"
     for name, unit, scale in _FITTED:
         found: Fitted | None = getattr(calibration, name)

@@ -149,13 +149,11 @@ def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
     named = known_degrees(path, traces[0].file)
     first = traces[0]
     count = int(first.microbatch.max()) + 1
-    stages = max(trace.stage for trace in traces) + 1
-    if len(traces) == 1:
-        stages = max(stages, _stages_of_warm_up(first))
-    pp = named.get("pp", stages)
-    if stages > pp:
-        raise TraceError(f"{path}: pp is {pp} by its name: a trace has stage {stages - 1}")
-    npus = named.get("npus", traces[-1].rank + 1 if len(traces) > 1 else None)
+    last = max(traces, key=lambda trace: (trace.stage, trace.rank))
+    pp = named.get("pp", max(last.stage + 1, _stages_of_warm_up(last)))
+    if last.stage >= pp:
+        raise TraceError(f"{path}: pp is {pp} by its name: a trace has stage {last.stage}")
+    npus = named.get("npus", _npus(last, pp) if len(traces) > 1 else None)
     tp, dp = named.get("tp"), named.get("dp")
     if npus is None and tp and dp:
         npus = tp * dp * pp
@@ -179,9 +177,21 @@ def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
 
 
 def _stages_of_warm_up(trace: RankTrace) -> int:
-    """Stages that 1F1B has when this rank warms up with so many forwards before a backward."""
+    """Stages that 1F1B has when this rank warms up with so many forwards before a backward.
+
+    0 where all forwards come first, or there are several per microbatch: that is another schedule.
+    """
     steps = trace.of(OpKind.FORWARD, OpKind.BACKWARD)
-    return trace.stage + int(np.argmax(trace.kind[steps] == OpKind.BACKWARD))
+    forwards = len(trace.of(OpKind.FORWARD))
+    warm_up = int(np.argmax(trace.kind[steps] == OpKind.BACKWARD))
+    if len(np.unique(trace.microbatch[steps])) < forwards or 1 < warm_up == forwards:
+        return 0
+    return trace.stage + warm_up
+
+
+def _npus(last: RankTrace, pp: int) -> int:
+    """Ranks of a run whose names do not tell, all stages as wide as its last traced rank asks."""
+    return -(-(last.rank + 1) // (last.stage + 1)) * pp
 
 
 def _check_stages(traces: Sequence[RankTrace], npus: int | None, pp: int) -> None:

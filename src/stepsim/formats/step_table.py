@@ -34,8 +34,15 @@ OPTIONS: Mapping[str, type[int] | type[float] | type[str] | type[bool]] = {
     "loss_time": str,
     "tp_overlap": bool,
     "fused_factor": float,
+    "dp_overlap": bool,
+    "dp_bucket": str,
+    "contention": str,
+    "algorithm": str,
+    "slow": str,
+    "compute_scale": str,
+    "expert_skew": float,
 }
-"""Options of a row beside workload, topology and schedule: arguments of `stepsim.simulate`."""
+"""Options of a row beside workload, topology and schedule: those of `stepsim simulate`."""
 
 _COLUMNS = ("workload", "topology", "schedule", "measured_s", *OPTIONS)
 

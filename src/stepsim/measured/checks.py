@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from stepsim.errors import TraceError
-from stepsim.measured.run import PS_PER_MS, OpKind, RankTrace
+from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind, RankTrace
 from stepsim.units import format_time_ps
 
 TOLERANCE_PS = PS_PER_MS // 20
@@ -38,6 +38,7 @@ def check_rank(trace: RankTrace) -> Iterator[str]:
             f"{trace.where(place + 1)}: {format_time_ps(int(gaps[place]))} before this operation "
             "are not in the trace: the clock jumped, or lines are missing"
         )
+    yield from _check_messages(trace)
     idle = trace.of(OpKind.FORWARD, OpKind.BACKWARD)
     idle = idle[trace.duration_ps[idle] == 0]
     if len(idle):
@@ -84,6 +85,20 @@ def _check_pairs(trace: RankTrace) -> None:
             f"{done[0][microbatch]} forwards and {done[1][microbatch]} backwards: expected "
             f"{done[0].max()} of each, lines are missing"
         )
+
+
+def _check_messages(trace: RankTrace) -> Iterator[str]:
+    """Every microbatch has the messages that others have."""
+    count = int(trace.microbatch.max()) + 1
+    for kind in MESSAGE_KINDS:
+        places = trace.of(kind)
+        missing = sorted(set(range(count)) - set(trace.microbatch[places].tolist()))
+        if len(places) and missing:
+            yield (
+                f"{trace.where(places[0])}: rank {trace.rank} has {trace.label[places[0]]}, but "
+                f"none of microbatch {', '.join(map(str, missing[:8]))}: lines are missing, their "
+                "time counts as host time"
+            )
 
 
 def check_ranks(traces: Sequence[RankTrace], source: str, pp: int) -> None:

@@ -79,7 +79,7 @@ def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Trans
     Raises TraceError where traces of a node cannot be put in order.
     """
     group, begin_ms = _clock_groups(run.ranks)
-    matched = list(_match(run.ranks))
+    matched = list(_match(run))
     within = [(t.clock_ms - begin_ms[g]) * PS_PER_MS for t, g in zip(run.ranks, group, strict=True)]
     offset = np.array(within, dtype=np.int64)
     size = node_size or _node_size(run, group)
@@ -121,14 +121,14 @@ def _clock_groups(ranks: Sequence[RankTrace]) -> tuple[list[int], list[int]]:
     return group, begins
 
 
-def _match(ranks: Sequence[RankTrace]) -> Iterable[_Matched]:
+def _match(run: MeasuredRun) -> Iterable[_Matched]:
     """Both ends of every message between traced neighbours of the pipeline."""
+    ranks, width = run.ranks, run.degrees.stage_ranks
     place = {trace.rank: i for i, trace in enumerate(ranks)}
-    width = _stage_width(ranks)
     for i, trace in enumerate(ranks):
         for kind, (other, ahead) in _RECEIVED_AS.items():
-            j = place.get(trace.rank + ahead * width)
-            if j is None or not width:
+            j = place.get(trace.rank + ahead * width) if width else None
+            if j is None:
                 continue
             sent, received = trace.of(kind), ranks[j].of(other)
             both, left, right = np.intersect1d(
@@ -136,15 +136,6 @@ def _match(ranks: Sequence[RankTrace]) -> Iterable[_Matched]:
             )
             if len(both):
                 yield _Matched(sender=i, receiver=j, sent=sent[left], received=received[right])
-
-
-def _stage_width(ranks: Sequence[RankTrace]) -> int:
-    """Ranks of a stage, 0 with one stage only."""
-    stages: dict[int, int] = {}
-    for trace in ranks:
-        stages[trace.stage] = min(stages.get(trace.stage, trace.rank), trace.rank)
-    steps = {b - a for a, b in pairwise(sorted(stages.values()))}
-    return max(steps, default=0)
 
 
 def _join_groups(

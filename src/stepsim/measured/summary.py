@@ -273,21 +273,34 @@ def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[in
     return [tuple(range(first + i, first + width, stride)) for i in range(stride)]
 
 
-def _imbalance(run: MeasuredRun) -> Imbalance | None:
-    """How unevenly all-to-alls send tokens: needs whole expert groups, of `ep` ranks in order.
+def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:
+    """Groups of ranks of a stage that share out experts; none where degrees do not tell them.
 
-    The k-th all-to-all of a forward belongs together on all ranks of a group. Ranks with the same
-    first index of `ep` ranks form a group (Megatron's order).
+    Megatron's order: `ep` ranks in order, strided by tp.
     """
-    ep = run.degrees.ep
-    if not ep or ep < 2:
-        return None
+    width, tp, ep = degrees.stage_ranks, degrees.tp or 1, degrees.ep
+    if not width or not ep or ep < 2 or width % (tp * ep):
+        return []
+    first = stage * width
+    return [
+        tuple(range(first + block + lane, first + block + tp * ep, tp))
+        for block in range(0, width, tp * ep)
+        for lane in range(tp)
+    ]
+
+
+def _imbalance(run: MeasuredRun) -> Imbalance | None:
+    """How unevenly all-to-alls send tokens: needs whole expert groups.
+
+    The k-th all-to-all of a forward belongs together on all ranks of a group.
+    """
     ratios: list[Ints] = []
     for stage in run.stages:
         tokens = {trace.rank: _tokens(trace) for trace in run.of_stage(stage)}
-        for first in sorted(tokens)[::ep]:
-            group = [tokens[r] for r in range(first, first + ep) if r in tokens]
-            if len(group) == ep and len({len(each) for each in group}) == 1 and len(group[0]):
+        for ranks in expert_groups(run.degrees, stage):
+            group = [tokens[rank] for rank in ranks if rank in tokens]
+            whole = len(group) == len(ranks)
+            if whole and len({len(each) for each in group}) == 1 and len(group[0]):
                 together = np.stack(group)
                 ratios.append(together.max(axis=0) / np.maximum(together.mean(axis=0), 1))
     if not ratios:

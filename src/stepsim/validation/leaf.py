@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.calibration.document import message_topology
+from stepsim.api import Result
+from stepsim.calibration.document import DEFAULT_NODE_SIZE, message_topology
 from stepsim.errors import CalibrationError
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
@@ -31,7 +32,12 @@ class LeafOverhead:
 
 
 def leaf_step_ps(run: LeafRun, overhead: LeafOverhead | None = None) -> int:
-    """Pipeline time of a 1F1B step with blocking messages that cost nothing."""
+    """Pipeline time of a step, see `simulate_leaves`."""
+    return simulate_leaves(run, overhead).report.pipeline_time_ps
+
+
+def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> Result:
+    """A 1F1B step of leaf modules and host time, with blocking messages that cost nothing."""
     overhead = overhead or LeafOverhead()
     works = []
     for stage in run.stages:
@@ -43,16 +49,18 @@ def leaf_step_ps(run: LeafRun, overhead: LeafOverhead | None = None) -> int:
                 per_step=(),
             )
         )
+    plan = ParallelPlan(tp=run.tp, dp=run.dp, pp=run.pp, microbatches=run.microbatches)
     work = PipelineWork(
         source=run.source,
-        plan=ParallelPlan(pp=run.pp, microbatches=run.microbatches),
+        plan=plan,
         works=tuple(works),
         message_bytes=0,
+        warnings=run.warnings,
     )
     runtime = Runtime(
-        host_overhead_ps=round(overhead.action_ps), topology=message_topology((), run.pp)
+        host_overhead_ps=round(overhead.action_ps), topology=message_topology((), DEFAULT_NODE_SIZE)
     )
-    return simulate_work(work, schedule_for(work, "1f1b"), runtime).report.pipeline_time_ps
+    return simulate_work(work, schedule_for(work, "1f1b"), runtime)
 
 
 def explained(run: LeafRun) -> float:

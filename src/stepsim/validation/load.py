@@ -35,6 +35,11 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary:
     path = Path(path)
     if not path.exists():
         raise TraceError(f"{path}: no such file or folder")
+    if not path.is_dir() and is_optimus_log(path):
+        raise TraceError(
+            f"{path}: a log of leaf modules holds no stage times: expected a trace (stepsim "
+            "inspect and simulate read such logs)"
+        )
     return summarise(read_megatron_trace(path), node_size=node_size)
 
 
@@ -60,8 +65,9 @@ def simulate_options(calibration: Calibration) -> dict[str, str]:
 def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:
     """A run ready to be replayed: stages inferred where one rank is all there is.
 
-    Host and message times are those of the calibration, else the run's own. Raises TraceError where
-    stages are missing and cannot be inferred.
+    Host and message times are those of the calibration, else the run's own. Stages inferred from
+    waits keep those they were told apart from: others would count the difference twice. Raises
+    TraceError where stages are missing and cannot be inferred.
     """
     if len(summary.stages) == summary.run.degrees.pp:
         own = calibration or calibrate([summary])
@@ -72,12 +78,16 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
             summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
         )
     found = infer_hidden(summary)
-    links = calibration.point_to_point if calibration else found.links
     runtime = Runtime(
         host_overhead_ps=found.host_overhead_ps,
-        topology=message_topology(links, summary.clocks.node_size),
+        topology=message_topology(found.links, summary.clocks.node_size),
     )
-    return MeasuredRuntime(summary=found.summary, runtime=runtime, links=links, notes=found.notes())
+    notes = list(found.notes())
+    if calibration:
+        notes.append("host and message times are those in the waits, not the calibration's")
+    return MeasuredRuntime(
+        summary=found.summary, runtime=runtime, links=found.links, notes=tuple(notes)
+    )
 
 
 def simulate_run(

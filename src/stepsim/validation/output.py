@@ -57,6 +57,7 @@ def _run(run: RunValidation) -> dict[str, Any]:
         "durations": str(run.durations),
         "calibrated_from": run.calibrated_from,
         "calibrated_on_itself": run.calibrated_on_itself,
+        "inferred_stages": run.inferred,
         "pipeline": _compared(run.pipeline),
         "step": _compared(run.step),
         "predicted": [_compared(each) for each in run.predicted],

@@ -1,14 +1,15 @@
 """A run predicted from calibrations of other runs: nothing of it but its shape is looked at.
 
-Layers cost what they did in a run of the same shape. Gradients are scaled in place, then reduced in
-the time a micro-benchmark took for such a group.
+Layers cost what they did in a run of the same shape. Gradients are scaled in place after a launch,
+then reduced in the time a micro-benchmark took for such a group.
 """
 
 from collections.abc import Sequence
 
 from stepsim.api import Result
 from stepsim.calibration.document import Calibration, LayerTimes
-from stepsim.calibration.runs import gradient_group, shape_of
+from stepsim.calibration.gradients import gradient_group
+from stepsim.calibration.runs import shape_of
 from stepsim.measured.layers import StageCost
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, StepOp
@@ -29,7 +30,8 @@ def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -
     group, scaling = gradient_group(summary, op), calibration.gradient_scaling
     if group is None or scaling is None:
         return None
-    scaled = op.size_bytes / scaling.value * PS_PER_S
+    launch = calibration.gradient_launch.value if calibration.gradient_launch else 0.0
+    scaled = launch + op.size_bytes / scaling.value * PS_PER_S
     if group[0] == 1:
         return scaled
     known = calibration.collectives

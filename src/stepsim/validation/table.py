@@ -4,34 +4,58 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepsim.api import simulate
+from stepsim.calibration.document import Calibration
+from stepsim.comm_table import CommTable
+from stepsim.compute import parse_compute_scale
 from stepsim.errors import StepsimError, TraceError
 from stepsim.formats.step_table import MeasuredStep
+from stepsim.validation.load import simulate_options
 from stepsim.validation.validate import Compared, Source
 
 
-def validate_table(measurements: Sequence[MeasuredStep]) -> list[Compared]:
+def validate_table(
+    measurements: Sequence[MeasuredStep],
+    calibration: Calibration | None = None,
+    table: CommTable | None = None,
+) -> list[Compared]:
     """Simulate every row and compare step times.
 
-    Raises TraceError naming the row where a simulation refuses its input.
+    A calibration sets host time, where the row does not, and times of collectives; `table` holds
+    other times of collectives. Raises TraceError naming the row where a simulation refuses its
+    input.
     """
-    return [_compare(each) for each in measurements]
+    known: dict[str, Any] = dict(simulate_options(calibration)) if calibration else {}
+    known["comm_table"] = table or (calibration.collectives if calibration else None)
+    return [_compare(each, known) for each in measurements]
 
 
-def _compare(measurement: MeasuredStep) -> Compared:
-    options: dict[str, Any] = dict(measurement.options)
+def _compare(measurement: MeasuredStep, known: dict[str, Any]) -> Compared:
     try:
         result = simulate(
             measurement.workload,
             measurement.topology,
             schedule=measurement.schedule,
-            **options,
+            **known | _arguments(measurement),
         )
     except StepsimError as error:
         raise TraceError(f"{measurement.where}: {error}") from None
-    name = f"{measurement.workload.name} {result.report.schedule} {result.report.topology}"
+    report = result.report
+    options = [f"{name} {value}" for name, value in measurement.options.items()]
+    names = [measurement.workload.name, report.schedule, report.topology, *options]
     return Compared(
-        name=name,
+        name=", ".join(names),
         source=Source.PREDICTION,
-        simulated_ps=result.report.step_time_ps,
+        simulated_ps=report.step_time_ps,
         measured_ps=measurement.measured_ps,
+        notes=tuple(f"{measurement.where}: {note}" for note in report.warnings),
     )
+
+
+def _arguments(measurement: MeasuredStep) -> dict[str, Any]:
+    """Options as arguments of `simulate`."""
+    arguments: dict[str, Any] = dict(measurement.options)
+    if "compute_scale" in arguments:
+        arguments["compute_scale"] = parse_compute_scale(arguments["compute_scale"])
+    if "expert_skew" in arguments:
+        arguments["expert_load"] = arguments.pop("expert_skew")
+    return arguments

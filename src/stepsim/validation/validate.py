@@ -32,13 +32,14 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One time, simulated and measured, in ps."""
+    """One time, simulated and measured, in ps; `notes` say what the simulation assumed."""
 
     name: str
     source: Source
     simulated_ps: int
     measured_ps: int
     size_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:
@@ -67,6 +68,8 @@ class RankBubble:
 class RunValidation:
     """One run. `calibrated_on_itself` says that its own host and message times went in.
 
+    `inferred` are stages without a trace: then all but `finalize` comes from the run's own waits.
+
     `pipeline`, `step`, `waits` and `bubbles` are replays; `predicted` holds pipeline and step where
     a calibrated run has the same shape, `finalize` the operations after the pipeline.
     """
@@ -82,6 +85,7 @@ class RunValidation:
     waits: tuple[Compared, ...]
     bubbles: tuple[RankBubble, ...]
     notes: tuple[str, ...] = ()
+    inferred: tuple[int, ...] = ()
 
     def times(self) -> tuple[Compared, ...]:
         """The times whose errors count against a limit."""
@@ -151,7 +155,7 @@ def validate_run(
     notes = list(ready.notes)
     result = replay(ready.summary, ready.runtime, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
-    own = Path(summary.run.source).name in {Path(source).name for source in sources}
+    own = calibration is None or went_into(summary, calibration)
     others = None if own else calibration
     finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
@@ -168,7 +172,13 @@ def validate_run(
         waits=tuple(_waits(summary, result)),
         bubbles=tuple(_bubbles(summary, ready.runtime, durations)),
         notes=tuple(notes),
+        inferred=tuple(sorted(set(range(summary.run.degrees.pp)) - set(summary.run.stages))),
     )
+
+
+def went_into(summary: RunSummary, calibration: Calibration) -> bool:
+    """Whether a run, or one of its ranks, was calibrated on."""
+    return not {trace.fingerprint for trace in summary.run.ranks}.isdisjoint(calibration.traces)
 
 
 def _replayed(name: str, simulated_ps: int, measured_ps: int) -> Compared:

@@ -24,14 +24,21 @@ WEIGHT_GRAD_SHARE = 0.4
 profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
 
+SPLIT_BACKWARDS = ("zb-h1", "zb-v", "auto-zb", "interleaved-zb", "dualpipe", "dualpipe-v")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What to change; None leaves it as measured. `balance` are the layers of every stage."""
+    """What to change; None leaves it as measured. `balance` are the layers of every stage.
+
+    `layers` are those of the whole model, where the run's names do not tell them.
+    """
 
     schedule: str | None = None
     microbatches: int | None = None
     balance: tuple[int, ...] | None = None
     topology: Topology | None = None
+    layers: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +63,8 @@ def what_if(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
     Raises PlanError where the balance does not share out the run's layers, or a schedule needs
     more chunks than a stage has layers.
     """
+    if change.layers is not None:
+        summary = _with_layers(summary, change.layers)
     costs, notes = stage_costs(summary)
     measured = summary.schedule.label if summary.schedule else "1f1b"
     ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
@@ -66,15 +75,44 @@ def what_if(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
         costs = _balanced(costs, change.balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
     chosen = change.schedule or measured
-    if chosen.partition(":")[0] in ("zb-h1", "zb-v", "interleaved-zb", "dualpipe", "dualpipe-v"):
+    if chosen.partition(":")[0] in SPLIT_BACKWARDS:
         notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
     count = count if change.microbatches is None else change.microbatches
-    order = build(chosen, ranks=ranks, microbatches=count)
+    order = _order(chosen, costs, count)
     changed = simulate_costs(summary, costs, order, runtime, items)
     return WhatIf(base=base, changed=changed, notes=tuple(notes))
+
+
+def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
+    """The run with so many layers; raises PlanError where its stages cannot hold equal parts."""
+    degrees = summary.run.degrees
+    if layers < 1 or layers % degrees.pp or degrees.layers not in (None, layers):
+        known = (
+            f"{degrees.layers}, by its name" if degrees.layers else f"a multiple of {degrees.pp}"
+        )
+        raise PlanError(f"layers is {layers}: expected {known}")
+    return replace(summary, run=replace(summary.run, degrees=replace(degrees, layers=layers)))
+
+
+def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule:
+    """A schedule of a name; `auto-zb` is searched for the stages' times."""
+    ranks = len(costs)
+    if name != "auto-zb":
+        return build(name, ranks=ranks, microbatches=microbatches)
+    plain = build("1f1b", ranks=ranks, microbatches=microbatches)
+    rows = [_row(costs, plain, rank, 0) for rank in range(ranks)]
+    return build(
+        name,
+        ranks=ranks,
+        microbatches=microbatches,
+        forward_ps=[row.forward.compute_ps for row in rows],
+        input_grad_ps=[row.input_grad.compute_ps for row in rows],
+        weight_grad_ps=[row.weight_grad.compute_ps for row in rows],
+        objective="makespan",
+    )
 
 
 def _balanced(costs: list[StageCost], balance: tuple[int, ...]) -> list[StageCost]:
@@ -156,6 +194,7 @@ def _held(
     cost, parts = costs[rank], placement.chunks
     if parts > 1 and cost.layers < parts:
         raise PlanError(
-            f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least"
+            f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least "
+            "(--layers tells those of a run whose names do not)"
         )
     return cost, parts
