@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
+from stepsim.collectives import parse_algorithms
 from stepsim.contention import Sharing
 from stepsim.errors import StepsimError, SweepError, UnitError
 from stepsim.p2p import P2PMode
@@ -85,7 +86,6 @@ def _schedule(text: str) -> None:
 
 _COUNT = AxisKind(quantity=Quantity.COUNT)
 _TIME = AxisKind(quantity=Quantity.TIME)
-_NAME = AxisKind(quantity=Quantity.NAME)
 _SWITCH = AxisKind(quantity=Quantity.SWITCH)
 _FACTOR = AxisKind(quantity=Quantity.FACTOR)
 
@@ -113,9 +113,7 @@ ARGUMENT_AXES: Mapping[str, AxisKind] = MappingProxyType(
         "fused_factor": _FACTOR,
         "get_batch": _TIME,
         "loss_time": _TIME,
-        "algorithm": _NAME,
-        "placement": _NAME,
-        "seed": _COUNT,
+        "algorithm": AxisKind(quantity=Quantity.NAME, check=lambda text: parse_algorithms([text])),
         "compute_scale": AxisKind(quantity=Quantity.FACTOR, durations_only=True),
         "host_overhead": AxisKind(quantity=Quantity.TIME, durations_only=True),
     }
