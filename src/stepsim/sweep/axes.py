@@ -84,6 +84,10 @@ def _schedule(text: str) -> None:
         raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 
+def _algorithm(text: str) -> None:
+    parse_algorithms([text])
+
+
 _COUNT = AxisKind(quantity=Quantity.COUNT)
 _TIME = AxisKind(quantity=Quantity.TIME)
 _SWITCH = AxisKind(quantity=Quantity.SWITCH)
@@ -113,7 +117,7 @@ ARGUMENT_AXES: Mapping[str, AxisKind] = MappingProxyType(
         "fused_factor": _FACTOR,
         "get_batch": _TIME,
         "loss_time": _TIME,
-        "algorithm": AxisKind(quantity=Quantity.NAME, check=lambda text: parse_algorithms([text])),
+        "algorithm": AxisKind(quantity=Quantity.NAME, check=_algorithm),
         "compute_scale": AxisKind(quantity=Quantity.FACTOR, durations_only=True),
         "host_overhead": AxisKind(quantity=Quantity.TIME, durations_only=True),
     }
