@@ -79,7 +79,7 @@ def line(rank: int, name: str, batch: int, start: int, end: int, clock: int, sha
 def rank_lines(result: Result, schedule: Schedule, rank: int, clock: int, host: int) -> list[str]:
     """A rank's operations in order; a batch of messages follows the last operation at once."""
     cohort, column = result.timeline.place(rank)
-    entry_start, entry_end = (each[:, column].tolist() for each in cohort.entry_times())
+    entry_start, entry_end = (each[:, column].tolist() for each in cohort.entry_times)
     ends = cohort.segment_times()[1][:, column].tolist()
     messages = [
         ends[i]

@@ -209,13 +209,16 @@ def _check_options(options: SweepOptions, given: Iterable[str], axes: set[str]) 
     """Refuse what is both an axis and an option, and options that no scenario could have."""
     from stepsim.sweep.axes import ARGUMENT_AXES, make_axis
 
+    if "expert_skew" in axes and options.expert_load:
+        raise SweepError("expert_skew is an axis and --expert-load an option: give one of them")
     for name in sorted(given):
         if name in axes:
             raise SweepError(f"{name} is an axis and an option: give one of them")
         value = getattr(options, name, None)
         if name in ARGUMENT_AXES and name != "compute_scale" and not isinstance(value, bool):
+            texts = value if isinstance(value, list) else [value]
             try:
-                make_axis(name, f"{value};")
+                make_axis(name, "".join(f"{text};" for text in texts))
             except SweepError as error:
                 raise SweepError(str(error).removeprefix("axis ")) from None
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.link_use import use_counts
 from stepsim.pricing import Prices
 from stepsim.taskgraph import TaskGraph
 from stepsim.workload import CollectiveKind, CommOp, Group
@@ -34,7 +33,9 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
     taken: dict[CommOp, set[tuple[int, str]]] = defaultdict(set)
     for stage in range(len(graph.programs)):
         here: dict[CommOp, int] = defaultdict(int)
-        for use, count in use_counts(graph, stage).items():
+        for use, count in graph.counts(stage).items():
+            if use.peer_stage >= 0 and not use.sends:
+                continue
             op, patterns = graph.comms[use.comm], prices.patterns(use)
             here[op] += count
             mine = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]

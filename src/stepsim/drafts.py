@@ -229,14 +229,15 @@ class Draft:
         return self._on_dp[fragment]
 
     def _post(self, ends: Iterable[End]) -> None:
-        for direction, message in ends:
+        for end in ends:
+            direction, message = end
             send = direction is Direction.SEND
             peer = self.schedule.placement.rank(
                 message.target if send else message.source, message.microbatch
             )
             stream = Stream.EAGER if self.free else self._message_stream(peer, direction, message)
             after = self._front if send or not self.free else ()
-            self.ends[direction, message] = self._add(
+            self.ends[end] = self._add(
                 Segment(
                     kind=SegmentKind.SEND if send else SegmentKind.RECV,
                     stream=stream,
@@ -246,15 +247,11 @@ class Draft:
                 )
             )
             if not self.free:
-                self._last[stream] = self.ends[direction, message]
+                self._last[stream] = self.ends[end]
 
     def _wait(self, ends: Iterable[End], *, alone: bool = False) -> None:
         """Make what follows wait for posted messages, `alone` for nothing else."""
-        waited = [
-            self.ends[direction, message]
-            for direction, message in ends
-            if direction is Direction.RECV or not self.free
-        ]
+        waited = [self.ends[end] for end in ends if not self.free or end[0] is Direction.RECV]
         if waited:
             self._front = tuple(waited) if alone and not self.free else (*self._front, *waited)
 

@@ -7,6 +7,7 @@ A fragment that nothing outside its rank's class can delay is one task whose inn
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,12 +207,13 @@ class _Flattener:
         )
         ends: list[tuple[int, ...]] = []
         for number, segment in enumerate(program.segments):
-            before = tuple(end for earlier in segment.after for end in ends[earlier])
+            waits = [ends[earlier] for earlier in segment.after]
+            before = waits[0] if len(waits) == 1 else tuple(chain.from_iterable(waits))
             flat.first.append(len(flat.after))
             if segment.fragment < 0:
                 use = self.messages[segment.peer_stage, segment.kind is SegmentKind.SEND]
                 self._transfer(flat, number, -1, use, Group.PP, before)
-            elif self._is_private(segment.fragment):
+            elif segment.fragment in flat.times or self._is_private(segment.fragment):
                 times = flat.times.get(segment.fragment) or self._times(segment.fragment)
                 flat.times[segment.fragment] = times
                 _add(flat, number, -1, times.duration_ps, before)

@@ -1,6 +1,6 @@
 """What a step sends over the links of a topology, and which communications do."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from stepsim.collectives.flows import step_load
 from stepsim.pricing import Prices
-from stepsim.program import SegmentKind
 from stepsim.taskgraph import TaskGraph, Use
 from stepsim.topology import Load, Topology
 from stepsim.topology.links import sum_loads
@@ -99,11 +98,10 @@ def _bytes_by_user(graph: TaskGraph, prices: Prices) -> dict[tuple[Group, Collec
     """Bytes on every link per kind of communication; `hops` are left empty."""
     found: dict[tuple[Group, CollectiveKind], list[Load]] = defaultdict(list)
     for stage in range(len(graph.programs)):
-        counts = use_counts(graph, stage)
         for use in graph.uses(stage):
             if use.peer_stage < 0 or use.sends:
-                op = graph.comms[use.comm]
-                found[op.group, op.kind] += _loads(graph, prices, use, counts[use])
+                op, count = graph.comms[use.comm], graph.counts(stage)[use]
+                found[op.group, op.kind] += _loads(graph, prices, use, count)
     return {user: _sum(prices.topology, loads) for user, loads in found.items()}
 
 
@@ -122,18 +120,3 @@ def _loads(graph: TaskGraph, prices: Prices, use: Use, count: int) -> Iterator[L
 def _sum(topology: Topology, loads: Sequence[Load]) -> Load:
     nothing = np.zeros((0, len(topology.link_classes)), dtype=np.int64)
     return sum_loads([(load.links, load.loads) for load in loads], nothing)
-
-
-def use_counts(graph: TaskGraph, stage: int) -> Counter[Use]:
-    """How often a rank of a stage takes part in each communication."""
-    counts: Counter[Use] = Counter()
-    segments = graph.programs[stage].segments
-    sent = Counter((s.comm, s.peer_stage) for s in segments if s.kind is SegmentKind.SEND)
-    for (comm, peer), count in sent.items():
-        counts[Use(comm=comm, stage=stage, peer_stage=peer, sends=True)] = count
-    runs = Counter(segment.fragment for segment in segments if segment.fragment >= 0)
-    for fragment, count in runs.items():
-        for task in graph.fragments[fragment].tasks:
-            if task.comm >= 0:
-                counts[Use(comm=task.comm, stage=stage)] += count
-    return counts

@@ -178,7 +178,7 @@ def _stage_lanes(timeline: Timeline, width_ps: int, *, messages: bool) -> Iterat
         cohort, column = timeline.place(stage * plan.stage_ranks)
         entries, segments = cohort.flat.program.entries, cohort.flat.program.segments
         chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
-        start, end = (times[:, column] for times in cohort.entry_times())
+        start, end = (times[:, column] for times in cohort.entry_times)
         shown = _visible(start, end, width_ps)
         lane.boxes = [_entry_box(entries[i], a, b, chunks) for i, a, b in shown]
         lane.hidden = len(entries) - len(shown)

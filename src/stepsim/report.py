@@ -225,7 +225,7 @@ def _link_warnings(
 
 def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:
     """Idle time of each actor of a cohort."""
-    start, end = cohort.entry_times()
+    start, end = cohort.entry_times
     if not len(start):
         return [Idle(head=pipeline_time_ps, inner=0, tail=0, busy=0)] * len(cohort.actors)
     busy = (end - start).sum(axis=0)
@@ -280,7 +280,7 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
     for cohort in timeline.cohorts:
         program = cohort.flat.program
         if program.stage == stage:
-            start, end = cohort.entry_times()
+            start, end = cohort.entry_times
             other = np.array(
                 [e.parts()[0].kind is not ActionKind.FORWARD for e in program.entries],
                 dtype=np.int64,
@@ -295,7 +295,7 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
 def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
     """Start of the first backward and end of the last forward of a stage's first rank."""
     cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
-    start, end = (times[:, column].tolist() for times in cohort.entry_times())
+    start, end = (times[:, column].tolist() for times in cohort.entry_times)
     kinds = [{part.kind for part in entry.parts()} for entry in cohort.flat.program.entries]
     forward = {ActionKind.FORWARD}
     first = min((a for a, kind in zip(start, kinds, strict=True) if kind - forward), default=0)

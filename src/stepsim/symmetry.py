@@ -106,10 +106,10 @@ def _stage_pairs(graph: TaskGraph) -> list[tuple[int, int]]:
     """(stage, other stage) of all messages."""
     return sorted(
         {
-            (program.stage, segment.peer_stage)
-            for program in graph.programs
-            for segment in program.segments
-            if segment.peer_stage >= 0
+            (stage, use.peer_stage)
+            for stage in range(len(graph.programs))
+            for use in graph.uses(stage)
+            if use.peer_stage >= 0
         }
     )
 

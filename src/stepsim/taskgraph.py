@@ -5,15 +5,17 @@ each a fragment of tasks or one end of a message. Collectives join the ranks of 
 join a segment of one stage's program with a segment of another's.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from stepsim.drafts import Draft, FragmentFactory
 from stepsim.errors import ScheduleError
 from stepsim.fragments import CommTable, Fragment
 from stepsim.p2p import Direction, P2PMode, programs
 from stepsim.parallel import ParallelPlan
-from stepsim.program import GraphOptions, Program, SegmentKind
+from stepsim.program import GraphOptions, Program, Segment, SegmentKind
 from stepsim.schedules import Schedule
 from stepsim.stages import Stages
 from stepsim.workload import Axis, CollectiveKind, CommOp, Group
@@ -40,7 +42,7 @@ class Use:
         return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskGraph:
     """Programs per stage, the fragments they use, and the communications of the fragments.
 
@@ -56,17 +58,30 @@ class TaskGraph:
 
     def uses(self, stage: int) -> list[Use]:
         """The communications of a stage."""
-        segments = self.programs[stage].segments
-        fragments = {segment.fragment for segment in segments} - {-1}
-        comms = {task.comm for f in fragments for task in self.fragments[f].tasks} - {-1}
-        messages = {(s.comm, s.peer_stage, s.kind) for s in segments if s.peer >= 0}
-        return sorted(
-            [Use(comm=comm, stage=stage) for comm in comms]
-            + [
-                Use(comm=comm, stage=stage, peer_stage=peer, sends=kind is SegmentKind.SEND)
-                for comm, peer, kind in messages
-            ]
-        )
+        return sorted(self._counts[stage])
+
+    def counts(self, stage: int) -> Mapping[Use, int]:
+        """How often a rank of a stage takes part in each communication."""
+        return self._counts[stage]
+
+    @cached_property
+    def _counts(self) -> list[Counter[Use]]:
+        return [self._count(program) for program in self.programs]
+
+    def _count(self, program: Program) -> Counter[Use]:
+        """Segments that look alike are counted first: there are few looks and many segments."""
+        counts: Counter[Use] = Counter()
+        looks = Counter((s.kind, s.fragment, s.comm, s.peer_stage) for s in program.segments)
+        for (kind, fragment, comm, peer), count in looks.items():
+            if fragment < 0:
+                sends = kind is SegmentKind.SEND
+                use = Use(comm=comm, stage=program.stage, peer_stage=peer, sends=sends)
+                counts[use] += count
+                continue
+            for task in self.fragments[fragment].tasks:
+                if task.comm >= 0:
+                    counts[Use(comm=task.comm, stage=program.stage)] += count
+        return counts
 
 
 def build_taskgraph(
@@ -119,14 +134,16 @@ def _joined(draft: Draft, drafts: Sequence[Draft]) -> Program:
     segments = list(draft.segments)
     for (direction, message), number in draft.ends.items():
         other = Direction.RECV if direction is Direction.SEND else Direction.SEND
-        far = drafts[segments[number].peer_stage]
-        if (other, message) not in far.ends:
+        segment = segments[number]
+        far = drafts[segment.peer_stage]
+        peer = far.ends.get((other, message), -1)
+        if peer < 0:
             raise ScheduleError(
                 f"schedule {draft.schedule.name}: rank {draft.stage} {direction}s microbatch "
                 f"{message.microbatch} ({message.kind}, stage {message.source} to "
                 f"{message.target}) but rank {far.stage} has no {other} for it"
             )
-        segments[number] = segments[number]._replace(peer=far.ends[other, message])
+        segments[number] = Segment(*segment[:-1], peer)  # half the time of _replace
     return Program(
         stage=draft.stage,
         entries=draft.schedule.orders[draft.stage],

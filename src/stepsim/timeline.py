@@ -38,7 +38,7 @@ class Span:
     end_ps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cohort:
     """Actors that run the same flat program: times of its tasks, of shape (tasks, actors)."""
 
@@ -58,6 +58,7 @@ class Cohort:
         place = np.array(self.flat.segment, dtype=np.int64)
         return self._extents(place, len(self.flat.program.segments))
 
+    @cached_property
     def entry_times(self) -> tuple[Times, Times]:
         """Start and end of every entry of the schedule's order, of shape (entries, actors)."""
         segments = self.flat.program.segments
@@ -100,7 +101,7 @@ class Timeline:
     @cached_property
     def pipeline_time_ps(self) -> int:
         """End of the last action of the pipeline schedule."""
-        return max(int(cohort.entry_times()[1].max(initial=0)) for cohort in self.cohorts)
+        return max(int(cohort.entry_times[1].max(initial=0)) for cohort in self.cohorts)
 
     def tasks(self, rank: int) -> TaskTimes:
         """Times of every task of a rank, coalesced fragments laid out."""

@@ -221,7 +221,7 @@ def test_a_fused_pair_takes_as_long_as_its_halves(
     timeline = run(schedule, times, mode)
     for rank, order in enumerate(schedule.orders):
         cohort, column = timeline.place(rank)
-        start, end = (each[:, column].tolist() for each in cohort.entry_times())
+        start, end = (each[:, column].tolist() for each in cohort.entry_times)
         lengths = [b - a for a, b in zip(start, end, strict=True)]
         assert lengths == [times.of(rank, entry) for entry in order]
 

@@ -125,7 +125,13 @@ def test_wrong_sweep_files_are_refused(
         (("--set", "chunks=1,2", "--plot", "x.gif"), "cannot draw .gif"),
         (("--set", "chunks=1,2", "--export", "x.txt"), "cannot write .txt"),
         (("--set", "chunks=1,2", "--db", "nowhere/a.sqlite"), "folder nowhere does not exist"),
-        (("--set", "seed=0..9"), "axis seed: stepsim.simulate has no argument seed"),
+        (("--set", "seed=0..9"), "unknown axis 'seed'"),
+        (("--set", "algorithm=ring,x"), "axis algorithm: 'x' is not a valid Algorithm"),
+        (("--set", "chunks=1,2", "--algorithm", "x"), "algorithm: 'x' is not a valid Algorithm"),
+        (
+            ("--set", "expert_skew=1,2", "--expert-load", "tokens"),
+            "expert_skew is an axis and --expert-load an option",
+        ),
     ],
 )
 def test_bad_sweeps_are_one_error_before_any_work(

@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, exported, study
@@ -11,6 +12,8 @@ import stepsim
 from stepsim.compute import ComputeScale
 from stepsim.errors import OutputError, StepsimError, SweepError
 from stepsim.sweep import Progress, open_for_reading, sweep
+from stepsim.sweep.batched import Batched
+from stepsim.sweep.evaluate import Simulation
 from stepsim.sweep.store import open_for_writing
 from stepsim.sweep.table import SweepTable
 from stepsim.topology.editing import with_link
@@ -46,6 +49,32 @@ def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:
         for part, time in report.mean_breakdown_ps().items():
             assert found[f"{part.name.lower()}_ps"] == time
         assert found["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("axes", "options"),
+    [
+        (("algorithm=ring,all_reduce=nvls,tree",), {"microbatches": 4}),
+        (
+            ("schedule=dualpipe-v,zb-v,interleaved:2,dualpipe",),
+            {"slow": "3:1.3", "microbatches": 8},
+        ),
+        (("microbatches=4,8", "compute_scale=0.5,1"), {"schedule": "dualpipe-v"}),
+        (("tp_overlap=on,off", "host_overhead=0,7 us"), {"slow": "0-7:1.1", "microbatches": 4}),
+        (("expert_skew=1,1.5", "dp_overlap=on,off"), {"microbatches": 2}),
+    ],
+    ids=lambda each: each[0].partition("=")[0] if isinstance(each, tuple) else "",
+)
+def test_batched_scenarios_are_the_simulated_ones(
+    tmp_path: Path, axes: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    links = ("fabric.bandwidth=100,inf Gbps", "nvlink.latency=0,3 us")
+    asked = study(*links, *axes, breakdown=True, npus=32, pp=4, **options)
+    tables = []
+    for name, evaluators in {"batched": (Batched(), Simulation()), "one": (Simulation(),)}.items():
+        sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, evaluators=evaluators)
+        tables.append(exported(tmp_path / f"{name}.sqlite"))
+    assert tables[0] == tables[1]
 
 
 def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim.errors import StepsimError, SweepError
+from stepsim.errors import PlanError, StepsimError, SweepError
 from stepsim.sweep import Grid, Span, parse_axis
 from stepsim.sweep.axes import ARGUMENT_AXES, make_axis
 from stepsim.sweep.links import check_link
@@ -35,7 +35,7 @@ GBPS = 125_000_000.0
         ("x.bandwidth=1..2 Gbps:4", "1 Gbps|1.33333333333 Gbps|1.66666666667 Gbps|2 Gbps", None),
         ("compute_scale=0.5..1.5:11", None, tuple(i / 10 for i in range(5, 16))),
         ("microbatches=8..64:4", "8|27|45|64", (8, 27, 45, 64)),
-        ("seed=0..3", "0|1|2|3", (0, 1, 2, 3)),
+        ("microbatches=0..3", "0|1|2|3", (0, 1, 2, 3)),
         ("chunks=1,2,4", "1|2|4", (1, 2, 4)),
         ("dp_overlap=on,off", "on|off", (True, False)),
         ("schedule=1f1b,interleaved:4", "1f1b|interleaved:4", ("1f1b", "interleaved:4")),
@@ -84,7 +84,10 @@ def test_values_of_an_axis(text: str, texts: str | None, values: tuple[object, .
         ("microbatches=1..3:9", "are the same value"),
         ("microbatches=1.5,2", "is not a whole number"),
         ("microbatches=-1..4", "is not a whole number"),
-        ("seed=0..99999999999", "expected 2 to 100000"),
+        ("global_batch=0..99999999999", "expected 2 to 100000"),
+        ("seed=1,2", "unknown axis 'seed': expected schedule, chunks"),
+        ("algorithm=ring,nope", "'nope' is not a valid Algorithm: expected auto, ring"),
+        ("algorithm=all_to_all=nvls", "nvls cannot carry out all_to_all"),
         ("compute_scale=0,1", "is not a factor above 0"),
         ("compute_scale=nan", "is not a factor above 0"),
         ("dp_overlap=yes", "'yes' is not on or off"),
@@ -192,6 +195,18 @@ def test_links_get_other_numbers_and_nothing_else_changes() -> None:
         check_link(topology, "ib")
 
 
+def test_links_to_a_shared_nic_have_no_numbers() -> None:
+    import stepsim
+    from stepsim.batch import make_batch
+
+    topology = stepsim.load_topology("dgx-v100")
+    with pytest.raises(SweepError, match="fabric-host of topology dgx-v100 have no numbers"):
+        check_link(topology, "fabric-host")
+    batch = make_batch("workloads/gpt_tp4.txt", topology, npus=16)
+    with pytest.raises(PlanError, match=r"unknown column 'fabric-host\.latency'"):
+        batch.evaluate({"fabric-host.latency": [1, 2]})
+
+
 def test_links_of_listed_topologies_get_other_numbers() -> None:
     cable = LinkClass(name="cable", bandwidth=1e9)
     ends = (("npu0", "npu1"), ("npu1", "npu0"))
@@ -206,14 +221,13 @@ def test_links_of_listed_topologies_get_other_numbers() -> None:
     assert with_link(topology, "cable", bandwidth=3e9).link_classes[0].bandwidth == 3e9
 
 
-def test_every_argument_axis_that_exists_is_an_argument_of_simulate() -> None:
+def test_every_argument_axis_is_an_argument_of_simulate() -> None:
     from inspect import signature
 
     import stepsim
 
-    later = {"seed"}
     known = set(signature(stepsim.simulate).parameters) | {"expert_skew"}
-    assert ARGUMENT_AXES.keys() - known <= later
+    assert ARGUMENT_AXES.keys() <= known
 
 
 def test_errors_of_axes_are_of_the_common_tree() -> None:

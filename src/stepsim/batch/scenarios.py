@@ -11,7 +11,7 @@ from stepsim.compute import ComputeScale
 from stepsim.errors import PlanError
 from stepsim.fragments import HostTimes
 from stepsim.topology import Topology
-from stepsim.topology.editing import leaders
+from stepsim.topology.editing import is_fixed, leaders
 from stepsim.topology.links import Floats, Ints
 from stepsim.units import MAX_INT64
 from stepsim.workload import Axis, Phase
@@ -104,7 +104,8 @@ class Setting:
     @property
     def names(self) -> list[str]:
         """Names that a column may have: those of a sweep's axes, and some more."""
-        links = dict.fromkeys(leaders(self.topology))
+        led = dict.fromkeys(leaders(self.topology))
+        links = [link for link in led if not is_fixed(self.topology, link)]
         return [
             *(f"{link}.{field}" for link in links for field in LINK_FIELDS),
             "launch_latency",

@@ -94,8 +94,9 @@ def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> I
 
 def _blocked(half: _Half, k: int) -> Iterator[Step]:
     """Wait for the input if need be, compute, exchange and wait."""
-    yield from _wait(half.inputs[k])
-    yield Compute(place=half.places[k])
+    if half.inputs[k]:
+        yield Wait(half.inputs[k])
+    yield Compute(half.places[k])
     yield from batch((*half.outputs[k], *half.fed[k]))
 
 
@@ -105,22 +106,18 @@ def _overlapped(half: _Half, k: int, *, ahead: bool, dealloc: bool) -> Iterator[
     With `ahead` the next receive is posted before computing; with `dealloc` this send is waited
     for at once.
     """
-    yield from _wait(half.inputs[k])
+    if half.inputs[k]:
+        yield Wait(half.inputs[k])
     if ahead and half.fed[k]:
-        yield Post(ends=half.fed[k])
-    yield Compute(place=half.places[k])
-    ends = (*half.outputs[k], *(() if ahead else half.fed[k]))
+        yield Post(half.fed[k])
+    yield Compute(half.places[k])
+    ends = half.outputs[k] if ahead else half.outputs[k] + half.fed[k]
     if ends:
-        yield Post(ends=ends)
-    if k > 0:
-        yield from _wait(half.outputs[k - 1])
-    if dealloc:
-        yield from _wait(half.outputs[k])
-
-
-def _wait(ends: tuple[End, ...]) -> Iterator[Step]:
-    if ends:
-        yield Wait(ends=ends)
+        yield Post(ends)
+    if k > 0 and half.outputs[k - 1]:
+        yield Wait(half.outputs[k - 1])
+    if dealloc and half.outputs[k]:
+        yield Wait(half.outputs[k])
 
 
 def _halves(schedule: Schedule, rank: int) -> tuple[_Half, _Half]:

@@ -6,9 +6,11 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
+from stepsim.collectives import parse_algorithms
 from stepsim.contention import Sharing
 from stepsim.errors import StepsimError, SweepError, UnitError
 from stepsim.p2p import P2PMode
+from stepsim.parallel import RankOrder
 from stepsim.schedules import parse_name
 from stepsim.stages import StageRows
 from stepsim.sweep.ranges import expand, split_list
@@ -83,9 +85,12 @@ def _schedule(text: str) -> None:
         raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 
+def _algorithm(text: str) -> None:
+    parse_algorithms([text])
+
+
 _COUNT = AxisKind(quantity=Quantity.COUNT)
 _TIME = AxisKind(quantity=Quantity.TIME)
-_NAME = AxisKind(quantity=Quantity.NAME)
 _SWITCH = AxisKind(quantity=Quantity.SWITCH)
 _FACTOR = AxisKind(quantity=Quantity.FACTOR)
 
@@ -113,9 +118,8 @@ ARGUMENT_AXES: Mapping[str, AxisKind] = MappingProxyType(
         "fused_factor": _FACTOR,
         "get_batch": _TIME,
         "loss_time": _TIME,
-        "algorithm": _NAME,
-        "rank_order": _NAME,
-        "seed": _COUNT,
+        "algorithm": AxisKind(quantity=Quantity.NAME, check=_algorithm),
+        "rank_order": _names(RankOrder),
         "compute_scale": AxisKind(quantity=Quantity.FACTOR, durations_only=True),
         "host_overhead": AxisKind(quantity=Quantity.TIME, durations_only=True),
     }

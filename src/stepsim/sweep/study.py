@@ -6,14 +6,11 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from stepsim import __version__
-from stepsim.api import simulate
 from stepsim.compute import ComputeScale
-from stepsim.errors import SweepError
 from stepsim.schedules import options_of
 from stepsim.sweep.axes import ARGUMENT_AXES, Quantity, Value
 from stepsim.sweep.grid import Grid
@@ -27,7 +24,7 @@ class Study:
     """A workload, a topology, the arguments of `stepsim.simulate` that stay, and the grid.
 
     With `breakdown` the parts of the step time are kept of every scenario. Raises SweepError for
-    axes that this topology or `simulate` does not have.
+    axes that this topology does not have.
     """
 
     workload: Workload
@@ -37,12 +34,8 @@ class Study:
     breakdown: bool = False
 
     def __post_init__(self) -> None:
-        known = signature(simulate).parameters
         for axis in self.grid.axes:
             check_axis(self.topology, axis)
-            name = _ARGUMENTS.get(axis.name, axis.name)
-            if axis.name in ARGUMENT_AXES and name not in known:
-                raise SweepError(f"axis {axis.name}: stepsim.simulate has no argument {name}")
 
     def arguments(self, settings: Mapping[str, Value]) -> dict[str, Any]:
         """Arguments of `stepsim.simulate` for values of axes, link and topology axes left out.

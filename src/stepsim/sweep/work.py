@@ -87,11 +87,12 @@ class _Ready:
 def _prepare(packed: bytes, group: int) -> _Ready:
     job: Job = unpack(packed)
     settings = job.study.grid.settings(group)
+    links: Mapping[str, tuple[int, float]] = {}
     try:
         links = _links(job.study, settings)
         prepared = job.evaluator(group).prepare(Group(study=job.study, settings=settings))
     except Exception as error:
-        return _Ready(group=reason(error), links={})
+        return _Ready(group=reason(error), links=links)
     return _Ready(group=prepared, links=links)
 
 

@@ -35,11 +35,19 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
 
 
 def with_link(topology: Topology, name: str, **changes: float) -> Topology:
-    """The topology with fields of one `LinkClass` replaced; raises TopologyError, see `leader`."""
+    """The topology with fields of one `LinkClass` replaced.
+
+    Raises TopologyError for a class that follows another (see `leader`) or is fixed.
+    """
     if leader(topology, name) != name:
         raise TopologyError(
             f"the links {name} of topology {topology.name} follow others: give them numbers of "
             "their own in the topology file"
+        )
+    if is_fixed(topology, name):
+        raise TopologyError(
+            f"the links {name} of topology {topology.name} have no numbers to change: they join "
+            "NPUs to the NIC that they share, at no cost"
         )
     return cast(Topology, _edited(topology, {name: changes}))
 
@@ -61,6 +69,13 @@ def leader(topology: Topology, name: str) -> str:
         if changed.link_classes[place] != now:
             return other
     return name
+
+
+def is_fixed(topology: Topology, name: str) -> bool:
+    """Whether a leading class of links has no numbers to change: NPUs to a NIC they share."""
+    place = [link.name for link in topology.link_classes].index(name)
+    other = {"latency_ps": topology.link_classes[place].latency_ps + 1}
+    return _edited(topology, {name: other}) is topology
 
 
 def leaders(topology: Topology) -> tuple[str, ...]:
