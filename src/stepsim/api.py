@@ -49,6 +49,8 @@ from stepsim.workload import CollectiveKind, Workload
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
+_DP_BUCKET = "160 MB"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -216,7 +218,7 @@ def prepare(
     stage_rows: StageRows | str = StageRows.ENDS,
     tp_overlap: bool = True,
     dp_overlap: bool = False,
-    dp_bucket: str = "160 MB",
+    dp_bucket: str = _DP_BUCKET,
     p2p_options: P2POptions | None = None,
     schedule_options: Mapping[str, object] | None = None,
     host_overhead: str = "0 ns",
@@ -267,6 +269,10 @@ def prepare(
     if rank_order is not None:
         plan = replace(plan, rank_order=_choice(RankOrder, "rank_order", rank_order))
     check_plan(plan, workload)
+    if dp_bucket != _DP_BUCKET and not dp_overlap:
+        notes.append(
+            f"dp_bucket {dp_bucket} has no effect: gradients are not overlapped (dp_overlap)"
+        )
     rows = _choice(StageRows, "stage_rows", stage_rows)
     options = GraphOptions(
         p2p_options=p2p_options or P2POptions(),

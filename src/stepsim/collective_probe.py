@@ -21,6 +21,7 @@ from stepsim.collectives import (
 )
 from stepsim.collectives.flows import step_load
 from stepsim.errors import PlanError
+from stepsim.planning import MAX_NPUS
 from stepsim.topology import Topology
 from stepsim.topology.links import Floats, Ints, sum_loads
 from stepsim.units import MAX_INT64, PS_PER_S, parse_size_bytes
@@ -154,6 +155,8 @@ def parse_ranks(text: str) -> tuple[int, ...]:
         ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
         if ends is None or int(ends[2] or ends[1]) < int(ends[1]):
             raise PlanError(f"ranks is {text!r}: expected numbers and ranges such as 0-7,16")
+        if int(ends[2] or ends[1]) >= MAX_NPUS:
+            raise PlanError(f"ranks is {text!r}: expected at most {MAX_NPUS - 1}")
         ranks += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     if len(set(ranks)) < len(ranks):
         raise PlanError(f"ranks is {text!r}: a rank is named twice")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WAITING = frozenset(part.name.lower() for part in (Part.SKEW, Part.HEAD, Part.INNER, Part.TAIL))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""
 
-_SETTINGS = ("workload", "topology", "schedule", "p2p", "npus", "microbatches")
+_SETTINGS = ("workload", "topology", "schedule", "p2p", "contention", "npus", "microbatches")
 _STAGES_SHOWN = 3
 _ALIKE = 0.01
 _ABSENT = "-"

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.analysis import Part, PartsOfFragments, cohort_breakdown
+from stepsim.collectives.cost import MEASURED
 from stepsim.comm_use import CommUse, comm_use
 from stepsim.contention import Sharing
 from stepsim.critical_path import critical_path, path_parts
@@ -183,6 +184,7 @@ def make_report(
         breakdown[cohort.actors] = cohort_breakdown(cohort, timeline.graph, step, known).T
         for actor, each in zip(cohort.actors.tolist(), _idle(cohort, pipeline), strict=True):
             idle[actor] = each
+    comms = comm_use(timeline.graph, prices)
     return Report(
         workload=workload,
         topology=prices.topology.name,
@@ -197,11 +199,24 @@ def make_report(
         idle=tuple(idle),
         stages=_stages(timeline, schedule, breakdown, idle),
         links=links,
-        comms=comm_use(timeline.graph, prices),
+        comms=comms,
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
         activation_bytes=activation_bytes,
-        warnings=(*warnings, *_link_warnings(timeline, links, contention)),
+        warnings=(
+            *warnings,
+            *_price_warnings(comms, prices),
+            *_link_warnings(timeline, links, contention),
+        ),
     )
+
+
+def _price_warnings(comms: Sequence[CommUse], prices: Prices) -> Iterator[str]:
+    """Tables and algorithms asked for that no communication of the step took."""
+    if prices.table is not None and not any(MEASURED in use.algorithms for use in comms):
+        yield "the measured times cover no communication of this step: the model prices them all"
+    if prices.algorithms and not any(use.kind in prices.algorithms for use in comms):
+        kinds = ", ".join(prices.algorithms)
+        yield f"the step has no {kinds}: the algorithm asked for has no effect"
 
 
 def _link_warnings(

@@ -64,7 +64,7 @@ def test_sizes_that_are_none(text: str) -> None:
 def test_ranks() -> None:
     assert parse_ranks("0-3, 16") == (0, 1, 2, 3, 16)
     assert parse_ranks("5") == (5,)
-    for text in ("3-1", "0-3,2", "", "a", "1--2", "-1"):
+    for text in ("3-1", "0-3,2", "", "a", "1--2", "-1", "0-99999999"):
         with pytest.raises(PlanError, match="ranks is"):
             parse_ranks(text)
 
@@ -207,3 +207,9 @@ def test_command_refuses(arguments: list[str], words: str) -> None:
     _, error = run(*arguments)
     assert isinstance(error, StepsimError)
     assert words in str(error)
+
+
+def test_a_message_joins_two_ranks() -> None:
+    with pytest.raises(PlanError, match="send_recv cannot use direct: it joins two ranks, not 3"):
+        probe_collective(NODES, CollectiveKind.SEND_RECV, [MIB], range(3))
+    assert probe_collective(NODES, CollectiveKind.SEND_RECV, [MIB], [5, 0]).rows[0].time_ps > 0

@@ -12,6 +12,7 @@ from invariants import check_timeline
 import stepsim
 from stepsim.api import Result, run_graph
 from stepsim.buckets import gradient_buckets
+from stepsim.comm_table import CommTable
 from stepsim.contention import Sharing
 from stepsim.errors import PlanError, SimulationError
 from stepsim.fragments import TaskKind
@@ -390,6 +391,26 @@ def test_rows_without_weights_among_others_reduce_nothing() -> None:
     workload = job(weighted(0, 1, 0, 1, 0), gradients(op(ALL_REDUCE, Group.DP, 10)), dp=2)
     run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
     assert bucket_sizes(run) == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("asked", "warning"),
+    [
+        ({"dp_bucket": "1 B"}, "dp_bucket 1 B has no effect"),
+        ({"algorithm": "broadcast=tree"}, "the step has no broadcast"),
+        (
+            {"comm_table": CommTable(source="none", curves=())},
+            "the measured times cover no communication",
+        ),
+    ],
+)
+def test_options_without_effect_are_said(asked: dict[str, Any], warning: str) -> None:
+    workload = job(weighted(1), gradients(op(ALL_REDUCE, Group.DP, 99)), dp=2)
+    switch = network(DimensionKind.SWITCH, 2)
+    found = stepsim.simulate(workload, switch, **asked).report.warnings
+    plain = stepsim.simulate(workload, switch, algorithm="all_reduce=ring").report.warnings
+    assert any(warning in text for text in found)
+    assert not any(warning in text for text in plain)
 
 
 def test_a_bucket_holds_its_share_of_every_gradient() -> None:

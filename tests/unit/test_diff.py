@@ -106,6 +106,14 @@ def test_known_difference_is_split_exactly_and_sorted() -> None:
     ]
 
 
+def test_sharing_of_links_is_a_setting() -> None:
+    mean = parts(compute=MS)
+    diff = diff_results(document(mean), document(mean, contention="fair"))
+    assert [(each.name, each.a, each.b) for each in diff.settings] == [
+        ("contention", "none", "fair")
+    ]
+
+
 def test_stages_are_ranked_by_what_they_do_themselves() -> None:
     last, first = diff_results(*SLOW_LAST_STAGE).stages
     assert (last.stage, last.own.difference_ps, last.waiting.difference_ps) == (

@@ -7,6 +7,7 @@ from helpers import Run
 
 from stepsim import simulate
 from stepsim.api import load_workload
+from stepsim.collectives.direct import uneven_all_to_all
 from stepsim.errors import PlanError, WorkloadError
 from stepsim.experts import load_experts, rank_loads, skewed_loads
 from stepsim.formats.expert_load import read_expert_load
@@ -51,6 +52,14 @@ def test_even_loads_change_nothing_and_more_skew_takes_longer(moe: Path) -> None
     steps = [simulate(moe, expert_load=skew).report.step_time_ps for skew in (1.0, 1.5, 2.0, 4.0)]
     assert steps[0] == even
     assert steps == sorted(set(steps))
+
+
+@pytest.mark.filterwarnings("error")
+def test_ranks_without_tokens_get_no_messages(moe: Path) -> None:
+    (step,) = uneven_all_to_all((3.0, 0.0, 0.0))
+    assert (step.sources.tolist(), step.destinations.tolist()) == ([1, 2], [0, 0])
+    alone, fair = (simulate(moe, expert_load=4.0, contention=c) for c in ("none", "fair"))
+    assert fair.report.step_time_ps >= alone.report.step_time_ps
 
 
 def test_a_workload_without_experts_has_nothing_to_load(workloads: Path) -> None:

@@ -142,7 +142,7 @@ DRAGONFLY = 'kind = "dragonfly"\nrouters = 4\nnpus_per_router = 2\nglobal_links 
         (DRAGONFLY + 'global_bandwidth = "-1 GB/s"', ["global_bandwidth", "-1"]),
         (DRAGONFLY + 'global_latency = "1"', ["global_latency", "unit"]),
         ('kind = "cables"', ["cables", "pairs"]),
-        ('kind = "cables"\ncables = [[0, 0]]', ["cables[0]", "itself"]),
+        ('kind = "cables"\ncables = [[0, 0]]', ["dimension[1] (net): cables[0]", "itself"]),
         ('kind = "cables"\ncables = [[0, 1]]\nsize = 3', ["do not connect 0 and 2"]),
         ('kind = "cables"\ncables = [[0, 1]]\nsize = "auto"', ["size", "auto"]),
         ('kind = "cables"\ncables = [[0, 1, 2]]', ["cables"]),

@@ -26,6 +26,9 @@ from stepsim.topology.links import Floats, Ints
 from stepsim.units import MAX_INT64
 from stepsim.workload import CollectiveKind
 
+MEASURED = "measured"
+"""What stands for the algorithm of a time that was measured."""
+
 _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 in integers too
 
 
@@ -84,7 +87,7 @@ class Cost:
     @property
     def way(self) -> str:
         """The algorithm in words, or that the time was measured."""
-        return "measured" if self.measured else str(self.algorithm)
+        return MEASURED if self.measured else str(self.algorithm)
 
     @property
     def latency_ps(self) -> int:

@@ -55,6 +55,7 @@ class ResultDocument(msgspec.Struct, frozen=True):
     breakdown_ps: dict[str, Count]
     stages: tuple[StageEntry, ...]
     links: tuple[LinkEntry, ...]
+    contention: str = "none"
 
 
 def read_result(path: str | Path) -> ResultDocument:

@@ -48,7 +48,8 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
         try:
             found[-1].wirings(inside)
         except TopologyError as error:
-            raise TopologyError(f"dimension[{i}] ({error}") from None
+            reason = str(error).removeprefix(f"{table.name}: ")
+            raise TopologyError(f"{place}: {reason}") from None
     return tuple(found)
 
 
