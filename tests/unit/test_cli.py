@@ -28,6 +28,7 @@ WHAT_IF_OPTIONS = {
     "--balance",
     "--bandwidth",
     "--calibration",
+    "--layers",
     "--microbatches",
     "--node-size",
     "--schedule",
