@@ -210,6 +210,6 @@ def test_command_refuses(arguments: list[str], words: str) -> None:
 
 
 def test_a_message_joins_two_ranks() -> None:
-    with pytest.raises(PlanError, match="send_recv cannot use direct: it joins two ranks, not 3"):
+    with pytest.raises(PlanError, match="ranks are 3: send_recv joins two"):
         probe_collective(NODES, CollectiveKind.SEND_RECV, [MIB], range(3))
     assert probe_collective(NODES, CollectiveKind.SEND_RECV, [MIB], [5, 0]).rows[0].time_ps > 0

@@ -135,8 +135,6 @@ def refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
         return f"expected {', '.join(names)}"
     if layout.ranks < 2:
         return ""
-    if kind is Kind.SEND_RECV and layout.ranks > 2:
-        return f"it joins two ranks, not {layout.ranks}"
     if algorithm is Algorithm.NVLS and not layout.reduces:
         return _nvls_refusal(kind, layout)
     return _levels_refusal(kind, layout, choice) if algorithm.levelled else ""
