@@ -26,6 +26,7 @@ VALIDATE_OPTIONS = {
 }
 WHAT_IF_OPTIONS = {
     "--balance",
+    "--layers",
     "--bandwidth",
     "--calibration",
     "--layers",
