@@ -115,4 +115,5 @@ def _scaled(row: Row, scale: ComputeScale) -> Row:
 
 
 def _times(work: Work, factor: float) -> Work:
-    return replace(work, compute_ps=round(work.compute_ps * factor))
+    """Scaled and rounded; what computes still does, for without compute a graph has other tasks."""
+    return replace(work, compute_ps=max(round(work.compute_ps * factor), min(work.compute_ps, 1)))

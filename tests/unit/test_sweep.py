@@ -62,6 +62,7 @@ def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:
         (("microbatches=4,8", "compute_scale=0.5,1"), {"schedule": "dualpipe-v"}),
         (("tp_overlap=on,off", "host_overhead=0,7 us"), {"slow": "0-7:1.1", "microbatches": 4}),
         (("expert_skew=1,1.5", "dp_overlap=on,off"), {"microbatches": 2}),
+        (("compute_scale=1e-9,1",), {"dp_overlap": True, "microbatches": 8}),
     ],
     ids=lambda each: each[0].partition("=")[0] if isinstance(each, tuple) else "",
 )

@@ -53,7 +53,8 @@ class ComputeLength:
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """Scaled by the scenario's factor of the phase."""
-        scaled: Floats = np.rint(self.duration_ps * scenarios.compute[:, PHASES.index(self.phase)])
+        factor = scenarios.compute[:, PHASES.index(self.phase)]
+        scaled: Floats = np.maximum(np.rint(self.duration_ps * factor), min(self.duration_ps, 1))
         return (scaled if self.slow == 1 else np.rint(scaled * self.slow)).astype(np.int64)
 
 
