@@ -29,7 +29,6 @@ WHAT_IF_OPTIONS = {
     "--layers",
     "--bandwidth",
     "--calibration",
-    "--layers",
     "--microbatches",
     "--node-size",
     "--schedule",
