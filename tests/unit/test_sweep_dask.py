@@ -19,7 +19,7 @@ pytest.importorskip("distributed", reason="Dask is an optional extra: pip instal
 STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
 PATIENCE_S = 60.0
 AXES = ("--set", "fabric.bandwidth=100..800 Gbps:30", "--set", "schedule=1f1b,gpipe,zb-h1")
-JOB = ("--npus", "32", "--pp", "4", "--microbatches", "4", "-q")
+JOB = ("--npus", "32", "--pp", "4", "--microbatches", "4", "--contention", "fair", "-q")
 
 
 @contextmanager

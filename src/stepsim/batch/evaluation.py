@@ -211,6 +211,8 @@ def _why_fixed(job: Job, options: Mapping[str, Any]) -> str:
         return f"{job.schedule.name} mixes the tasks of fused pairs by them"
     if options.get("expert_load") is not None:
         return "the load of experts is rounded on top of them"
+    if job.options.dp_bucket_bytes is not None:
+        return "gradient buckets are shared out by them"
     if job.graph.plan.pp != job.workload.header.pp:
         return "layers are re-split, and optimizer compute is rounded on top of them"
     return ""
