@@ -11,7 +11,7 @@ from speed import STEPSIM, WORKLOADS, measure
 
 GPT = str(WORKLOADS / "gpt_1024.txt")
 FIVE = "schedule=1f1b,interleaved:2,interleaved:4,zb-h1,zb-v"
-FAIR = ("--contention", "fair", "--set", "fabric.bandwidth=100..800 Gbps:64")
+FAIR = ("--contention", "fair", "--set", "fabric.bandwidth=100..800 Gbps:256")
 
 
 def sweep(folder: str, name: str, *arguments: str) -> tuple[float, float]:
@@ -27,7 +27,7 @@ def main() -> None:
         axes = ["--set", "fabric.bandwidth=50..800 Gbps:64", "--set", FIVE]
         found = {"64 bandwidths x 5 schedules, figures": sweep(folder, "a", *axes, *figures)}
         for jobs in ("1", "2"):
-            label = f"64 bandwidths, --contention fair, --jobs {jobs}"
+            label = f"256 bandwidths, --contention fair, --jobs {jobs}"
             found[label] = sweep(folder, jobs, *FAIR, "--jobs", jobs)
         export = ["--export", f"{folder}/a.csv"]
         found["the first table again, with CSV"] = sweep(folder, "a", *axes, *export, "--resume")

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             cli.main()
         except SystemExit as exit_:
             code = exit_.code
+        gc.enable()
         out, err = capsys.readouterr()
         return code or 0, out, err
 

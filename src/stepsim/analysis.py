@@ -304,7 +304,9 @@ def program_gaps(flat: FlatProgram, graph: TaskGraph) -> ProgramGaps:
     coalesced: dict[int, int] = defaultdict(int)
     for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
         segment = flat.program.segments[number]
-        after = tuple([place[i] for i in flat.after[task]])
+        after = flat.after[task]
+        if closing:  # rows and tasks are numbered alike before
+            after = tuple([place[i] for i in after])
         place.append(len(source))
         source.append(task)
         if segment.fragment < 0:

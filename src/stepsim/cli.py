@@ -79,10 +79,12 @@ def simulate(
     times: TimesOption = "median",
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
-    from stepsim import api
+    from stepsim import api, collector
     from stepsim.progress import progress_bar
     from stepsim.tables import print_report
     from stepsim.validation.load import is_measured
+
+    collector.stop()
 
     _check_outputs([file], json, plot, csv, messages=messages)
     if is_measured(file):

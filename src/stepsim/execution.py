@@ -186,11 +186,15 @@ class _Flattener:
     coalesce: bool
     known: dict[tuple[float, ...], FragmentTimes]
     collectives: dict[int, Use] = field(init=False)
-    messages: dict[tuple[int, bool], Use] = field(init=False)
+    messages: dict[tuple[int, bool], tuple[int, Use | None]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.collectives = {use.comm: use for use in self.paid if use.peer_stage < 0}
-        self.messages = {(u.peer_stage, u.sends): u for u in self.paid if u.peer_stage >= 0}
+        self.messages = {
+            (use.peer_stage, use.sends): (paid, use if use in self.slowed else None)
+            for use, paid in self.paid.items()
+            if use.peer_stage >= 0
+        }
 
     def run(self, stage: int) -> FlatProgram:
         program = self.graph.programs[stage]
@@ -211,8 +215,9 @@ class _Flattener:
             before = waits[0] if len(waits) == 1 else tuple(chain.from_iterable(waits))
             flat.first.append(len(flat.after))
             if segment.fragment < 0:
-                use = self.messages[segment.peer_stage, segment.kind is SegmentKind.SEND]
-                self._transfer(flat, number, -1, use, Group.PP, before)
+                sends = segment.kind is SegmentKind.SEND
+                duration_ps, slowed = self.messages[segment.peer_stage, sends]
+                _add(flat, number, -1, duration_ps, before, Group.PP, slowed)
             elif segment.fragment in flat.times or self._is_private(segment.fragment):
                 times = flat.times.get(segment.fragment) or self._times(segment.fragment)
                 flat.times[segment.fragment] = times
@@ -257,23 +262,13 @@ class _Flattener:
             after = tuple(base + i for i in task.after) or before
             if task.comm >= 0:
                 group = self.graph.comms[task.comm].group
-                self._transfer(flat, number, inner, self.collectives[task.comm], group, after)
+                use = self.collectives[task.comm]
+                slowed = use if use in self.slowed else None
+                _add(flat, number, inner, self.paid[use], after, group, slowed)
             else:
                 _add(flat, number, inner, self._task_ps(task), after)
         waited_for = {i for task in tasks for i in task.after}
         return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
-
-    def _transfer(
-        self,
-        flat: FlatProgram,
-        segment: int,
-        inner: int,
-        use: Use,
-        group: Group,
-        after: tuple[int, ...],
-    ) -> None:
-        slowed = use if use in self.slowed else None
-        _add(flat, segment, inner, self.paid[use], after, group, slowed)
 
 
 def _add(
