@@ -27,7 +27,6 @@ SIMAI = """7 2 2 1 8 H100
 2 6 400Gbps 0.0005ms 0
 3 6 400Gbps 0.0005ms 0
 """
-REFERENCE = Path("/work/shared/reference/topologies")
 
 
 def edited(text: str, old: str, new: str) -> str:
@@ -151,10 +150,10 @@ def test_absent_files_are_named(name: str, tmp_path: Path) -> None:
     check_refused(tmp_path / name, ["No such file"])
 
 
-@pytest.mark.skipif(not REFERENCE.is_dir(), reason="reference material is not here")
-def test_simais_own_files() -> None:
+def test_simais_own_files(shared: Path) -> None:
+    folder = shared / "reference" / "topologies"
     spectrum, alibaba = (
-        read_topology(next(REFERENCE.glob(f"{name}*"))) for name in ("Spectrum", "Alibaba")
+        read_topology(next(folder.glob(f"{name}*"))) for name in ("Spectrum", "Alibaba")
     )
     assert (spectrum.npus, spectrum.link_counts()) == (16, (32, 32, 16))
     assert (alibaba.npus, alibaba.link_counts()) == (16, (32, 64, 512))
