@@ -113,6 +113,7 @@ OPTIONS = {
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,
+    "schema": set[str](),
 }
 
 

@@ -44,7 +44,7 @@ LAYERS = (
     ("batch",),
     ("sensitivity", "compare", "validation", "sweep"),
     ("tables", "measured_tables", "validation_plots"),
-    ("diff", "nccl_tables"),
+    ("diff", "nccl_tables", "schemas"),
     ("cli",),
 )
 HEAVY = {

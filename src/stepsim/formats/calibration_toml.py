@@ -7,10 +7,11 @@ entry of `[[unidentified]]` says why.
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from stepsim.calibration.document import (
     DEFAULT_NODE_SIZE,
@@ -23,6 +24,7 @@ from stepsim.calibration.document import (
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, StepsimError, bad_value
 from stepsim.formats.outputs import write_whole
+from stepsim.formats.quantities import Bandwidth, Bytes, Share, Time
 from stepsim.formats.text_files import read_toml
 from stepsim.measured.clocks import Placement
 from stepsim.units import parse_bandwidth, parse_time_ps
@@ -30,29 +32,32 @@ from stepsim.workload import CollectiveKind
 
 SCHEMA_VERSION = 1
 PS_PER_US = 1_000_000
+PlacementName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in Placement]})]
+KindName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in CollectiveKind]})]
+Milliseconds = Annotated[float, Meta(description="milliseconds")]
 Choice = TypeVar("Choice", Placement, CollectiveKind)
 
 
 class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[host_overhead]` and `[gradient_launch]`, times; the others, bytes per second.
 
-    `residual` is relative.
+    `residual` is the median relative distance of the samples.
     """
 
-    value: str
-    residual: float
+    value: Annotated[str, Meta(description="a time or bandwidth with its unit")]
+    residual: Share
     samples: int
 
 
 class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[point_to_point]]`: messages between two ranks, `residual` relative."""
 
-    placement: str
-    latency: str
-    bandwidth: str
-    residual: float
+    placement: PlacementName
+    latency: Time
+    bandwidth: Bandwidth
+    residual: Share
     samples: int
-    sizes: list[int] = []
+    sizes: list[Bytes] = []
     both_ways: bool = True
 
 
@@ -61,11 +66,11 @@ class CollectiveEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     machine: str
     source: str
-    kind: str
+    kind: KindName
     ranks: int
     nodes: int
-    size_bytes: list[int]
-    time_us: list[float]
+    size_bytes: list[Bytes]
+    time_us: list[Annotated[float, Meta(description="microseconds")]]
 
 
 class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -87,14 +92,14 @@ class LayerTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sequence: int
     tp: int
     ep: int
-    forward_ms: float
-    backward_ms: float
-    first_forward_ms: float
-    first_backward_ms: float
-    last_forward_ms: float
-    last_backward_ms: float
-    get_batch_ms: float
-    loss_ms: float
+    forward_ms: Milliseconds
+    backward_ms: Milliseconds
+    first_forward_ms: Milliseconds
+    first_backward_ms: Milliseconds
+    last_forward_ms: Milliseconds
+    last_backward_ms: Milliseconds
+    get_batch_ms: Milliseconds
+    loss_ms: Milliseconds
     experts: int | None = None
 
 
@@ -106,12 +111,12 @@ class Unidentified(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A calibration file."""
+    """A calibration: what measured runs and micro-benchmarks tell about a machine."""
 
     schema_version: int
-    sources: list[str]
-    traces: list[str] = []
-    node_size: int = DEFAULT_NODE_SIZE
+    sources: Annotated[list[str], Meta(description="what it was calibrated on")]
+    traces: Annotated[list[str], Meta(description="fingerprints of the ranks' traces")] = []
+    node_size: Annotated[int, Meta(description="ranks of a node")] = DEFAULT_NODE_SIZE
     host_overhead: FittedTable | None = None
     gradient_launch: FittedTable | None = None
     gradient_scaling: FittedTable | None = None
