@@ -202,7 +202,7 @@ class RunOptions(PlanOptions):
             if self.comm_source:
                 raise PlanError("--comm-source chooses curves of a --comm-table: name one")
             return None
-        from stepsim.api import load_comm_table
+        from stepsim.loading import load_comm_table
 
         return load_comm_table(self.comm_table, source=self.comm_source or "")
 

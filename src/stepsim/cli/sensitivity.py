@@ -33,7 +33,7 @@ class StudyOptions(RunOptions):
 @takes(StudyOptions)
 def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
-    from stepsim.api import load_workload
+    from stepsim.loading import load_workload
     from stepsim.sensitivity import sensitivity as run
     from stepsim.sensitivity.figures import plot_sensitivity
     from stepsim.sensitivity.output import print_sensitivity, sensitivity_json
@@ -74,8 +74,8 @@ def noise(
     seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal samples.")] = 0,
 ) -> None:
     """Print how the step time of FILE is distributed when tasks take longer or shorter."""
-    from stepsim.api import load_workload
     from stepsim.batch import NoiseModel, simulate_noise
+    from stepsim.loading import load_workload
     from stepsim.sensitivity.figures import plot_noise
     from stepsim.sensitivity.output import noise_json, print_noise
 

@@ -32,6 +32,7 @@ def simulate(
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
     from stepsim import api, collector
+    from stepsim.loading import load_workload
     from stepsim.progress import progress_bar
     from stepsim.tables import print_report
     from stepsim.validation.load import is_measured
@@ -44,7 +45,7 @@ def simulate(
         _refuse_options(file, options, schedule, chunks)
         simulate_measured(file, calibration=calibration, times=times, json=json, plot=plot, csv=csv)
         return
-    workload = api.load_workload(file, strict=options.strict)
+    workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         result = api.simulate(
             workload,

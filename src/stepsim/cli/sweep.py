@@ -182,15 +182,15 @@ def _converted(place: str, field: str, value: Any) -> Any:
 
 
 def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
-    from stepsim import api
+    from stepsim.loading import load_topology, load_workload
     from stepsim.shipped import DEFAULT_TOPOLOGY
     from stepsim.sweep import Grid, Study, parse_axis
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
     _check_options(options, given, {axis.name for axis in grid.axes})
     arguments = options.arguments()
-    topology = api.load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
-    workload = api.load_workload(file, strict=options.strict)
+    topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
+    workload = load_workload(file, strict=options.strict)
     study = Study(
         workload=workload,
         topology=topology,
