@@ -1,7 +1,8 @@
 """Run what the README and the docs show, and compare it with what they print.
 
     python tools/pages.py [PAGE...]           run pages, all by default
-    python tools/pages.py --fill [PAGE...]    write the true outputs below the commands
+    python tools/pages.py --fill [PAGE...]    write the true outputs below the commands, and the
+                                              figures that the page shows and its commands draw
 
 A page runs in a folder of its own that has the shipped workloads and topologies, its blocks in
 order: `console` blocks are commands with what they print, `sh` blocks are commands whose output is
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,11 +25,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROVIDED = ("workloads", "topologies")
-SHOWN = {"", "text", "bibtex", "mermaid"}
+SHOWN = {"", "text", "yaml"}
 """Languages of blocks that are neither run nor checked."""
 
 _FENCE = re.compile(r"^```(?P<head>[^`\n]*)\n(?P<text>(?:(?!```).*\n)*?)```$", re.MULTILINE)
 _MARK = re.compile(r"<!-- not run: (.+) -->\n\n?$")
+_FIGURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 _TITLE = re.compile(r'title="([^"/]+)"')
 
 
@@ -123,8 +126,9 @@ def run_page(page: Path, folder: Path, *, fill: bool = False) -> Iterator[str]:
         filled.append((block, shown))
         if not fill:
             yield f"{page.relative_to(ROOT)}:{block.line}: printed\n{shown}not\n{block.text}"
-    if fill and filled:
+    if fill:
         _rewrite(page, filled)
+        _keep_figures(page, folder)
 
 
 def _do(block: Block, folder: Path) -> str:
@@ -175,6 +179,13 @@ def _rewrite(page: Path, filled: Sequence[tuple[Block, str]]) -> None:
     for block, shown in reversed(filled):
         text = text[: block.start] + shown + text[block.start + len(block.text) :]
     page.write_text(text)
+
+
+def _keep_figures(page: Path, folder: Path) -> None:
+    """Copy what the page's commands drew to where it shows it."""
+    for target in _FIGURE.findall(page.read_text()):
+        if (folder / Path(target).name).is_file():
+            shutil.copyfile(folder / Path(target).name, page.parent / target)
 
 
 def main() -> None:

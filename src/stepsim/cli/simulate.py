@@ -43,7 +43,15 @@ def simulate(
     check_messages(messages, plot)
     if is_measured(file):
         _refuse_options(file, options, schedule, chunks)
-        simulate_measured(file, calibration=calibration, times=times, json=json, plot=plot, csv=csv)
+        simulate_measured(
+            file,
+            calibration=calibration,
+            times=times,
+            json=json,
+            plot=plot,
+            csv=csv,
+            quiet=options.quiet,
+        )
         return
     workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
