@@ -111,7 +111,7 @@ class Unidentified(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A calibration: what measured runs and micro-benchmarks tell about a machine."""
+    """A calibration: what runs tell about a machine; `node_size` ranks share a node."""
 
     schema_version: int
     sources: Annotated[list[str], Meta(description="what it was calibrated on")]

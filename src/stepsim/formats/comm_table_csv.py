@@ -96,7 +96,7 @@ def read_comm_table(path: Path) -> CommTable:
 
 
 def parse_comm_table(text: str, *, source: str) -> CommTable:
-    """Table in CSV text; `source` is the file's name."""
+    """Table in CSV text of the file `source`; raises CalibrationError naming line and field."""
     rows = _rows(text, source)
     header = next(rows, (1, []))[1]
     names = _columns(header, source)

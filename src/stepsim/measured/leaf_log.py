@@ -22,7 +22,10 @@ class LeafStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafRun:
-    """A logged run; `step_ps` is the median of its steps, the first left out as warm-up."""
+    """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.
+
+    `microbatch_size` is in samples.
+    """
 
     source: str
     pp: int

@@ -31,7 +31,10 @@ def is_measured(path: Path) -> bool:
 
 
 def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary:
-    """Read and analyse a measured run; raises TraceError naming file, line and field."""
+    """Read and analyse a measured run of `node_size` ranks per node; without, its clocks tell.
+
+    Raises TraceError naming file, line and field.
+    """
     path = Path(path)
     if not path.exists():
         raise TraceError(f"{path}: no such file or folder")
@@ -97,7 +100,10 @@ def simulate_run(
     durations: Durations = Durations.MEDIAN,
     node_size: int | None = None,
 ) -> Result:
-    """Replay a measured run as it was: its stage times, its schedule, blocking messages."""
+    """Replay a measured run as it was: its stage times, its schedule, blocking messages.
+
+    `node_size` is in ranks.
+    """
     ready = with_runtime(load_run(path, node_size=node_size), calibration)
     result = replay(ready.summary, ready.runtime, durations)
     report = replace(result.report, warnings=(*result.report.warnings, *ready.notes))
