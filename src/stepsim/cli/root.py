@@ -11,6 +11,7 @@ from stepsim.cli.calibrate import app as calibrate
 from stepsim.cli.collective import collective
 from stepsim.cli.compare import compare, diff
 from stepsim.cli.convert import convert
+from stepsim.cli.doctor import doctor
 from stepsim.cli.inspect import inspect
 from stepsim.cli.measured import validate, what_if
 from stepsim.cli.schema import schema
@@ -23,7 +24,6 @@ app = typer.Typer(
     name="stepsim",
     help="Predict how long one training step takes on a cluster you do not have, and see why.",
     no_args_is_help=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -52,6 +52,7 @@ for command in (
     sweep,
     sweep_report,
     schema,
+    doctor,
 ):
     app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(calibrate, name="calibrate")
