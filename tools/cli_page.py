@@ -116,7 +116,7 @@ def _cli_lines() -> Iterator[str]:
         ("exit code", "meaning"),
         (
             ("0", "done"),
-            ("1", "done, and an error is above its limit (`--max-error`)"),
+            ("1", "done, but an error is above `--max-error`, or `doctor` found something broken"),
             ("2", "a mistake in a file or an option, said in one message on stderr"),
             ("130", "interrupted"),
         ),

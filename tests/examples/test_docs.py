@@ -17,7 +17,7 @@ from reference import outputs
 from stepsim import cli
 
 MARKS = {
-    "installs": 3,
+    "installs": 5,
     "starts servers": 2,
     "needs measured runs of your own": 1,
 }
