@@ -141,6 +141,7 @@ class _Run(_Document):
     microbatches: int
     rank_order: str
     plan: Plan
+    settings: Annotated[dict[str, str], Meta(description="options that are not the default")]
     step_time_s: Seconds
     step_time_ps: Picoseconds
     pipeline_time_s: Seconds
