@@ -164,12 +164,13 @@ class Loads(html.parser.HTMLParser):
             self.found.append(values.get("href") or "")
 
 
-def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    if shutil.which("mkdocs", path=str(Path(sys.executable).parent)) is None:
-        pytest.skip("mkdocs is not installed: pip install 'stepsim[docs]'")
-    site = tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'stepsim[docs]'")
+    folder = tmp_path_factory.mktemp("docs") / "site"
     run = subprocess.run(  # not --quiet: it silences what --strict counts
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", site],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -177,11 +178,33 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
         check=False,
     )
     assert run.returncode == 0, run.stderr
+    return folder
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     built = sorted(site.rglob("*.html"))
-    assert len(built) > len(pages()) - 1
+    assert len(built) >= len(pages())  # the README is not in it, a page for wrong addresses is
     for page in built:
         loads = Loads()
         loads.feed(page.read_text())
         assert not [each for each in loads.found if urlsplit(each).netloc], page
     for sheet in site.rglob("*.css"):
         assert not re.findall(r"url\(\s*[\"']?(?:https?:)?//", sheet.read_text()), sheet
+
+
+def test_search_works_from_the_disk(site: Path, tmp_path: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed")
+    flags = ["headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "dump-dom"]
+    flags += ["disable-sync", "disable-background-networking", "disable-component-update"]
+    flags += [f"user-data-dir={tmp_path}", "virtual-time-budget=20000"]
+    run = subprocess.run(
+        [browser, *(f"--{flag}" for flag in flags), f"file://{site}/index.html?q=contention"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    found = re.findall(r'href="([^"]*)\?h=contention"', run.stdout)
+    assert any(each.endswith("guides/contention.html") for each in found), run.stderr

@@ -13,7 +13,7 @@ from stepsim.formats.calibration_toml import CalibrationFile
 from stepsim.formats.step_table import StepTable
 from stepsim.formats.sweep_toml import SweepFile
 from stepsim.formats.topology_tables import TopologyFile
-from stepsim.schemas import documents
+from stepsim.schemas import documents, measured
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -43,8 +43,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "topology-numbers": Format(what="inspect --json", root=documents.TopologyNumbers),
         "sensitivity": Format(what="sensitivity --json", root=documents.Sensitivity),
         "noise": Format(what="noise --json", root=documents.Noise),
-        "validation": Format(what="validate --json", root=documents.Validation),
-        "collective-fit": Format(what="calibrate nccl --json", root=documents.CollectiveFit),
+        "validation": Format(what="validate --json", root=measured.Validation),
+        "collective-fit": Format(what="calibrate nccl --json", root=measured.CollectiveFit),
     }
 )
 

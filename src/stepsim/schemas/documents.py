@@ -10,10 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from stepsim.batch.noise import NoiseModel
-from stepsim.calibration.curves import FitRow
-from stepsim.calibration.link_classes import Capacity, LatencyFit
 from stepsim.collective_probe import LinkTraffic
-from stepsim.comm_table import Outlier
 from stepsim.formats.quantities import Bytes, BytesPerSecond, Picoseconds, Seconds, Share
 from stepsim.simai_formula import SimaiTotals
 
@@ -21,11 +18,11 @@ Names = list[str]
 Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
 
 
-class _Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A document without keys that its type does not name."""
 
 
-class Parts(_Document):
+class Parts(Document):
     """Where the step of a rank goes; the parts sum to `step_time_ps`."""
 
     compute: Picoseconds
@@ -40,7 +37,7 @@ class Parts(_Document):
     host: Picoseconds
 
 
-class Plan(_Document):
+class Plan(Document):
     """Parallel degrees."""
 
     tp: int
@@ -49,7 +46,7 @@ class Plan(_Document):
     ep: int
 
 
-class Idle(_Document):
+class Idle(Document):
     """Idle time within the pipeline: before the first action, between, after the last; and busy."""
 
     head: Picoseconds
@@ -58,14 +55,14 @@ class Idle(_Document):
     busy: Picoseconds
 
 
-class PeakActivations(_Document):
+class PeakActivations(Document):
     """Most live (chunk, microbatch) activations: freed at the backward, or at its W part."""
 
     freed_at_b: int
     freed_at_w: int
 
 
-class RankResult(_Document):
+class RankResult(Document):
     """A rank; `like` is the lowest rank that behaves the same."""
 
     rank: int
@@ -75,7 +72,7 @@ class RankResult(_Document):
     breakdown_ps: Parts
 
 
-class StageResult(_Document):
+class StageResult(Document):
     """A stage, means over its ranks; steady from its first backward to its last forward."""
 
     stage: int
@@ -90,7 +87,7 @@ class StageResult(_Document):
     breakdown_ps: Parts
 
 
-class LinkUser(_Document):
+class LinkUser(Document):
     """Whose bytes the busiest link of a class carries."""
 
     group: str
@@ -98,7 +95,7 @@ class LinkUser(_Document):
     bytes: Bytes
 
 
-class LinkResult(_Document):
+class LinkResult(Document):
     """A class of links, one direction each: `used` of the `links` carry anything.
 
     `busy_ps` is how long the busiest takes to carry its bytes, `utilisation` that over the step.
@@ -116,7 +113,7 @@ class LinkResult(_Document):
     users: list[LinkUser]
 
 
-class CommResult(_Document):
+class CommResult(Document):
     """A kind of communication of one size; `time_ps` is of a lone one, in its slowest group."""
 
     group: str
@@ -128,7 +125,7 @@ class CommResult(_Document):
     time_ps: Picoseconds
 
 
-class _Run(_Document):
+class _Run(Document):
     """What a result and a candidate of a comparison share."""
 
     schema_version: Version
@@ -177,7 +174,7 @@ class Candidate(_Run):
     exposed_p2p_ps: Picoseconds
 
 
-class RefusedCandidate(_Document):
+class RefusedCandidate(Document):
     """A schedule that cannot run the job, and why."""
 
     name: str
@@ -195,7 +192,7 @@ EitherCandidate = Annotated[
 ]
 
 
-class Comparison(_Document):
+class Comparison(Document):
     """`stepsim compare --json`: one workload under several schedules, in the order asked for."""
 
     schema_version: Version
@@ -203,7 +200,7 @@ class Comparison(_Document):
     simai_formula: SimaiTotals | msgspec.UnsetType = msgspec.UNSET
 
 
-class CollectiveRow(_Document):
+class CollectiveRow(Document):
     """A size; `latency_ps` is what infinitely fast links would leave, `algorithm` the one used."""
 
     size_bytes: Bytes
@@ -215,14 +212,14 @@ class CollectiveRow(_Document):
     links: list[LinkTraffic]
 
 
-class AlgorithmRows(_Document):
+class AlgorithmRows(Document):
     """Prices with the algorithm that was asked for."""
 
     algorithm: str
     rows: list[CollectiveRow]
 
 
-class Collective(_Document):
+class Collective(Document):
     """`stepsim collective --json`: one collective; algbw and busbw as nccl-tests count them."""
 
     schema_version: Version
@@ -232,7 +229,7 @@ class Collective(_Document):
     algorithms: list[AlgorithmRows]
 
 
-class TopologyLink(_Document):
+class TopologyLink(Document):
     """A class of links, as rated; `efficiency` is the share that payload gets."""
 
     name: str
@@ -243,7 +240,7 @@ class TopologyLink(_Document):
     count: int
 
 
-class TopologyNumbers(_Document):
+class TopologyNumbers(Document):
     """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated."""
 
     schema_version: Version
@@ -262,7 +259,7 @@ class TopologyNumbers(_Document):
     algorithms: Names
 
 
-class SlopeResult(_Document):
+class SlopeResult(Document):
     """The step time's derivative by one parameter; see `stepsim.sensitivity.analysis.Slope`."""
 
     name: str
@@ -275,7 +272,7 @@ class SlopeResult(_Document):
     elasticity: Annotated[float, Meta(description="% of the step per % of the parameter")]
 
 
-class Sensitivity(_Document):
+class Sensitivity(Document):
     """`stepsim sensitivity --json`: what each parameter is worth, those worth most first."""
 
     schema_version: Version
@@ -288,7 +285,7 @@ class Sensitivity(_Document):
     warnings: Names
 
 
-class Noise(_Document):
+class Noise(Document):
     """`stepsim noise --json`: step times of the samples, and without noise (`planned_ps`)."""
 
     schema_version: Version
@@ -301,112 +298,4 @@ class Noise(_Document):
     p95_ps: Picoseconds
     p99_ps: Picoseconds
     step_time_ps: list[Picoseconds]
-    warnings: Names
-
-
-class ComparedTime(_Document):
-    """A time, simulated and measured; `error` is simulated over measured, minus 1."""
-
-    name: str
-    source: str
-    simulated_s: Seconds
-    measured_s: Seconds
-    error: Share | None
-
-
-class BubbleResult(_Document):
-    """Idle shares of a rank's pipeline time."""
-
-    rank: int
-    stage: int
-    simulated: Share
-    measured: Share
-    points: Annotated[float, Meta(description="difference in percentage points")]
-
-
-class RunResult(_Document):
-    """A measured run; `pipeline`, `step`, `waits` and `bubbles` are replays."""
-
-    name: str
-    durations: str
-    calibrated_from: Names
-    calibrated_on_itself: bool
-    inferred_stages: list[int]
-    pipeline: ComparedTime
-    step: ComparedTime
-    predicted: list[ComparedTime]
-    finalize: list[ComparedTime]
-    waits: list[ComparedTime]
-    bubbles: list[BubbleResult]
-    notes: Names
-
-
-class ErrorResult(_Document):
-    """Absolute errors of one kind of number."""
-
-    mean: Share
-    largest: Share
-    count: int
-
-
-class Validation(_Document):
-    """`stepsim validate --json`: measured runs, rows of a table, and errors per kind of number."""
-
-    schema_version: Version
-    runs: list[RunResult]
-    rows: list[ComparedTime]
-    errors: dict[str, ErrorResult]
-
-
-class FittedLine(_Document):
-    """Times of sizes from `first_bytes` to `last_bytes`; bandwidth null where size is free."""
-
-    latency_ps: Annotated[float, Meta(description="picoseconds")]
-    ps_per_byte: Annotated[float, Meta(description="picoseconds per byte")]
-    first_bytes: Bytes
-    last_bytes: Bytes
-    residual: Share
-    samples: int
-    bandwidth: BytesPerSecond | None
-
-
-class FittedCurve(_Document):
-    """A group's collective: lines over ranges of sizes, and one from 1 MiB on."""
-
-    source: str
-    kind: str
-    ranks: int
-    nodes: int
-    sizes: int
-    bus_bandwidth: BytesPerSecond | None
-    regimes: list[FittedLine]
-    bulk: FittedLine | None
-
-
-class Unknown(_Document):
-    """What the measurements cannot tell, and why."""
-
-    name: str
-    reason: str
-
-
-class FittedMachine(_Document):
-    """A machine: latencies in ps, capacities in bytes/s, and every size measured and fitted."""
-
-    machine: str
-    node_size: int
-    latencies: list[LatencyFit]
-    capacities: list[Capacity]
-    unidentified: list[Unknown]
-    curves: list[FittedCurve]
-    rows: list[FitRow]
-
-
-class CollectiveFit(_Document):
-    """`stepsim calibrate nccl --json`: what was fitted to measured collectives."""
-
-    schema_version: Version
-    source: str
-    machines: list[FittedMachine]
-    outliers: list[Outlier]
     warnings: Names
