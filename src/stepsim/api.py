@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 
@@ -19,11 +19,15 @@ from stepsim.collectives import (
 from stepsim.errors import PlanError
 from stepsim.job import Job, prepare, run_graph
 from stepsim.loading import load_topology
+from stepsim.pricing import Prices
 from stepsim.report import Report, make_report
 from stepsim.timeline import Timeline
 from stepsim.topology import Topology
 from stepsim.units import PS_PER_S
 from stepsim.workload import CollectiveKind
+
+if TYPE_CHECKING:
+    from stepsim.trace.processes import TracedRun
 
 Arguments = ParamSpec("Arguments")
 
@@ -34,6 +38,7 @@ class Result:
 
     report: Report
     timeline: Timeline
+    prices: Prices
 
     @property
     def step_time_s(self) -> float:
@@ -67,6 +72,29 @@ class Result:
 
         write_spans(self.timeline, Path(path))
 
+    def write_trace(
+        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+    ) -> None:
+        """Write a trace for Perfetto (.json, .json.gz): every class of ranks, or those of `ranks`.
+
+        `command` is kept in it. Raises PlanError for ranks the job does not have, OutputError.
+        """
+        from stepsim.formats.perfetto import write_trace
+
+        write_trace([self.traced(ranks)], Path(path), command)
+
+    def traced(self, ranks: Sequence[int] | None = None, name: str = "") -> "TracedRun":
+        """The run as part of a trace; raises PlanError for ranks the job does not have."""
+        from stepsim.trace.processes import TracedRun
+
+        return TracedRun(
+            timeline=self.timeline,
+            prices=self.prices,
+            report=self.report,
+            ranks=None if ranks is None else tuple(ranks),
+            name=name,
+        )
+
 
 def run_job(job: Job) -> Result:
     """Run a job and analyse what happened."""
@@ -88,7 +116,7 @@ def run_job(job: Job) -> Result:
         activation_bytes=job.activation_bytes,
         warnings=job.warnings,
     )
-    return Result(report=report, timeline=timeline)
+    return Result(report=report, timeline=timeline, prices=job.prices)
 
 
 def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:
