@@ -75,7 +75,10 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     for cohort in timeline.cohorts:
         ranks, counts = actors.ranks[cohort.actors], actors.counts[cohort.actors]
         for use, start, end in _transfers(cohort, graph):
-            carried = counts[:, None] * _bytes_per_rank(graph, prices, use)[ranks % graph.plan.stage_ranks]
+            carried = (
+                counts[:, None]
+                * _bytes_per_rank(graph, prices, use)[ranks % graph.plan.stage_ranks]
+            )
             takes = end - start
             which = np.nonzero(takes)
             rate = carried[which[1]] * (PS_PER_S / takes[which])[:, None]

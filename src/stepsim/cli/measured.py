@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.cli.figures import TraceOutput
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.errors import PlanError
 
@@ -166,6 +167,7 @@ def simulate_measured(
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
+    trace: TraceOutput | None = None,
     node_size: int | None = None,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
@@ -185,11 +187,13 @@ def simulate_measured(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
                 "--calibration and --times"
             )
-        _simulate_log(path, json=json, plot=plot, csv=csv)
+        _simulate_log(path, json=json, plot=plot, csv=csv, trace=trace)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
     warn([*result.report.warnings, *ready.notes])
+    if trace:
+        trace.write(result)
     if plot:
         from stepsim.validation_plots import plot_measured
 
@@ -204,7 +208,9 @@ def simulate_measured(
     show(json, lambda: result.to_json().encode(), tables)
 
 
-def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path | None) -> None:
+def _simulate_log(
+    path: Path, *, json: str | None, plot: Path | None, csv: Path | None, trace: TraceOutput | None
+) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
     from stepsim.measured_tables import print_leaf_run
@@ -214,6 +220,8 @@ def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path 
     run = read_optimus_log(path)
     result = simulate_leaves(run)
     warn(result.report.warnings)
+    if trace:
+        trace.write(result)
     if plot:
         result.plot(plot)
     if csv:

@@ -6,10 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
-from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.figures import (
+    MessagesOption,
+    PlotOption,
+    RanksOption,
+    TraceOption,
+    check_messages,
+    check_trace,
+)
 from stepsim.cli.measured import CalibrationOption, TimesOption, simulate_measured
 from stepsim.cli.options import RunOptions, takes
-from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
+from stepsim.cli.terminal import (
+    JsonOption,
+    WorkloadArgument,
+    check_outputs,
+    show,
+    warn,
+)
 from stepsim.errors import PlanError
 
 
@@ -27,6 +40,8 @@ def simulate(
     plot: PlotOption = None,
     messages: MessagesOption = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
+    trace: TraceOption = None,
+    ranks: RanksOption = None,
     calibration: CalibrationOption = None,
     times: TimesOption = "median",
 ) -> None:
@@ -39,11 +54,20 @@ def simulate(
 
     collector.stop()
 
-    check_outputs([file], json=json, figures=[plot], files=[csv])
+    check_outputs([file], json=json, figures=[plot], files=[csv, trace])
     check_messages(messages, plot)
+    traced = check_trace(trace, ranks)
     if is_measured(file):
         _refuse_options(file, options, schedule, chunks)
-        simulate_measured(file, calibration=calibration, times=times, json=json, plot=plot, csv=csv)
+        simulate_measured(
+            file,
+            calibration=calibration,
+            times=times,
+            json=json,
+            plot=plot,
+            csv=csv,
+            trace=traced,
+        )
         return
     workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
@@ -55,6 +79,8 @@ def simulate(
             **options.arguments() | _calibrated(calibration, options),
         )
     warn(result.report.warnings, quiet=options.quiet)
+    if traced:
+        traced.write(result)
     if plot:
         result.plot(plot, messages=messages)
     if csv:

@@ -3,11 +3,14 @@
 The format is described in "Trace Event Format" (Google, 2016,
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), the colours in
 the trace viewer of the Catapult project. Times are microseconds with six decimals, so whole ps.
+
+Slices are pairs of begin and end, not "complete" events: Perfetto rounds times to ns, and would
+round a start and a duration apart, find that neighbours overlap, and drop one.
 """
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,7 +21,7 @@ from stepsim import __version__
 from stepsim.counters import Curves
 from stepsim.errors import OutputError
 from stepsim.formats.outputs import whole_file
-from stepsim.trace.document import Category, Label, Process, Slice, Thread
+from stepsim.trace.document import Category, Label, Process, Slice
 from stepsim.trace.processes import TracedRun, trace_processes
 
 SUFFIXES = (".json", ".json.gz")
@@ -45,7 +48,9 @@ _PS_PER_US = 1_000_000
 def check_trace_path(path: Path) -> None:
     """Raise OutputError unless the name ends as a trace's."""
     if not path.name.lower().endswith(SUFFIXES):
-        raise OutputError(f"{path}: cannot write a trace: expected a name in {' or '.join(SUFFIXES)}")
+        raise OutputError(
+            f"{path}: cannot write a trace: expected a name in {' or '.join(SUFFIXES)}"
+        )
 
 
 def write_trace(runs: Sequence[TracedRun], path: Path, command: str = "") -> None:
@@ -137,12 +142,11 @@ def _events(process: Process, texts: _Texts) -> Iterator[str]:
         where = f'"pid":{process.number},"tid":{thread.number}'
         yield from _named("thread", where, thread.name, thread.number)
         for each in thread.slices:
-            yield (
-                f'"ph":"X",{where},"ts":{_us(each.start_ps)},"dur":{_us(each.end_ps - each.start_ps)},'
-                f'{texts.head(each.label)},"args":{{{texts.args(each)}}}'
-            )
+            head, args = texts.head(each.label), texts.args(each)
+            yield f'"ph":"B",{where},"ts":{_us(each.start_ps)},{head},"args":{{{args}}}'
             if each.message:
                 yield _arrow(each, where)
+            yield f'"ph":"E",{where},"ts":{_us(each.end_ps)}'
 
 
 def _named(what: str, where: str, name: str, place: int) -> Iterator[str]:
@@ -152,14 +156,13 @@ def _named(what: str, where: str, name: str, place: int) -> Iterator[str]:
 
 
 def _arrow(each: Slice, where: str) -> str:
-    """An end of a message's arrow: where the send starts, a ps before the receipt has ended.
-
-    At its end the slice would no longer be the one on the thread.
-    """
+    """An end of a message's arrow: where the send starts, or the last ps of the receipt."""
     sends = each.label.category is Category.SEND
     time_ps = each.start_ps if sends else max(each.start_ps, each.end_ps - 1)
     kind = '"ph":"s"' if sends else '"ph":"f","bp":"e"'
-    return f'{kind},{where},"ts":{_us(time_ps)},"id":{each.message},"name":"message","cat":"message"'
+    return (
+        f'{kind},{where},"ts":{_us(time_ps)},"id":{each.message},"name":"message","cat":"message"'
+    )
 
 
 def _counts(process: int, name: str, curves: Curves) -> Iterator[str]:
@@ -171,7 +174,9 @@ def _counts(process: int, name: str, curves: Curves) -> Iterator[str]:
     if not times or times[0]:
         times, rows = [0, *times], [[0.0] * len(series), *rows]
     for time_ps, row in zip(times, rows, strict=True):
-        values = ",".join(f"{key}:{max(value, 0):.7g}" for key, value in zip(series, row, strict=True))
+        values = ",".join(
+            f"{key}:{max(value, 0):.7g}" for key, value in zip(series, row, strict=True)
+        )
         if values != shown:
             yield f'{head},"ts":{_us(time_ps)},"args":{{{values}}}'
             shown = values

@@ -20,6 +20,7 @@ from stepsim.trace.slices import Slicer
 from stepsim.units import format_time_ps
 
 _RANGES_SHOWN = 4
+_GB = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +106,15 @@ def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
         messages = slicer.last_message
 
 
-def rank_ranges(ranks: Ranks) -> list[str]:
-    """Ascending ranks as `0-7` and `9`."""
+def rank_ranges(ranks: Ranks, digits: int = 1) -> list[str]:
+    """Ascending ranks as `0-7` and `9`, filled up with zeros to so many digits."""
     ends = np.flatnonzero(np.diff(ranks) != 1)
     firsts, lasts = ranks[np.r_[0, ends + 1]], ranks[np.r_[ends, len(ranks) - 1]]
     pairs = zip(firsts.tolist(), lasts.tolist(), strict=True)
-    return [f"{first}-{last}" if last > first else f"{first}" for first, last in pairs]
+    return [
+        f"{first:0{digits}}-{last:0{digits}}" if last > first else f"{first:0{digits}}"
+        for first, last in pairs
+    ]
 
 
 def _step(run: TracedRun, number: int, thread: int) -> Process:
@@ -121,8 +125,8 @@ def _step(run: TracedRun, number: int, thread: int) -> Process:
     counters = {}
     for column, link in enumerate(report.links):
         if link.used:
-            values = rates.values[:, column : column + 1] / link.used
-            shown = Curves(names=("bytes/s per link in use",), time_ps=rates.time_ps, values=values)
+            values = rates.values[:, column : column + 1] / (link.used * _GB)
+            shown = Curves(names=("GB/s per link in use",), time_ps=rates.time_ps, values=values)
             counters[link.name] = shown
     return Process(
         number=number,
@@ -139,8 +143,12 @@ def _titled(run: TracedRun, name: str) -> str:
 
 
 def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
-    """The ranks that a process stands for; all that were asked for are named."""
-    ranges, alike = rank_ranges(ranks), int(run.timeline.actors.counts[actor])
+    """The ranks that a process stands for; all that were asked for are named.
+
+    Zeros go first, for Perfetto sorts processes of equally many slices by name.
+    """
+    digits = len(str(run.report.plan.npus - 1))
+    ranges, alike = rank_ranges(ranks, digits), int(run.timeline.actors.counts[actor])
     if run.ranks is None and len(ranges) > _RANGES_SHOWN:
         ranges = [*ranges[:_RANGES_SHOWN], "..."]
     some = f"{len(ranks)} of " if len(ranks) < alike else ""
