@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,9 +27,8 @@ def trace_text(*results: Result, ranks: tuple[int, ...] | None = None) -> str:
 
 
 def traced(job: Job, network: Topology, *, fold: bool, contention: str) -> tuple[Result, str]:
-    result = simulate(
-        job.workload, network, **job.options(), fold_ranks=fold, contention=contention
-    )
+    options: Any = job.options()
+    result = simulate(job.workload, network, **options, fold_ranks=fold, contention=contention)
     return result, trace_text(result)
 
 

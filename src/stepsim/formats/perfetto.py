@@ -43,6 +43,7 @@ COLOURS = {
 
 _LINES_AT_ONCE = 4096
 _PS_PER_US = 1_000_000
+_SURROGATES = "backslashreplace"  # of a file's name that is no UTF-8: `\\udc80` is JSON too
 
 
 def check_trace_path(path: Path) -> None:
@@ -62,7 +63,7 @@ def write_trace(runs: Sequence[TracedRun], path: Path, command: str = "") -> Non
     with whole_file(path) as file, _compressed(file, path) as out:
         lines = trace_lines(runs, command)
         while some := list(islice(lines, _LINES_AT_ONCE)):
-            out.write("".join(some).encode())
+            out.write("".join(some).encode(errors=_SURROGATES))
 
 
 @contextmanager
@@ -106,12 +107,12 @@ class _Texts:
 
     def args(self, each: Slice) -> str:
         """The facts about a slice, those of its action, and what it waited for."""
-        texts = [self._facts(each.label)]
+        text = self._facts(each.label)
         if each.action:
-            texts.append(self._facts(each.action))
+            text += "," + self._facts(each.action)
         if each.waited_for:
-            texts.append(f'"waited_for":{self._quoted(each.waited_for)}')
-        return ",".join(texts)
+            text += ',"waited_for":' + self._quoted(each.waited_for)
+        return text
 
     def _facts(self, label: Label) -> str:
         if label not in self.facts:
@@ -125,8 +126,8 @@ class _Texts:
 
 
 def _quoted(value: object) -> str:
-    """JSON in ASCII that is no markup either: `<` is escaped."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    """JSON; only what must be is escaped, for Perfetto shows other escapes as they are written."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _us(time_ps: int) -> str:

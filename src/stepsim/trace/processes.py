@@ -83,12 +83,12 @@ class TracedRun:
 def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
     """The processes of a trace, one at a time: of each run the step, then its ranks in order.
 
-    Processes, threads and messages have numbers of their own, from 1: to Perfetto process 0 is the
-    idle one.
+    No process or thread has the number of another, for Perfetto knows threads by theirs, and takes
+    one with its process's number for the main thread, and 0 for the idle one.
     """
-    numbers, threads, messages = count(1), count(1), 0
+    numbers, messages = count(1), 0
     for run in runs:
-        yield _step(run, next(numbers), next(threads))
+        yield _step(run, numbers)
         shown = run.shown()
         slicer = Slicer(
             walk=Walk(timeline=run.timeline),
@@ -100,7 +100,7 @@ def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
             yield Process(
                 number=next(numbers),
                 name=_titled(run, _ranks_name(run, actor, ranks)),
-                threads=list(_threads(slicer, actor, threads)),
+                threads=list(_threads(slicer, actor, numbers)),
                 counters={"live activations": live_activations(run.timeline, int(ranks[0]))},
             )
         messages = slicer.last_message
@@ -117,10 +117,10 @@ def rank_ranges(ranks: Ranks, digits: int = 1) -> list[str]:
     ]
 
 
-def _step(run: TracedRun, number: int, thread: int) -> Process:
+def _step(run: TracedRun, numbers: Iterator[int]) -> Process:
     """The step as one slice that says all that is known of the run, and the use of its links."""
     report = run.report
-    label = Label(name=f"{report.workload}", category=Category.STEP, facts=run.facts())
+    label = Label(name=report.workload, category=Category.STEP, facts=run.facts())
     rates = link_rates(run.timeline, run.prices)
     counters = {}
     for column, link in enumerate(report.links):
@@ -129,10 +129,10 @@ def _step(run: TracedRun, number: int, thread: int) -> Process:
             shown = Curves(names=("GB/s per link in use",), time_ps=rates.time_ps, values=values)
             counters[link.name] = shown
     return Process(
-        number=number,
+        number=next(numbers),
         name=_titled(run, f"step of {format_time_ps(report.step_time_ps)}"),
         threads=[
-            Thread(number=thread, name="step", slices=[Slice(label, 0, report.step_time_ps)]),
+            Thread(number=next(numbers), name="step", slices=[Slice(label, 0, report.step_time_ps)])
         ],
         counters=counters,
     )
