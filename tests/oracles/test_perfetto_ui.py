@@ -78,6 +78,15 @@ def slices_of(processes: list[ReadProcess]) -> Any:
     )
 
 
+def arrows_of(processes: list[ReadProcess]) -> Counter[tuple[str, str]]:
+    """Names at both ends of every arrow."""
+    ends: dict[int, dict[str, str]] = {}
+    for _, _, each in slices_of(processes):
+        for phase, number in each.arrows:
+            ends.setdefault(number, {})[phase] = each.name
+    return Counter((end["s"], end["f"]) for end in ends.values())
+
+
 def check_slices(ui: perfetto_ui.PerfettoUI, processes: list[ReadProcess]) -> None:
     """The same slices, to the ns, none inside another."""
     rows = ui.query(SLICES)
@@ -93,15 +102,10 @@ def check_slices(ui: perfetto_ui.PerfettoUI, processes: list[ReadProcess]) -> No
 
 def check_arrows(ui: perfetto_ui.PerfettoUI, processes: list[ReadProcess]) -> None:
     """Every message is one flow, from its send to its receipt."""
-    ends: dict[int, dict[str, str]] = {}
-    for _, _, each in slices_of(processes):
-        for phase, number in each.arrows:
-            ends.setdefault(number, {})[phase] = each.name
     rows = ui.query(ARROWS)
     assert {(row[2], row[3]) for row in rows} == {("send", "recv")}
     assert all(row[4] == row[5] for row in rows)
-    written = Counter((end["s"], end["f"]) for end in ends.values())
-    assert Counter((row[0], row[1]) for row in rows) == written
+    assert Counter((row[0], row[1]) for row in rows) == arrows_of(processes)
 
 
 def check_counters(ui: perfetto_ui.PerfettoUI, processes: list[ReadProcess]) -> None:
@@ -128,6 +132,19 @@ def check_facts(ui: perfetto_ui.PerfettoUI, processes: list[ReadProcess]) -> Non
         if key in each.args
     )
     assert {(row[0], row[1]): row[2] for row in ui.query(FACTS)} == written
+
+
+def test_catapult_reads_what_was_written(workloads: Path, tmp_path: Path) -> None:
+    target = tmp_path / "step.json"
+    stepsim.simulate(workloads / "moe_128.txt", "hgx-h100", microbatches=8).write_trace(target)
+    processes = read_trace(target.read_text())
+    found = perfetto_ui.read_by_catapult(target)
+    assert found["warnings"] == []
+    assert found["names"] == [process.name for process in processes]
+    assert all(coloured for _, _, _, coloured in found["slices"])
+    read = [(name, round(a * 1e9), round(b * 1e9)) for name, a, b, _ in found["slices"]]
+    assert sorted(read) == sorted((s.name, s.start, s.end) for _, _, s in slices_of(processes))
+    assert Counter(map(tuple, found["flows"])) == arrows_of(processes)
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:

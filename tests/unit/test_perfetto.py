@@ -4,12 +4,14 @@ import gzip
 import json
 import shutil
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import Run, row
+from numpy.typing import NDArray
 from trace_files import ReadProcess, check_schema, read_trace
 
 import stepsim
@@ -21,6 +23,38 @@ from stepsim.trace.processes import rank_ranges
 from stepsim.workload import Header, Microbatch, Policy, Workload
 
 HOSTILE = '</script><b>"\\\x01\x1f\u2028\u00b5\u5c42\ud800'
+
+# reserved in Catapult's trace viewer, tracing/base/color_scheme.html
+RGB = {
+    "rail_response": (67, 135, 253),
+    "rail_idle": (238, 142, 0),
+    "detailed_memory_dump": (180, 0, 180),
+    "background_memory_dump": (0, 180, 180),
+    "light_memory_dump": (0, 0, 180),
+    "yellow": (255, 255, 0),
+    "thread_state_unknown": (199, 155, 125),
+    "thread_state_runnable": (133, 160, 210),
+    "generic_work": (125, 125, 125),
+    "olive": (100, 100, 0),
+}
+EYES = {
+    "most": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanope": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranope": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanope": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +146,24 @@ def test_slices_say_what_they_are(gpt: stepsim.Result) -> None:
     }
 
 
-def test_every_category_has_its_colour() -> None:
-    told_apart = COLOURS.keys() - {Category.STEP}
+@pytest.mark.parametrize("eyes", EYES)
+def test_colours_are_told_apart(eyes: str) -> None:
     assert COLOURS.keys() == set(Category)
-    assert len({COLOURS[category] for category in told_apart}) == len(told_apart)
+    seen = {c: seen_by(eyes, RGB[COLOURS[c]]) for c in Category if c is not Category.STEP}
+    for one, other in combinations(seen, 2):
+        assert np.linalg.norm(seen[one] - seen[other]) > 14, (one, other)
+
+
+def seen_by(eyes: str, rgb: tuple[int, int, int]) -> NDArray[np.float64]:
+    """CIELAB coordinates of an sRGB colour as these eyes see it (Machado et al., TVCG 2009)."""
+    share = np.array(rgb) / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    xyz = to_xyz @ np.clip(np.array(EYES[eyes]) @ linear, 0, 1) / [0.9505, 1, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def test_split_backwards_hold_activations_for_two_reasons(workloads: Path) -> None:

@@ -36,7 +36,7 @@ COLOURS = {
     Category.HOST: "generic_work",
     Category.COLLECTIVE: "olive",
     Category.SEND: "thread_state_runnable",
-    Category.RECV: "grey",
+    Category.RECV: "light_memory_dump",
     Category.STEP: "grey",
 }
 """Names of colours that Catapult's trace viewer reserves, by what they are used for here."""
