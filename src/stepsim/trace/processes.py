@@ -56,6 +56,7 @@ class TracedRun:
             "step_time_ps": report.step_time_ps,
             "pipeline_time_ps": report.pipeline_time_ps,
             "bubble_fraction": report.bubble_fraction,
+            "settings": tuple(f"{name} {value}" for name, value in report.settings.items()),
             "assumptions": tuple(self._assumptions()),
             "warnings": report.warnings,
         }
