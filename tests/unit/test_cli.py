@@ -72,6 +72,7 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--tp-overlap",
     "--warmup-flush",
 }
+TRACE_OPTIONS = {"--ranks", "--trace"}
 REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes"}
 SWEEP_OPTIONS = {
     "--breakdown",
@@ -85,8 +86,10 @@ SWEEP_OPTIONS = {
     "--set",
 }
 OPTIONS = {
-    "simulate": RUN_OPTIONS | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
-    "compare": RUN_OPTIONS | {"--schedules", "--with"},
+    "simulate": RUN_OPTIONS
+    | TRACE_OPTIONS
+    | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
+    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--schedules", "--with"},
     "inspect": PLAN_OPTIONS | {"--json", "--plot"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli import completion
-from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.figures import (
+    MessagesOption,
+    PlotOption,
+    RanksOption,
+    TraceOption,
+    check_messages,
+    check_trace,
+)
 from stepsim.cli.options import PIPELINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
@@ -41,6 +48,8 @@ def compare(
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
+    trace: TraceOption = None,
+    ranks: RanksOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim.compare import compare as run
@@ -51,12 +60,15 @@ def compare(
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
-    check_outputs([file], json=json, figures=[plot])
+    check_outputs([file], json=json, figures=[plot], files=[trace])
     check_messages(messages, plot)
+    traced = check_trace(trace, ranks)
     workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
     warn(comparison.warnings, quiet=options.quiet)
+    if traced:
+        traced.write(comparison)
     if plot:
         comparison.plot(plot, messages=messages)
     totals = simai_totals(workload, comparison) if with_ else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli import completion
+from stepsim.cli.figures import TraceOutput
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.errors import PlanError
 
@@ -179,6 +180,7 @@ def simulate_measured(
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
+    trace: TraceOutput | None = None,
     node_size: int | None = None,
     quiet: bool = False,
 ) -> None:
@@ -199,11 +201,13 @@ def simulate_measured(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
                 "--calibration and --times"
             )
-        _simulate_log(path, json=json, plot=plot, csv=csv, quiet=quiet)
+        _simulate_log(path, json=json, plot=plot, csv=csv, trace=trace, quiet=quiet)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
     warn([*result.report.warnings, *ready.notes], quiet=quiet)
+    if trace:
+        trace.write(result)
     if plot:
         from stepsim.validation_plots import plot_measured
 
@@ -219,7 +223,13 @@ def simulate_measured(
 
 
 def _simulate_log(
-    path: Path, *, json: str | None, plot: Path | None, csv: Path | None, quiet: bool
+    path: Path,
+    *,
+    json: str | None,
+    plot: Path | None,
+    csv: Path | None,
+    trace: TraceOutput | None,
+    quiet: bool,
 ) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
@@ -230,6 +240,8 @@ def _simulate_log(
     run = read_optimus_log(path)
     result = simulate_leaves(run)
     warn(result.report.warnings, quiet=quiet)
+    if trace:
+        trace.write(result)
     if plot:
         result.plot(plot)
     if csv:

@@ -6,7 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.figures import (
+    MessagesOption,
+    PlotOption,
+    RanksOption,
+    TraceOption,
+    check_messages,
+    check_trace,
+)
 from stepsim.cli.measured import CalibrationOption, TimesOption, simulate_measured
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
@@ -23,6 +30,8 @@ def simulate(
     plot: PlotOption = None,
     messages: MessagesOption = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
+    trace: TraceOption = None,
+    ranks: RanksOption = None,
     calibration: CalibrationOption = None,
     times: TimesOption = "median",
 ) -> None:
@@ -35,8 +44,9 @@ def simulate(
 
     collector.stop()
 
-    check_outputs([file], json=json, figures=[plot], files=[csv])
+    check_outputs([file], json=json, figures=[plot], files=[csv, trace])
     check_messages(messages, plot)
+    traced = check_trace(trace, ranks)
     if is_measured(file):
         _refuse_options(file, options, schedule, chunks)
         simulate_measured(
@@ -46,6 +56,7 @@ def simulate(
             json=json,
             plot=plot,
             csv=csv,
+            trace=traced,
             quiet=options.quiet,
         )
         return
@@ -59,6 +70,8 @@ def simulate(
             **options.arguments() | _calibrated(calibration, options),
         )
     warn(result.report.warnings, quiet=options.quiet)
+    if traced:
+        traced.write(result)
     if plot:
         result.plot(plot, messages=messages)
     if csv:

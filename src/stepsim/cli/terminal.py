@@ -1,5 +1,7 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +45,11 @@ def check_outputs(
     check_separate(inputs, written)
     for path in drawn:
         check_figure_path(path)
+
+
+def command_line() -> str:
+    """The command as it was typed, for results that say how they were made."""
+    return shlex.join(["stepsim", *sys.argv[1:]])
 
 
 def console() -> "Console":
