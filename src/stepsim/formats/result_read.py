@@ -24,11 +24,42 @@ _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<a
 _MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
 
 
+class IdleEntry(msgspec.Struct, frozen=True):
+    """Idle time in the pipeline, in ps: before the first action, between, after the last."""
+
+    head: Count
+    inner: Count
+    tail: Count
+    busy: Count
+
+
 class StageEntry(msgspec.Struct, frozen=True):
-    """A stage: mean parts of its ranks, in ps."""
+    """A stage: mean parts of its ranks and mean durations of its actions, in ps."""
 
     stage: Count
     breakdown_ps: dict[str, Count]
+    first_rank: Count = 0
+    last_rank: Count = 0
+    forward_ps: Count = 0
+    backward_ps: Count = 0
+    idle_ps: IdleEntry | None = None
+
+
+class RankEntry(msgspec.Struct, frozen=True):
+    """A rank; `like` is the lowest one that behaves the same."""
+
+    rank: Count
+    stage: Count
+    like: Count
+    breakdown_ps: dict[str, Count]
+
+
+class UserEntry(msgspec.Struct, frozen=True):
+    """Communications that put `bytes` on a link."""
+
+    group: str
+    kind: str
+    bytes: Count
 
 
 class LinkEntry(msgspec.Struct, frozen=True):
@@ -38,10 +69,31 @@ class LinkEntry(msgspec.Struct, frozen=True):
     bandwidth_bytes_per_s: Bandwidth | None
     total_bytes: Count
     busy_ps: Count
+    links: Count = 0
+    used: Count = 0
+    busiest: str = ""
+    busiest_bytes: Count = 0
+    utilisation: float = 0.0
+    users: tuple[UserEntry, ...] = ()
 
 
-class ResultDocument(msgspec.Struct, frozen=True):
-    """A result: parts of the step by name, in ps; every breakdown sums to `step_time_ps`."""
+class CommEntry(msgspec.Struct, frozen=True):
+    """Communications of one kind and size; `time_ps` is that of one alone."""
+
+    group: str
+    kind: str
+    ranks: Count
+    size_bytes: Count
+    count: Count
+    algorithms: tuple[str, ...]
+    time_ps: Count
+
+
+class ResultDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A result: parts of the step by name, in ps; every breakdown sums to `step_time_ps`.
+
+    What has a default is what a comparison of two results does without.
+    """
 
     schema_version: int
     workload: str
@@ -56,6 +108,15 @@ class ResultDocument(msgspec.Struct, frozen=True):
     stages: tuple[StageEntry, ...]
     links: tuple[LinkEntry, ...]
     contention: str = "none"
+    pipeline_time_ps: Count = 0
+    bubble_fraction: float = 0.0
+    zero_bubble_rate: float = 0.0
+    peak_activations: Count = 0
+    peak_activation_bytes: Count | None = None
+    critical_path_ps: dict[str, Count] = {}
+    ranks: tuple[RankEntry, ...] = ()
+    comms: tuple[CommEntry, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def read_result(path: str | Path) -> ResultDocument:
