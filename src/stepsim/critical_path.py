@@ -16,7 +16,6 @@ from stepsim.errors import SimulationError
 from stepsim.execution import FragmentTimes
 from stepsim.fragments import Fragment
 from stepsim.program import Segment
-from stepsim.taskgraph import TaskGraph
 from stepsim.timeline import Cohort, Timeline
 from stepsim.workload import Group
 

@@ -72,7 +72,7 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--tp-overlap",
     "--warmup-flush",
 }
-REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes"}
+REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--report"}
 SWEEP_OPTIONS = {
     "--breakdown",
     "--chunks",
@@ -85,8 +85,9 @@ SWEEP_OPTIONS = {
     "--set",
 }
 OPTIONS = {
-    "simulate": RUN_OPTIONS | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
-    "compare": RUN_OPTIONS | {"--schedules", "--with"},
+    "simulate": RUN_OPTIONS
+    | {"--calibration", "--chunks", "--csv", "--report", "--schedule", "--times"},
+    "compare": RUN_OPTIONS | {"--report", "--schedules", "--with"},
     "inspect": PLAN_OPTIONS | {"--json", "--plot"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
@@ -114,6 +115,7 @@ OPTIONS = {
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,
+    "report": {"--output"},
 }
 
 

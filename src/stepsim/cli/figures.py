@@ -1,5 +1,7 @@
-"""Options of commands that draw timelines."""
+"""Options of commands that draw: timelines, and pages that show everything."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,14 @@ PlotOption = Annotated[
 MessagesOption = Annotated[
     bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
 ]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", help="Write all there is to see as one HTML page.")
+]
+
+
+def command_line() -> str:
+    """The command as it was given, for a shell."""
+    return shlex.join(["stepsim", *sys.argv[1:]])
 
 
 def check_messages(messages: bool, plot: Path | None) -> None:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli import completion
+from stepsim.cli.figures import command_line
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stepsim.api import Result
     from stepsim.calibration.document import Calibration
     from stepsim.comm_table import CommTable
     from stepsim.topology import Topology
@@ -179,6 +181,7 @@ def simulate_measured(
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
+    report: Path | None = None,
     node_size: int | None = None,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
@@ -198,7 +201,7 @@ def simulate_measured(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
                 "--calibration and --times"
             )
-        _simulate_log(path, json=json, plot=plot, csv=csv)
+        _simulate_log(path, json=json, plot=plot, csv=csv, report=report)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
@@ -209,6 +212,8 @@ def simulate_measured(
         plot_measured(ready.summary, result, plot)
     if csv:
         result.write_csv(csv)
+    if report:
+        _write_replay(result, report)
 
     def tables(to: "Console") -> None:
         print_report(to, result.report)
@@ -217,7 +222,16 @@ def simulate_measured(
     show(json, lambda: result.to_json().encode(), tables)
 
 
-def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path | None) -> None:
+def _write_replay(result: "Result", report: Path) -> None:
+    """The page of a replay: its times are measured, and no derivatives are found."""
+    from stepsim.html_report.write import write_step
+
+    write_step(result, report, command=command_line(), what_if="A replay has no sensitivities.")
+
+
+def _simulate_log(
+    path: Path, *, json: str | None, plot: Path | None, csv: Path | None, report: Path | None
+) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
     from stepsim.measured_tables import print_leaf_run
@@ -231,6 +245,8 @@ def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path 
         result.plot(plot)
     if csv:
         result.write_csv(csv)
+    if report:
+        _write_replay(result, report)
 
     def tables(to: "Console") -> None:
         print_report(to, result.report)

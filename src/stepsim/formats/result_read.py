@@ -7,7 +7,7 @@ tolerated: unknown keys are ignored, unknown parts and degrees are kept by name.
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from stepsim.units import MAX_INT64
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 Bandwidth = Annotated[float, msgspec.Meta(gt=0)]
+
+Document = TypeVar("Document")
 
 _DEGREES = ("tp", "dp", "pp", "ep")
 _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
@@ -124,19 +126,30 @@ def read_result(path: str | Path) -> ResultDocument:
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
+    raw = read_plain(path, "stepsim simulate --json")
+    document = convert(path, raw, ResultDocument)
+    check_result(path, document)
+    return document
+
+
+def read_plain(path: str | Path, command: str) -> dict[str, Any]:
+    """Plain data of a JSON file that a command wrote; raises StepsimError if it is none."""
     raw = _decode(Path(path))
     if not isinstance(raw, dict) or "schema_version" not in raw:
-        raise StepsimError(f"{path}: not a result of 'stepsim simulate --json': no schema_version")
+        raise StepsimError(f"{path}: not a result of '{command}': no schema_version")
     version = raw["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:
         allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
         raise StepsimError(bad_value(str(path), "schema_version", version, allowed))
+    return raw
+
+
+def convert(path: str | Path, raw: dict[str, Any], kind: type[Document]) -> Document:
+    """Plain data as a document; raises StepsimError naming file, place, value and allowed."""
     try:
-        document = msgspec.convert(raw, ResultDocument)
+        return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise StepsimError(_explain(path, raw, str(error))) from None
-    _check(path, document)
-    return document
 
 
 def _decode(path: Path) -> Any:
@@ -189,7 +202,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_INT64
 
 
-def _check(path: str | Path, document: ResultDocument) -> None:
+def check_result(path: str | Path, document: ResultDocument) -> None:
     """Raise StepsimError unless the parts add up, and stages and links have places of their own."""
     step = document.step_time_ps
     _need(path, "plan", document.plan, _DEGREES)

@@ -4,7 +4,7 @@ Ranks of one stage run the same program, so what a task is and what it waits for
 stage; only times differ. Every text is kept once and named by its number.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -173,10 +173,11 @@ class _Collector:
         return SpanColumns(
             rows=tuple(self._rows(ranks, mine)),
             row=np.repeat(np.arange(len(ranks)), sizes),
-            **{
-                column: _joined(mine, lambda shape, column=column: getattr(shape, column))
-                for column in ("stream", "shade", "name", "entry", "comm")
-            },
+            stream=_joined(shape.stream for shape in mine),
+            shade=_joined(shape.shade for shape in mine),
+            name=_joined(shape.name for shape in mine),
+            entry=_joined(shape.entry for shape in mine),
+            comm=_joined(shape.comm for shape in mine),
             start_ps=np.concatenate([start for start, _ in times]),
             end_ps=np.concatenate([end for _, end in times]),
             peer=self._peers(ranks, mine, base),
@@ -294,7 +295,7 @@ class _Collector:
 
     def _rows(self, ranks: Sequence[int], mine: Sequence[_Shape]) -> Iterator[Row]:
         plan, actors = self.timeline.graph.plan, self.timeline.actors
-        staged = 1 < plan.pp and len(ranks) <= plan.pp
+        staged = plan.pp > 1 and len(ranks) <= plan.pp
         for rank, shape in zip(ranks, mine, strict=True):
             alike = np.flatnonzero(actors.actor_of == actors.actor_of[rank])
             yield Row(
@@ -315,13 +316,17 @@ class _Collector:
                     shade = _ACTIONS[action.kind]
                     places.append((row, number, shade, part, len(parts), *times))
                     text.append(f"{action.kind}{action.microbatch}")
-        row, number, shade, part, parts, start, end = (
-            np.array(places, dtype=np.int64).reshape(-1, 7).T
-        )
+        columns = np.array(places, dtype=np.int64).reshape(-1, 7).T
         return ActionColumns(
-            row=row, entry=number, shade=shade, part=part, parts=parts,
-            start_ps=start, end_ps=end, text=tuple(text),
-        )  # fmt: skip
+            row=columns[0],
+            entry=columns[1],
+            shade=columns[2],
+            part=columns[3],
+            parts=columns[4],
+            start_ps=columns[5],
+            end_ps=columns[6],
+            text=tuple(text),
+        )
 
     def _comms(self) -> Iterator[CommWords]:
         """What is said of every communication."""
@@ -330,6 +335,5 @@ class _Collector:
             yield comm_words(op, known.get((op.group, op.kind, op.size_bytes)))
 
 
-def _joined(shapes: Sequence[_Shape], column: Callable[[_Shape], list[int]]) -> Ints:
-    return np.concatenate([np.array(column(shape), dtype=np.int64) for shape in shapes])
-
+def _joined(columns: Iterable[list[int]]) -> Ints:
+    return np.concatenate([np.array(column, dtype=np.int64) for column in columns])

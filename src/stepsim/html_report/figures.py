@@ -13,14 +13,13 @@ from stepsim.html_report.columns import SpanColumns
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Range1d
-    from bokeh.plotting import figure as Figure
 
 TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 INK = "#1f2328"
-_ACTION_HEIGHT, _COMPUTE_HEIGHT, _STREAM_HEIGHT, _GAP = 0.8, 0.8, 0.4, 0.6
+_ACTION_HEIGHT, _COMPUTE_HEIGHT, _STREAM_HEIGHT, _GAP = 1.0, 0.8, 0.3, 0.4
 _UNIT_PX = 17
-_LEAST_PX, _MOST_PX = 150, 860
+_LEAST_PX, MOST_PX = 150, 960
 _FRAME_PX = 70
 _MOST_LABELS = 48
 Floats = NDArray[np.float64]
@@ -36,7 +35,7 @@ class Plot:
     name: str
     described: str
     height_px: int
-    figure: "Figure"
+    figure: Any
     data: Mapping[str, Any]
     others: tuple[Any, ...] = ()
 
@@ -57,13 +56,19 @@ def time_range(longest_ps: int) -> "Range1d":
 
 
 def timeline_plot(
-    columns: SpanColumns, times: "Range1d", longest_ps: int, *, name: str, described: str
+    columns: SpanColumns,
+    times: "Range1d",
+    longest_ps: int,
+    *,
+    name: str,
+    described: str,
+    most_px: int = MOST_PX,
 ) -> Plot:
     """The spans of a run: a band per rank, with its actions above its streams."""
     scale, unit = time_unit(longest_ps)
     lanes = _Lanes.of(columns)
     natural = round(lanes.height * _UNIT_PX) + _FRAME_PX
-    height = min(max(natural, _LEAST_PX), _MOST_PX)
+    height = min(max(natural, _LEAST_PX), most_px)
     plot = _figure(name, height, times, lanes.range())
     plot.xaxis.axis_label = f"time ({unit})"
     _name_bands(plot, columns, lanes)
@@ -198,16 +203,18 @@ def _draw_timeline(
     drawn = _quads(plot, spans, "spans", fill_color=shaded)
     above = _quads(plot, actions, "actions", fill_color=shaded, line_color="white", line_width=0.5)
     on_path = np.flatnonzero(columns.critical)
-    path = {name: spans.data[name][on_path] for name in ("left", "right", "low", "high", "shade")}
+    data: Any = spans.data
+    path = {name: data[name][on_path] for name in ("left", "right", "low", "high", "shade")}
     path_source = _source("path", **path, edge=path["low"] + (path["high"] - path["low"]) * 0.2)
     _quads(plot, path_source, "path-spans", fill_color=shaded, visible=False)
     _quads(plot, path_source, "path-edge", fill_color=PATH, bottom="edge")
     marked = _source("marks", **{name: np.zeros(0) for name in ("left", "right", "low", "high")})
-    _quads(plot, marked, "marks", fill_color=None, line_color="#d0006f", line_width=2)
+    framed = _quads(plot, marked, "marks", fill_color=None, line_color="#d0006f", line_width=2)
+    framed.level = "overlay"  # painted by itself: the spans below need not be drawn again
     texts = _source("labels", x=np.zeros(0), y=np.zeros(0), text=[], ink=[])
     plot.text(
         x="x", y="y", text="text", text_color="ink", source=texts, text_align="center",
-        text_baseline="middle", text_font_size="10px", text_font={"value": FONT}, name="labels",
+        text_baseline="middle", text_font_size="9px", text_font={"value": FONT}, name="labels",
     )  # fmt: skip
     plot.add_tools(HoverTool(renderers=[drawn, above], tooltips=None, name="hover"))
 
@@ -244,7 +251,13 @@ def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: An
 
 def _figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: Any) -> Any:
     from bokeh.models import (
-        BoxZoomTool, PanTool, ResetTool, SaveTool, WheelZoomTool, ZoomInTool, ZoomOutTool,
+        BoxZoomTool,
+        PanTool,
+        ResetTool,
+        SaveTool,
+        WheelZoomTool,
+        ZoomInTool,
+        ZoomOutTool,
     )  # fmt: skip
     from bokeh.plotting import figure
 

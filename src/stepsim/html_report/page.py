@@ -130,8 +130,8 @@ def _policy(scripts: Sequence[str]) -> str:
     """Nothing is loaded, only these scripts run. Bokeh's figures carry style elements."""
     digests = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return (
-        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -1,12 +1,13 @@
 """What a result says, as facts, tables and sections of a page."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from stepsim.analysis import Part
 from stepsim.formats.result_read import LinkEntry, ResultDocument, StageEntry
 from stepsim.html_report.colours import PARTS, SHADES, Shade
 from stepsim.html_report.columns import SpanColumns
-from stepsim.html_report.figures import time_range, timeline_plot
+from stepsim.html_report.figures import MOST_PX, time_range, timeline_plot
 from stepsim.html_report.page import Cell, Chart, Column, Piece, Section, Table
 from stepsim.html_report.words import name_ranks
 from stepsim.sensitivity.analysis import Sensitivity
@@ -36,6 +37,8 @@ PART_NAMES: Mapping[str, tuple[str, str]] = {
 """Words and colour of every part, by its name in documents."""
 
 MOST_CLASSES = 512
+_MOST_NAMED = 32
+_ONE_OF_SEVERAL_PX = 560
 _UNKNOWN = "#bbbbbb"
 
 
@@ -120,7 +123,14 @@ def timeline_section(
         times = time_range(longest)
         for i, (title, result, columns) in enumerate(runs):
             words = f"Timeline of {title or result.schedule}, {len(columns):,} tasks"
-            plot = timeline_plot(columns, times, longest, name=f"timeline-{i}", described=words)
+            plot = timeline_plot(
+                columns,
+                times,
+                longest,
+                name=f"timeline-{i}",
+                described=words,
+                most_px=MOST_PX if len(runs) == 1 else _ONE_OF_SEVERAL_PX,
+            )
             charts.append(
                 Chart(plot=plot, title=title, legend=_legend(columns), note=_shown(columns))
             )
@@ -143,11 +153,14 @@ def _legend(columns: SpanColumns) -> tuple[tuple[str, str], ...]:
 
 
 def _shown(columns: SpanColumns) -> str:
-    stands = "; ".join(f"{row.label}: {row.ranks}" for row in columns.rows[:64])
-    more = f"; and {len(columns.rows) - 64} more" if len(columns.rows) > 64 else ""
-    folded = f"Each row stands for ranks that behave alike. {stands}{more}."
-    left_out = f" Shown: {columns.left_out}." if columns.left_out else ""
-    return f"{len(columns):,} tasks. {folded}{left_out}"
+    """What the rows stand for, and what is not shown."""
+    several = [row for row in columns.rows if row.ranks != f"rank {row.rank}"]
+    text = f"{len(columns):,} tasks."
+    if several:
+        stands = "; ".join(f"{row.label}: {row.ranks}" for row in several[:_MOST_NAMED])
+        more = f"; and {len(several) - _MOST_NAMED} more" if len(several) > _MOST_NAMED else ""
+        text += f" A row stands for all ranks that behave alike: {stands}{more}."
+    return f"{text} Shown: {columns.left_out}." if columns.left_out else text
 
 
 def breakdown_section(result: ResultDocument) -> Section:
@@ -173,8 +186,9 @@ def breakdown_section(result: ResultDocument) -> Section:
 
 
 def _any_has(result: ResultDocument, name: str) -> bool:
-    several = (*result.stages, *result.ranks)
-    return any(each.breakdown_ps.get(name, 0) for each in several)
+    stages = (stage.breakdown_ps for stage in result.stages)
+    ranks = (rank.breakdown_ps for rank in result.ranks)
+    return any(parts.get(name, 0) for parts in chain(stages, ranks))
 
 
 def part_words(name: str) -> str:
@@ -221,6 +235,29 @@ def _bars(result: ResultDocument, used: Sequence[str]) -> Table:
             for ranks, stage, parts in bars
         ),
         legend=tuple(PART_NAMES.get(name, (name, _UNKNOWN)) for name in used),
+    )
+
+
+def parts_bars(runs: Mapping[str, ResultDocument]) -> Table:
+    """A bar per run, mean over its ranks, all on the scale of the longest step."""
+    longest = max(run.step_time_ps for run in runs.values())
+    used = [name for run in runs.values() for name, time in run.breakdown_ps.items() if time]
+    return Table(
+        caption="Where each step goes, mean over ranks, on one scale",
+        columns=(
+            Column("Schedule", number=False),
+            Column("Step", number=False, wide=True),
+            *(Column(name) for name in ("Compute", "Exposed", "Bubble")),
+        ),
+        rows=tuple(
+            (
+                Cell(name),
+                _bar(run.breakdown_ps, longest),
+                *(time_cell(time) for time in _sums(run.breakdown_ps)),
+            )
+            for name, run in runs.items()
+        ),
+        legend=tuple(PART_NAMES.get(name, (name, _UNKNOWN)) for name in dict.fromkeys(used)),
     )
 
 

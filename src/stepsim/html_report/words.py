@@ -1,6 +1,7 @@
 """Ranks, actions and communications in words."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.comm_use import CommUse
@@ -21,7 +22,7 @@ def name_ranks(ranks: Sequence[int]) -> str:
     """Ascending ranks in few words, e.g. `rank 3`, `ranks 0-7, 16-23`, `ranks 0-56 step 8`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    steps = {b - a for a, b in zip(ranks, ranks[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(ranks)}
     if len(steps) == 1 and (step := steps.pop()) > 1 and len(ranks) > 2:
         return f"ranks {ranks[0]}-{ranks[-1]} step {step}"
     runs = list(_runs(ranks))

@@ -44,13 +44,16 @@
     return figure.renderers.find((each) => each.name === name)?.data_source;
   }
 
-  /** Calls `show(index)` for what is under the pointer, `leave()` when nothing is. */
-  function onHover(place, source, show, leave) {
-    source.properties.inspected.change.connect(() => {
-      const found = source.inspected.indices;
-      if (found.length) show(found[found.length - 1]);
-      else leave();
-    });
+  /** Calls the `show(index)` of the source that is under the pointer, `leave()` where none is. */
+  function onHover(place, shows, leave) {
+    for (const [source] of shows) {
+      source.inspect.connect(() => {
+        const found = shows.find(([each]) => each.inspected.indices.length);
+        if (!found) return leave();
+        const indices = found[0].inspected.indices;
+        found[1](indices[indices.length - 1]);
+      });
+    }
     place.addEventListener("pointerleave", leave);
   }
 
@@ -73,8 +76,8 @@
       this.full = [figure.x_range.start, figure.x_range.end];
       this.step = -1;
       const leave = () => this.leave();
-      onHover(place, this.spans, (i) => this.showSpan(i, this.at), leave);
-      onHover(place, this.actions, (i) => this.showAction(i), leave);
+      const showSpan = (i) => this.showSpan(i, this.at), showAction = (i) => this.showAction(i);
+      onHover(place, [[this.spans, showSpan], [this.actions, showAction]], leave);
       place.addEventListener("keydown", (event) => this.key(event));
       place.addEventListener("blur", leave);
       for (const end of ["start", "end"]) {
@@ -277,17 +280,17 @@
   /** Cells or points of a sweep: what they stand for. */
   function describeCells(place, figure, data) {
     const at = trackPointer(place);
-    for (const name of data.sources) {
+    const shows = data.sources.map((name) => {
       const source = sourceOf(figure, name);
-      const show = (i) => {
+      return [source, (i) => {
         const pairs = data.tip.map(({ label, column: from, texts, scale_ps: scale }) => {
           const value = column(source, from)[i];
           return [label, texts ? texts[value] : timeText(Math.round(value * scale))];
         });
         showTip(pairs[0][1], pairs.slice(1), at.x, at.y);
-      };
-      onHover(place, source, show, hideTip);
-    }
+      }];
+    });
+    onHover(place, shows, hideTip);
   }
 
   function sortable(table) {
