@@ -43,7 +43,7 @@ class Row:
 class ActionColumns:
     """Actions of the shown ranks: row, place in `entries`, times in ps, and a short text.
 
-    A fused pair is two: `part` 0 and 1 of `parts` 2.
+    A fused pair is two: `part` 0 and 1 of `parts` 2. `chunk` is the rank's, of `chunks`.
     """
 
     row: Ints
@@ -51,6 +51,8 @@ class ActionColumns:
     shade: Ints
     part: Ints
     parts: Ints
+    chunk: Ints
+    chunks: int
     start_ps: Ints
     end_ps: Ints
     text: tuple[str, ...]
@@ -314,17 +316,19 @@ class _Collector:
                 number, parts = self.entries.number(action_words(entry)), entry.parts()
                 for part, action in enumerate(parts):
                     shade = _ACTIONS[action.kind]
-                    places.append((row, number, shade, part, len(parts), *times))
+                    places.append((row, number, shade, part, len(parts), action.chunk, *times))
                     text.append(f"{action.kind}{action.microbatch}")
-        columns = np.array(places, dtype=np.int64).reshape(-1, 7).T
+        columns = np.array(places, dtype=np.int64).reshape(-1, 8).T
         return ActionColumns(
             row=columns[0],
             entry=columns[1],
             shade=columns[2],
             part=columns[3],
             parts=columns[4],
-            start_ps=columns[5],
-            end_ps=columns[6],
+            chunk=columns[5],
+            chunks=1 + int(columns[5].max(initial=0)),
+            start_ps=columns[6],
+            end_ps=columns[7],
             text=tuple(text),
         )
 

@@ -21,6 +21,7 @@ _ACTION_HEIGHT, _COMPUTE_HEIGHT, _STREAM_HEIGHT, _GAP = 1.0, 0.8, 0.3, 0.4
 _UNIT_PX = 17
 _LEAST_PX, MOST_PX = 150, 960
 _FRAME_PX = 70
+_LIGHTER = 0.6
 _MOST_LABELS = 48
 Floats = NDArray[np.float64]
 
@@ -162,7 +163,7 @@ def _span_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnData
 
 
 def _action_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDataSource":
-    """Actions; of a fused pair the forward lies above, the backward below."""
+    """Actions, later chunks lighter; of a fused pair the forward is above, the backward below."""
     action = columns.action
     low, high = lanes.action_low[action.row], lanes.action_high[action.row]
     return _source(
@@ -172,6 +173,7 @@ def _action_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDa
         low=_float32(low + (high - low) * action.part / action.parts),
         high=_float32(low + (high - low) * (action.part + 1) / action.parts),
         shade=action.shade.astype(np.uint8),
+        strength=_float32(1 - _LIGHTER * action.chunk / action.chunks),
         row=_int32(action.row),
         entry=_int32(action.entry),
     )
@@ -201,7 +203,10 @@ def _draw_timeline(
     shaded = {"field": "shade", "transform": mapper}
     _quads(plot, idle, "idle", fill_color=IDLE)
     drawn = _quads(plot, spans, "spans", fill_color=shaded)
-    above = _quads(plot, actions, "actions", fill_color=shaded, line_color="white", line_width=0.5)
+    above = _quads(
+        plot, actions, "actions", fill_color=shaded, fill_alpha="strength", line_color="white",
+        line_width=0.5,
+    )  # fmt: skip
     on_path = np.flatnonzero(columns.critical)
     data: Any = spans.data
     path = {name: data[name][on_path] for name in ("left", "right", "low", "high", "shade")}

@@ -37,7 +37,7 @@ PART_NAMES: Mapping[str, tuple[str, str]] = {
 """Words and colour of every part, by its name in documents."""
 
 MOST_CLASSES = 512
-_MOST_NAMED = 32
+_MOST_NAMED = 16
 _ONE_OF_SEVERAL_PX = 560
 _UNKNOWN = "#bbbbbb"
 
@@ -49,7 +49,7 @@ def time_cell(time_ps: float | None) -> Cell:
 
 def share_cell(share: float, digits: int = 1) -> Cell:
     """A share in per cent."""
-    return Cell(f"{100 * share:.{digits}f} %", share)
+    return Cell(f"{100 * share:.{digits}f}%", share)
 
 
 def size_cell(size_bytes: int) -> Cell:

@@ -91,10 +91,11 @@ def _maps(view: View, seconds: Floats) -> Iterator[Chart]:
     mapper = LinearColorMapper(
         palette=Viridis256[::-1], low=low, high=max(high, low * (1 + 1e-9)), nan_color=_FAILED
     )
+    note = "A ring marks the fastest." + " Grey: none could run." * bool(np.isnan(seconds).any())
     for i in range(panels.shape[2]):
         title = f"{words(view.by.name)} {view.by.texts[i]}" if view.by else ""
         plot = _map(f"map-{i}", title, view.x, view.y, panels[:, :, i] / scale, scale, mapper, unit)
-        yield Chart(plot=plot, title=title, note="A ring marks the fastest; grey failed.")
+        yield Chart(plot=plot, title=title, note=note)
 
 
 def _map(

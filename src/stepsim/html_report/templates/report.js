@@ -3,7 +3,7 @@
   const UNITS = [[1e12, "s"], [1e9, "ms"], [1e6, "us"], [1e3, "ns"]];
   const MOST_WAITS = 4;
   const MOST_LABELS = 600;
-  const LABEL_PX = 26;
+  const LABEL_PX = 20;
   const tip = document.getElementById("tip");
   const pageData = JSON.parse(document.getElementById("page-data").textContent);
 
@@ -207,7 +207,7 @@
     highlight(on) {
       const find = (name) => this.figure.renderers.find((each) => each.name === name);
       find("spans").glyph.fill_alpha = { value: on ? 0.15 : 1 };
-      find("actions").glyph.fill_alpha = { value: on ? 0.15 : 1 };
+      find("actions").glyph.fill_alpha = on ? { value: 0.15 } : { field: "strength" };
       find("path-spans").visible = on;
     }
 
@@ -285,7 +285,8 @@
       return [source, (i) => {
         const pairs = data.tip.map(({ label, column: from, texts, scale_ps: scale }) => {
           const value = column(source, from)[i];
-          return [label, texts ? texts[value] : timeText(Math.round(value * scale))];
+          if (texts) return [label, texts[value]];
+          return [label, Number.isNaN(value) ? "failed" : timeText(Math.round(value * scale))];
         });
         showTip(pairs[0][1], pairs.slice(1), at.x, at.y);
       }];
