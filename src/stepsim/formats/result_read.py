@@ -119,6 +119,7 @@ class ResultDocument(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankEntry, ...] = ()
     comms: tuple[CommEntry, ...] = ()
     warnings: tuple[str, ...] = ()
+    settings: dict[str, str] = {}
 
 
 def read_result(path: str | Path) -> ResultDocument:

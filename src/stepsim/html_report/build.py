@@ -29,6 +29,7 @@ from stepsim.html_report.sections import (
 from stepsim.sensitivity.analysis import Sensitivity
 from stepsim.units import format_time_ps
 
+_OF_ALL_RUNS = ("Workload", "Topology", "Job", "Contention", "Settings")
 NO_SPANS = "The file holds no tasks, so there is no timeline: --report of {} draws it."
 NO_WHAT_IF = "The file holds no sensitivities: --report of {} finds them."
 
@@ -81,9 +82,7 @@ def comparison_page(
             (f"Speed-up over {first.name}", f"{fastest.speedup:.3f}"),
             ("Pipeline bubble", f"{fastest.bubble_fraction:.1%}"),
         ),
-        settings=tuple(
-            pair for pair in step_settings(first) if pair[0] in ("Workload", "Topology", "Job")
-        ),
+        settings=tuple(pair for pair in step_settings(first) if pair[0] in _OF_ALL_RUNS),
         sections=(
             _schedules(comparison),
             timeline_section(

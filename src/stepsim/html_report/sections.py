@@ -110,6 +110,9 @@ def step_settings(result: ResultDocument) -> tuple[tuple[str, str], ...]:
         if result.peak_activation_bytes is not None:
             peak += f", {format_size_bytes(result.peak_activation_bytes)}"
         pairs.append(("Most live activations", peak))
+    if result.settings:
+        changed = "; ".join(f"{name} {text}" for name, text in result.settings.items())
+        pairs.append(("Settings", changed))
     return tuple(pairs)
 
 
