@@ -1,6 +1,6 @@
 """One workload under several pipeline schedules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,14 +67,19 @@ class Comparison:
 
 
 def comparison_json(comparison: Comparison, simai: SimaiTotals | None = None) -> bytes:
-    """The comparison as UTF-8 JSON: one entry per candidate, valid (without `ranks`) or refused."""
-    document: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
-    }
+    """The comparison as UTF-8 JSON, see `comparison_dict`."""
+    document = comparison_dict(comparison)
     if simai:
         document["simai_formula"] = msgspec.to_builtins(simai)
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def comparison_dict(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain data: an entry per candidate, valid (without `ranks`) or refused."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+    }
 
 
 def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
@@ -111,10 +116,13 @@ def compare(
         _check_name(name)
     asked = options.pop("schedule_options", None) or {}
     for name in names:
-        accepted = {k: v for k, v in asked.items() if k in options_of(name)}
         try:
             result = simulate(
-                workload, topology, schedule=name, schedule_options=accepted, **options
+                workload,
+                topology,
+                schedule=name,
+                schedule_options=accepted_options(name, asked),
+                **options,
             )
             candidates.append(Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
@@ -122,6 +130,11 @@ def compare(
     if not any(candidate.result for candidate in candidates):
         raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
     return Comparison(candidates=tuple(candidates))
+
+
+def accepted_options(schedule: str, asked: Mapping[str, object]) -> dict[str, object]:
+    """The schedule options asked for that a schedule has."""
+    return {name: value for name, value in asked.items() if name in options_of(schedule)}
 
 
 def _check_name(name: str) -> None:

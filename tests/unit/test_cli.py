@@ -73,7 +73,7 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--warmup-flush",
 }
 TRACE_OPTIONS = {"--ranks", "--trace"}
-REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes"}
+REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--report"}
 SWEEP_OPTIONS = {
     "--breakdown",
     "--chunks",
@@ -88,8 +88,8 @@ SWEEP_OPTIONS = {
 OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
-    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--schedules", "--with"},
+    | {"--calibration", "--chunks", "--csv", "--report", "--schedule", "--times"},
+    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--report", "--schedules", "--with"},
     "inspect": PLAN_OPTIONS | {"--json", "--plot"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
@@ -117,6 +117,7 @@ OPTIONS = {
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,
+    "report": {"--output"},
 }
 
 

@@ -47,10 +47,12 @@ LAYERS = (
     ("batch",),
     ("sensitivity", "compare", "validation", "sweep", "doctor"),
     ("tables", "measured_tables", "validation_plots"),
-    ("diff", "nccl_tables"),
+    ("diff", "nccl_tables", "html_report"),
     ("cli",),
 )
 HEAVY = {
+    "bokeh": {"html_report"},
+    "jinja2": {"html_report"},
     "simpy": {"engine"},
     "networkx": {"topology"},
     "matplotlib": {

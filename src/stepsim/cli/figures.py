@@ -1,4 +1,4 @@
-"""Options of commands that show timelines: figures and traces."""
+"""Options of commands that show timelines: figures, traces, pages that show everything."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,9 @@ PlotOption = Annotated[
 MessagesOption = Annotated[
     bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
 ]
-
-
-def check_messages(messages: bool, plot: Path | None) -> None:
-    """Raise OutputError when arrows are asked for and no figure."""
-    if messages and not plot:
-        raise OutputError("--messages draws arrows into a figure: name one with --plot")
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", help="Write all there is to see as one HTML page.")
+]
 
 
 TraceOption = Annotated[
@@ -29,8 +26,16 @@ TraceOption = Annotated[
 ]
 RanksOption = Annotated[
     str | None,
-    typer.Option("--ranks", help="Ranks in the trace, e.g. 0,8-15. [default: one of each class]"),
+    typer.Option(
+        "--ranks", help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"
+    ),
 ]
+
+
+def check_messages(messages: bool, plot: Path | None) -> None:
+    """Raise OutputError when arrows are asked for and no figure."""
+    if messages and not plot:
+        raise OutputError("--messages draws arrows into a figure: name one with --plot")
 
 
 class Traceable(Protocol):

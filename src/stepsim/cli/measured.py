@@ -7,12 +7,13 @@ import typer
 
 from stepsim.cli import completion
 from stepsim.cli.figures import TraceOutput
-from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
+from stepsim.cli.terminal import JsonOption, check_outputs, command_line, console, show, warn
 from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stepsim.api import Result
     from stepsim.calibration.document import Calibration
     from stepsim.comm_table import CommTable
     from stepsim.topology import Topology
@@ -181,6 +182,7 @@ def simulate_measured(
     plot: Path | None = None,
     csv: Path | None = None,
     trace: TraceOutput | None = None,
+    report: Path | None = None,
     node_size: int | None = None,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
@@ -200,7 +202,7 @@ def simulate_measured(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
                 "--calibration and --times"
             )
-        _simulate_log(path, json=json, plot=plot, csv=csv, trace=trace)
+        _simulate_log(path, json=json, plot=plot, csv=csv, trace=trace, report=report)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
@@ -213,6 +215,8 @@ def simulate_measured(
         plot_measured(ready.summary, result, plot)
     if csv:
         result.write_csv(csv)
+    if report:
+        _write_replay(result, report)
 
     def tables(to: "Console") -> None:
         print_report(to, result.report)
@@ -221,8 +225,21 @@ def simulate_measured(
     show(json, lambda: result.to_json().encode(), tables)
 
 
+def _write_replay(result: "Result", report: Path) -> None:
+    """The page of a replay: its times are measured, and no derivatives are found."""
+    from stepsim.html_report.write import write_step
+
+    write_step(result, report, command=command_line(), what_if="A replay has no sensitivities.")
+
+
 def _simulate_log(
-    path: Path, *, json: str | None, plot: Path | None, csv: Path | None, trace: TraceOutput | None
+    path: Path,
+    *,
+    json: str | None,
+    plot: Path | None,
+    csv: Path | None,
+    trace: TraceOutput | None,
+    report: Path | None,
 ) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
@@ -239,6 +256,8 @@ def _simulate_log(
         result.plot(plot)
     if csv:
         result.write_csv(csv)
+    if report:
+        _write_replay(result, report)
 
     def tables(to: "Console") -> None:
         print_report(to, result.report)

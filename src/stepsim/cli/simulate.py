@@ -10,13 +10,21 @@ from stepsim.cli.figures import (
     MessagesOption,
     PlotOption,
     RanksOption,
+    ReportOption,
     TraceOption,
     check_messages,
     check_trace,
 )
 from stepsim.cli.measured import CalibrationOption, TimesOption, simulate_measured
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
-from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
+from stepsim.cli.terminal import (
+    JsonOption,
+    WorkloadArgument,
+    check_outputs,
+    command_line,
+    show,
+    warn,
+)
 from stepsim.errors import PlanError
 
 
@@ -32,19 +40,20 @@ def simulate(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
     trace: TraceOption = None,
     ranks: RanksOption = None,
+    report: ReportOption = None,
     calibration: CalibrationOption = None,
     times: TimesOption = "median",
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
     from stepsim import api, collector
     from stepsim.loading import load_workload
-    from stepsim.progress import progress_bar
+    from stepsim.progress import progress_bar, working
     from stepsim.tables import print_report
     from stepsim.validation.load import is_measured
 
     collector.stop()
 
-    check_outputs([file], json=json, figures=[plot], files=[csv, trace])
+    check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     if is_measured(file):
@@ -57,17 +66,14 @@ def simulate(
             plot=plot,
             csv=csv,
             trace=traced,
+            report=report,
         )
         return
     workload = load_workload(file, strict=options.strict)
+    arguments = options.arguments() | _calibrated(calibration, options)
+    arguments |= {"schedule": schedule, "chunks": chunks}
     with progress_bar(enabled=not options.quiet) as progress:
-        result = api.simulate(
-            workload,
-            schedule=schedule,
-            chunks=chunks,
-            progress=progress,
-            **options.arguments() | _calibrated(calibration, options),
-        )
+        result = api.simulate(workload, progress=progress, **arguments)
     warn(result.report.warnings, quiet=options.quiet)
     if traced:
         traced.write(result)
@@ -75,6 +81,13 @@ def simulate(
         result.plot(plot, messages=messages)
     if csv:
         result.write_csv(csv)
+    if report:
+        from stepsim.html_report.what_if import find_what_if
+        from stepsim.html_report.write import write_step
+
+        with working("writing the page", enabled=not options.quiet):
+            found = find_what_if(workload, **arguments)
+            write_step(result, report, command=command_line(), what_if=found)
     show(json, lambda: result.to_json().encode(), lambda to: print_report(to, result.report))
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from stepsim.cli.figures import ReportOption
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, Switch, takes
-from stepsim.cli.terminal import check_outputs, console, warn
+from stepsim.cli.terminal import check_outputs, command_line, console, warn
 from stepsim.errors import OutputError, SweepError
 
 if TYPE_CHECKING:
@@ -32,6 +33,33 @@ ParetoOption = Annotated[
     Path | None,
     typer.Option("--pareto", help="Draw step time against the bandwidth of all links."),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Where what a sweep has found goes besides the terminal."""
+
+    export: list[Path] | None
+    plot: Path | None
+    plot_axes: str | None
+    pareto: Path | None
+    report: Path | None
+
+    @property
+    def axes(self) -> list[str]:
+        """Names of the axes of the figure, empty where they are to be chosen."""
+        return [name.strip() for name in self.plot_axes.split(",")] if self.plot_axes else []
+
+    def check(self, inputs: list[Path]) -> None:
+        """Refuse what cannot be written before the work; raises OutputError."""
+        from stepsim.sweep.export import check_export_path
+
+        if self.plot_axes and not (self.plot or self.report):
+            raise OutputError("--plot-axes is about a figure: name one with --plot or --report")
+        for path in self.export or ():
+            check_export_path(path)
+        figures = [self.plot, self.pareto]
+        check_outputs(inputs, figures=figures, files=self.export or (), page=self.report)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +98,15 @@ class SweepOptions(RunOptions):
     plot: PlotOption = None
     plot_axes: PlotAxesOption = None
     pareto: ParetoOption = None
+    report: ReportOption = None
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`, the topology among them."""
         return super().arguments() | {"schedule": self.schedule, "chunks": self.chunks}
+
+    def shown(self) -> Shown:
+        """Where the results go besides the database."""
+        return Shown(**{field.name: getattr(self, field.name) for field in fields(Shown)})
 
 
 @takes(SweepOptions)
@@ -105,7 +138,7 @@ def sweep(
     except KeyboardInterrupt:
         typer.echo(f"{options.database} keeps what is done: --resume continues", err=True)
         raise
-    _show(options.database, options.export, options.plot, options.plot_axes, options.pareto)
+    _show(options.database, options.shown())
 
 
 def sweep_report(
@@ -114,10 +147,12 @@ def sweep_report(
     plot: PlotOption = None,
     plot_axes: PlotAxesOption = None,
     pareto: ParetoOption = None,
+    report: ReportOption = None,
 ) -> None:
     """Print, export and draw what a sweep has found so far; it may still be running."""
-    _check_files([database], export, plot, pareto)
-    _show(database, export, plot, plot_axes, pareto)
+    shown = Shown(export=export, plot=plot, plot_axes=plot_axes, pareto=pareto, report=report)
+    shown.check([database])
+    _show(database, shown)
 
 
 def _given(context: typer.Context) -> frozenset[str]:
@@ -219,33 +254,15 @@ def _check_options(options: SweepOptions, given: Iterable[str], axes: set[str]) 
 
 
 def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
-    if options.plot_axes and not options.plot:
-        raise OutputError("--plot-axes is about a figure: name one with --plot")
     names = (options.plot_axes or "").split(",") if options.plot_axes else []
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in names:
         if name.strip() not in known:
             raise SweepError(f"--plot-axes: {name.strip()!r} is no axis of this sweep")
-    _check_files([*inputs, options.database], options.export, options.plot, options.pareto)
+    options.shown().check([*inputs, options.database])
 
 
-def _check_files(
-    inputs: list[Path], export: list[Path] | None, plot: Path | None, pareto: Path | None
-) -> None:
-    from stepsim.sweep.export import check_export_path
-
-    for path in export or ():
-        check_export_path(path)
-    check_outputs(inputs, figures=[plot, pareto], files=export or ())
-
-
-def _show(
-    database: Path,
-    export: list[Path] | None,
-    plot: Path | None,
-    plot_axes: str | None,
-    pareto: Path | None,
-) -> None:
+def _show(database: Path, shown: Shown) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
     from stepsim.sweep import open_for_reading
     from stepsim.sweep.export import write_table
@@ -254,25 +271,26 @@ def _show(
 
     with open_for_reading(database) as store:
         table = SweepTable(store=store)
-        for path in export or ():
+        for path in shown.export or ():
             write_table(table, path)
         _refuse_if_all_failed(table)
-        _draw(table, plot, plot_axes, pareto)
+        _draw(table, shown)
         print_sweep(console(), table)
 
 
-def _draw(
-    table: "SweepTable", plot: Path | None, plot_axes: str | None, pareto: Path | None
-) -> None:
-    if plot:
+def _draw(table: "SweepTable", shown: Shown) -> None:
+    if shown.plot:
         from stepsim.sweep.figures import plot_sweep
 
-        names = [name.strip() for name in plot_axes.split(",")] if plot_axes else []
-        plot_sweep(table, plot, names)
-    if pareto:
+        plot_sweep(table, shown.plot, shown.axes)
+    if shown.pareto:
         from stepsim.sweep.figures import plot_pareto
 
-        plot_pareto(table, pareto)
+        plot_pareto(table, shown.pareto)
+    if shown.report:
+        from stepsim.html_report.write import write_sweep
+
+        write_sweep(table, shown.report, command=command_line(), axes=shown.axes)
 
 
 def _refuse_if_all_failed(table: "SweepTable") -> None:

@@ -30,12 +30,18 @@ def check_outputs(
     json: str | None = None,
     figures: Iterable[Path | None] = (),
     files: Iterable[Path | None] = (),
+    page: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError."""
-    from stepsim.formats.outputs import check_figure_path, check_separate, check_writable
+    from stepsim.formats.outputs import (
+        check_figure_path,
+        check_page_path,
+        check_separate,
+        check_writable,
+    )
 
     drawn = [path for path in figures if path]
-    written = [*drawn, *(path for path in files if path)]
+    written = [*drawn, *(path for path in (*files, page) if path)]
     if json and json != STDOUT:
         written.append(Path(json))
     for path in written:
@@ -45,6 +51,8 @@ def check_outputs(
     check_separate(inputs, written)
     for path in drawn:
         check_figure_path(path)
+    if page:
+        check_page_path(page)
 
 
 def command_line() -> str:

@@ -19,6 +19,7 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     plot: str | None = None
     plot_axes: str | None = None
     pareto: str | None = None
+    report: str | None = None
     breakdown: bool | None = None
 
 
