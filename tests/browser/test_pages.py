@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def requests(driver: Any) -> list[str]:
     """Addresses asked for since the page was opened, the page itself left out."""
     events = [json.loads(each["message"])["message"] for each in driver.get_log("performance")]
     sent = [e["params"]["request"]["url"] for e in events if e["method"].endswith("WillBeSent")]
-    return [url for url in sent if not url.startswith(("file:", "data:", "blob:"))]
+    return [url for url in sent if not url.startswith(("file:", "data:", "blob:", "chrome:"))]
 
 
 def wait_for(what: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -93,7 +94,7 @@ def point_at(driver: Any, number: int) -> None:
         number,
         place,
     )
-    pointer = ActionChains(driver, duration=0)
+    pointer: Any = ActionChains(driver, duration=0)
     pointer.w3c_actions.pointer_action.move_to_location(x - 3, y)
     pointer.w3c_actions.pointer_action.move_to_location(x, y)
     pointer.perform()
@@ -128,7 +129,7 @@ def test_the_tooltip_says_what_the_timeline_holds(browse: Open, page: Path, resu
     for number, span in chosen.items():
         point_at(driver, number)
         wait_for(lambda: driver.find_element("id", "tip").is_displayed())
-        heading, pairs = wait_for(lambda want=span: _tip_of(driver, want))
+        heading, pairs = wait_for(partial(_tip_of, driver, span))
         assert pairs["Stream"] == span.stream.name.lower().replace("_", " ")
         assert pairs["Rank"].startswith(str(span.rank))
         assert picoseconds(pairs["End"]) == pytest.approx(span.end_ps, rel=1e-6, abs=1)

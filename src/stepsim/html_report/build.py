@@ -24,8 +24,8 @@ from stepsim.html_report.sections import (
     step_settings,
     time_cell,
     timeline_section,
-    what_if_section,
 )
+from stepsim.html_report.what_if import what_if_section
 from stepsim.sensitivity.analysis import Sensitivity
 from stepsim.units import format_time_ps
 

@@ -70,7 +70,7 @@ def timeline_plot(
     lanes = _Lanes.of(columns)
     natural = round(lanes.height * _UNIT_PX) + _FRAME_PX
     height = min(max(natural, _LEAST_PX), most_px)
-    plot = _figure(name, height, times, lanes.range())
+    plot = new_figure(name, height, times, lanes.range())
     plot.xaxis.axis_label = f"time ({unit})"
     _name_bands(plot, columns, lanes)
     spans = _span_source(columns, lanes, scale)
@@ -82,7 +82,7 @@ def timeline_plot(
         height_px=height,
         figure=plot,
         data=_timeline_data(columns, scale),
-        others=(_source(f"{name}-before", before=_int32(columns.before)),),
+        others=(new_source(f"{name}-before", before=_int32(columns.before)),),
     )
 
 
@@ -143,7 +143,7 @@ def _name_bands(plot: Any, columns: SpanColumns, lanes: _Lanes) -> None:
 
 
 def _span_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDataSource":
-    return _source(
+    return new_source(
         "spans",
         left=columns.start_ps / scale,
         right=columns.end_ps / scale,
@@ -166,7 +166,7 @@ def _action_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDa
     """Actions, later chunks lighter; of a fused pair the forward is above, the backward below."""
     action = columns.action
     low, high = lanes.action_low[action.row], lanes.action_high[action.row]
-    return _source(
+    return new_source(
         "actions",
         left=action.start_ps / scale,
         right=action.end_ps / scale,
@@ -191,7 +191,7 @@ def _draw_timeline(
 
     rows = np.arange(len(columns.rows))
     end = max(int(columns.end_ps.max(initial=0)), 1) / scale
-    idle = _source(
+    idle = new_source(
         "idle",
         left=np.zeros(2 * len(rows)),
         right=np.full(2 * len(rows), end),
@@ -210,13 +210,13 @@ def _draw_timeline(
     on_path = np.flatnonzero(columns.critical)
     data: Any = spans.data
     path = {name: data[name][on_path] for name in ("left", "right", "low", "high", "shade")}
-    path_source = _source("path", **path, edge=path["low"] + (path["high"] - path["low"]) * 0.2)
+    path_source = new_source("path", **path, edge=path["low"] + (path["high"] - path["low"]) * 0.2)
     _quads(plot, path_source, "path-spans", fill_color=shaded, visible=False)
     _quads(plot, path_source, "path-edge", fill_color=PATH, bottom="edge")
-    marked = _source("marks", **{name: np.zeros(0) for name in ("left", "right", "low", "high")})
+    marked = new_source("marks", **{name: np.zeros(0) for name in ("left", "right", "low", "high")})
     framed = _quads(plot, marked, "marks", fill_color=None, line_color="#d0006f", line_width=2)
     framed.level = "overlay"  # painted by itself: the spans below need not be drawn again
-    texts = _source("labels", x=np.zeros(0), y=np.zeros(0), text=[], ink=[])
+    texts = new_source("labels", x=np.zeros(0), y=np.zeros(0), text=[], ink=[])
     plot.text(
         x="x", y="y", text="text", text_color="ink", source=texts, text_align="center",
         text_baseline="middle", text_font_size="9px", text_font={"value": FONT}, name="labels",
@@ -251,10 +251,6 @@ def _is_dark(colour: str) -> bool:
 
 def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: Any) -> Any:
     """An empty figure in the page's style, as wide as the page."""
-    return _figure(name, height_px, x_range, y_range, **axes)
-
-
-def _figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: Any) -> Any:
     from bokeh.models import (
         BoxZoomTool,
         PanTool,
@@ -302,12 +298,8 @@ def _figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: Any) 
     return plot
 
 
-def new_source(name: str, columns: Mapping[str, Any]) -> "ColumnDataSource":
-    """Columns under a name the page's script finds."""
-    return _source(name, **columns)
-
-
-def _source(called: str, /, **columns: Any) -> "ColumnDataSource":
+def new_source(called: str, /, **columns: Any) -> "ColumnDataSource":
+    """Columns under a name."""
     from bokeh.models import ColumnDataSource
 
     return ColumnDataSource(data=columns, name=called)

@@ -1,17 +1,15 @@
 """What a result says, as facts, tables and sections of a page."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from stepsim.analysis import Part
 from stepsim.formats.result_read import LinkEntry, ResultDocument, StageEntry
 from stepsim.html_report.colours import PARTS, SHADES, Shade
 from stepsim.html_report.columns import SpanColumns
 from stepsim.html_report.figures import MOST_PX, time_range, timeline_plot
 from stepsim.html_report.page import Cell, Chart, Column, Piece, Section, Table
 from stepsim.html_report.words import name_ranks
-from stepsim.sensitivity.analysis import Sensitivity
-from stepsim.sensitivity.names import describe, show_value
+from stepsim.tables import PART_NAMES
 from stepsim.units import (
     PS_PER_S,
     format_bandwidth,
@@ -19,20 +17,8 @@ from stepsim.units import (
     format_time_ps,
 )
 
-PART_NAMES: Mapping[str, tuple[str, str]] = {
-    part.name.lower(): (words, PARTS[part])
-    for part, words in {
-        Part.COMPUTE: "compute",
-        Part.EXPOSED_TP: "exposed tp",
-        Part.EXPOSED_EP: "exposed ep",
-        Part.EXPOSED_DP: "exposed dp",
-        Part.EXPOSED_PP: "exposed pp",
-        Part.SKEW: "skew",
-        Part.HEAD: "bubble, head",
-        Part.INNER: "bubble, inner",
-        Part.TAIL: "bubble, tail",
-        Part.HOST: "host",
-    }.items()
+PART_LOOKS: Mapping[str, tuple[str, str]] = {
+    part.name.lower(): (words, PARTS[part]) for part, words in PART_NAMES.items()
 }
 """Words and colour of every part, by its name in documents."""
 
@@ -196,7 +182,7 @@ def _any_has(result: ResultDocument, name: str) -> bool:
 
 def part_words(name: str) -> str:
     """A part in words; one that a later stepsim added keeps its name."""
-    return PART_NAMES.get(name, (name.replace("_", " "), ""))[0]
+    return PART_LOOKS.get(name, (name.replace("_", " "), ""))[0]
 
 
 def _bars(result: ResultDocument, used: Sequence[str]) -> Table:
@@ -237,7 +223,7 @@ def _bars(result: ResultDocument, used: Sequence[str]) -> Table:
             )
             for ranks, stage, parts in bars
         ),
-        legend=tuple(PART_NAMES.get(name, (name, _UNKNOWN)) for name in used),
+        legend=tuple(PART_LOOKS.get(name, (name, _UNKNOWN)) for name in used),
     )
 
 
@@ -260,7 +246,7 @@ def parts_bars(runs: Mapping[str, ResultDocument]) -> Table:
             )
             for name, run in runs.items()
         ),
-        legend=tuple(PART_NAMES.get(name, (name, _UNKNOWN)) for name in dict.fromkeys(used)),
+        legend=tuple(PART_LOOKS.get(name, (name, _UNKNOWN)) for name in dict.fromkeys(used)),
     )
 
 
@@ -275,7 +261,7 @@ def _bar(parts: Mapping[str, int], step_ps: int) -> Cell:
     pieces, at = [], 0.0
     for name, time in parts.items():
         if time:
-            words, colour = PART_NAMES.get(name, (name, _UNKNOWN))
+            words, colour = PART_LOOKS.get(name, (name, _UNKNOWN))
             share = _ratio(time, step_ps)
             text = f"{words}: {format_time_ps(time)}, {share:.1%}"
             pieces.append(Piece(at, share, colour, text))
@@ -407,56 +393,6 @@ def _comms(result: ResultDocument) -> Table:
             for comm in result.comms
         ),
     )
-
-
-def what_if_section(runs: Sequence[tuple[str, Sensitivity]], missing: str = "") -> Section:
-    """What one per cent of each parameter is worth, a column per run."""
-    tables = (_what_if(runs),) if runs else ()
-    notes = dict.fromkeys(note for _, found in runs for note in (*found.notes, *_turns(found)))
-    return Section(
-        name="what-if",
-        heading="What if",
-        text="How much shorter the step gets when one thing is one per cent better, evaluated "
-        "exactly." * bool(runs),
-        tables=tables,
-        notes=tuple(notes),
-        missing=missing,
-    )
-
-
-def _what_if(runs: Sequence[tuple[str, Sensitivity]]) -> Table:
-    slopes = {slope.name: slope for _, found in runs for slope in found.slopes}
-    gains = [{slope.name: slope.gain for slope in found.slopes} for _, found in runs]
-    rows = sorted(slopes.values(), key=lambda s: -max(each.get(s.name, 0.0) for each in gains))
-    saved = [f"{title} saves" if title else "Saves" for title, _ in runs]
-    return Table(
-        caption="What one per cent is worth, of the step time",
-        columns=(Column("Change", number=False), Column("Now"), *map(Column, saved)),
-        rows=tuple(
-            (
-                Cell(describe(slope)),
-                Cell(show_value(slope)),
-                *(
-                    share_cell(each[slope.name], 3) if slope.name in each else Cell("-")
-                    for each in gains
-                ),
-            )
-            for slope in rows
-        ),
-    )
-
-
-def _turns(found: Sensitivity) -> Iterator[str]:
-    """Where the critical path changes within a step to either side."""
-    for slope in found.slopes:
-        if slope.one_sided and found.step_time_ps:
-            below, above = (
-                each * slope.value / found.step_time_ps for each in (slope.below, slope.above)
-            )
-            yield (
-                f"{found.schedule}, {describe(slope)}: the critical path changes; "
-                f"{100 * below:+.3f} % of the step per 100 % below, {100 * above:+.3f} % above."
-            )
 
 
 def notes_section(warnings: Sequence[str]) -> Section:

@@ -123,15 +123,13 @@ def _map(
     i, j = (each.ravel() for each in np.indices(values.shape))
     cells = new_source(
         "cells",
-        {
-            "left": x_edges[i, 0],
-            "right": x_edges[i, 1],
-            "low": y_edges[j, 0],
-            "high": y_edges[j, 1],
-            "x": i.astype(np.int32),
-            "y": j.astype(np.int32),
-            "value": values.ravel(),
-        },
+        left=x_edges[i, 0],
+        right=x_edges[i, 1],
+        low=y_edges[j, 0],
+        high=y_edges[j, 1],
+        x=i.astype(np.int32),
+        y=j.astype(np.int32),
+        value=values.ravel(),
     )
     drawn = figure.quad(
         left="left", right="right", bottom="low", top="high", source=cells, name="cells",
@@ -189,12 +187,10 @@ def _lines(view: View, seconds: Floats) -> Chart:
         values = lines[order, i] / scale
         source = new_source(
             f"line-{i}",
-            {
-                "at": places[order],
-                "value": values,
-                "x": order.astype(np.int32),
-                "by": np.full(len(order), i, dtype=np.int32),
-            },
+            at=places[order],
+            value=values,
+            x=order.astype(np.int32),
+            by=np.full(len(order), i, dtype=np.int32),
         )
         if view.x.numeric:
             figure.line("at", "value", source=source, color=colours[i], line_width=2)
