@@ -25,6 +25,7 @@ from stepsim.errors import PlanError, ScheduleError
 from stepsim.execution import flatten
 from stepsim.experts import load_experts, rank_loads, skewed_loads
 from stepsim.fabric import Fabric
+from stepsim.figure_style import FigureStyle
 from stepsim.formats.simai_text import read_simai_text
 from stepsim.formats.topology_files import read_topology
 from stepsim.fragments import HostTimes
@@ -76,14 +77,22 @@ class Result:
 
         write_whole(Path(path), self.to_json().encode())
 
-    def plot(self, path: str | Path, *, messages: bool = False) -> None:
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> None:
         """Draw the pipeline timeline into a .png, .svg or .pdf file, `messages` as arrows.
 
-        Raises OutputError when the file cannot be written.
+        `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
+        cannot be written.
         """
         from stepsim.plots import plot_timelines
 
-        plot_timelines([(self.timeline, self.report)], Path(path), messages=messages)
+        runs = [(self.timeline, self.report)]
+        plot_timelines(runs, Path(path), messages=messages, style=FigureStyle(style))
 
     def write_csv(self, path: str | Path) -> None:
         """Write the spans of one rank per class of ranks; raises OutputError."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.figures import MessagesOption, PlotOption, StyleOption, check_messages
 from stepsim.cli.options import RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
@@ -16,6 +16,7 @@ from stepsim.cli.terminal import (
     warn,
 )
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +35,7 @@ def compare(
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
+    style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim import api
@@ -51,7 +53,7 @@ def compare(
         comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
     warn(comparison.warnings, quiet=options.quiet)
     if plot:
-        comparison.plot(plot, messages=messages)
+        comparison.plot(plot, messages=messages, style=style)
     totals = simai_totals(workload, comparison) if with_ else None
 
     def tables(to: "Console") -> None:

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.cli.figures import StyleOption
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,6 +66,7 @@ def validate(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
     ] = None,
+    style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
     from stepsim.formats.step_table import is_step_table, read_step_table
@@ -90,7 +93,7 @@ def validate(
     if plot:
         from stepsim.validation_plots import plot_validation
 
-        plot_validation(found, rows, plot)
+        plot_validation(found, rows, plot, style=style)
     show(
         json,
         lambda: validation_json(found, rows),
@@ -166,6 +169,7 @@ def simulate_measured(
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
+    style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
@@ -185,7 +189,7 @@ def simulate_measured(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
                 "--calibration and --times"
             )
-        _simulate_log(path, json=json, plot=plot, csv=csv)
+        _simulate_log(path, json=json, plot=plot, csv=csv, style=style)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
@@ -193,7 +197,7 @@ def simulate_measured(
     if plot:
         from stepsim.validation_plots import plot_measured
 
-        plot_measured(ready.summary, result, plot)
+        plot_measured(ready.summary, result, plot, style=style)
     if csv:
         result.write_csv(csv)
 
@@ -204,7 +208,9 @@ def simulate_measured(
     show(json, lambda: result.to_json().encode(), tables)
 
 
-def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path | None) -> None:
+def _simulate_log(
+    path: Path, *, json: str | None, plot: Path | None, csv: Path | None, style: FigureStyle
+) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
     from stepsim.measured_tables import print_leaf_run
@@ -215,7 +221,7 @@ def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path 
     result = simulate_leaves(run)
     warn(result.report.warnings)
     if plot:
-        result.plot(plot)
+        result.plot(plot, style=style)
     if csv:
         result.write_csv(csv)
 

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from stepsim.cli.figures import StyleOption
 from stepsim.cli.options import RunOptions, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
+from stepsim.figure_style import FigureStyle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,7 @@ class StudyOptions(RunOptions):
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
     ] = None
+    style: StyleOption = FigureStyle.SCREEN
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`."""
@@ -43,7 +46,7 @@ def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     found = run(workload, **options.arguments())
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
-        plot_sensitivity(found, options.plot)
+        plot_sensitivity(found, options.plot, style=options.style)
     show(
         options.json,
         lambda: sensitivity_json(found),
@@ -91,5 +94,5 @@ def noise(
     found = simulate_noise(workload, model=model, samples=samples, seed=seed, **options.arguments())
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
-        plot_noise(found, options.plot)
+        plot_noise(found, options.plot, style=options.style)
     show(options.json, lambda: noise_json(found), lambda to: print_noise(to, found))

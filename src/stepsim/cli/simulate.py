@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.figures import MessagesOption, PlotOption, StyleOption, check_messages
 from stepsim.cli.measured import CalibrationOption, TimesOption, simulate_measured
 from stepsim.cli.options import RunOptions, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 
 @takes(RunOptions)
@@ -26,6 +27,7 @@ def simulate(
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
+    style: StyleOption = FigureStyle.SCREEN,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
     calibration: CalibrationOption = None,
     times: TimesOption = "median",
@@ -42,7 +44,15 @@ def simulate(
     check_messages(messages, plot)
     if is_measured(file):
         _refuse_options(file, options, schedule, chunks)
-        simulate_measured(file, calibration=calibration, times=times, json=json, plot=plot, csv=csv)
+        simulate_measured(
+            file,
+            calibration=calibration,
+            times=times,
+            json=json,
+            plot=plot,
+            csv=csv,
+            style=style,
+        )
         return
     workload = api.load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
@@ -55,7 +65,7 @@ def simulate(
         )
     warn(result.report.warnings, quiet=options.quiet)
     if plot:
-        result.plot(plot, messages=messages)
+        result.plot(plot, messages=messages, style=style)
     if csv:
         result.write_csv(csv)
     show(json, lambda: result.to_json().encode(), lambda to: print_report(to, result.report))

@@ -1,0 +1,129 @@
+"""What bounds the step, over two axes: compute, network or bubbles."""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.analysis import Part
+from stepsim.drawing import PART_COLOURS, legend, shade
+from stepsim.figure_style import FigureStyle
+from stepsim.sweep.evaluate import Floats
+from stepsim.sweep.figures.maps import Cells, panel_grid
+from stepsim.sweep.figures.scales import TIMES, unit_of
+from stepsim.sweep.figures.views import View, title
+from stepsim.sweep.store import PART_COLUMNS
+from stepsim.sweep.table import SweepTable
+from stepsim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Bound(IntEnum):
+    """What a step is bound by; see `bounds_of`."""
+
+    COMPUTE = 0
+    NETWORK = 1
+    BUBBLE = 2
+
+
+NETWORK_PARTS = (Part.EXPOSED_TP, Part.EXPOSED_EP, Part.EXPOSED_DP, Part.EXPOSED_PP)
+BUBBLE_PARTS = (Part.HEAD, Part.INNER, Part.TAIL, Part.SKEW)
+_COLOURS = {
+    Bound.COMPUTE: PART_COLOURS[Part.COMPUTE],
+    Bound.NETWORK: PART_COLOURS[Part.EXPOSED_DP],
+    Bound.BUBBLE: PART_COLOURS[Part.TAIL],
+}
+_NAMES = {
+    Bound.COMPUTE: "compute-bound: half of the step or more is work",
+    Bound.NETWORK: "network-bound: less, and more exposed than bubble",
+    Bound.BUBBLE: "bubble-bound: less, and no more exposed than bubble",
+}
+_LEVELS = 7
+
+
+def bounds_of(parts: Floats) -> NDArray[np.int64]:
+    """The `Bound` of each step from its parts, of shape (parts, ...), means over ranks.
+
+    A step consists of work (compute and host time), exposed communication (a rank idles while a
+    transfer it waits for is in flight: tp, ep, dp, pp) and bubble (it idles with none in flight:
+    head, inner, tail, and skew before a slower member of a collective). It is compute-bound when
+    work takes at least half of it: then nothing but faster work can make it more than twice as
+    fast. Else it is network-bound when more of it is exposed than bubble, and bubble-bound
+    otherwise.
+    """
+    exposed = parts[list(NETWORK_PARTS)].sum(axis=0)
+    bubble = parts[list(BUBBLE_PARTS)].sum(axis=0)
+    idle = exposed + bubble
+    other = np.where(exposed > bubble, Bound.NETWORK, Bound.BUBBLE)
+    return np.where(2 * idle <= parts.sum(axis=0), Bound.COMPUTE, other)
+
+
+def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
+    """A map per value of `view.by` of what bounds the step, with lines of equal step time."""
+    assert view.y
+    parts = table.fastest(view.shown, PART_COLUMNS) / PS_PER_S
+    parts = parts[..., None] if view.by is None else parts
+    scale, unit = unit_of(parts.sum(axis=0), TIMES)
+    figure = style.figure(0.0)
+    for i, axes in enumerate(panel_grid(figure, view, style)):
+        _draw_bounds(axes, Cells(view.x, view.y), parts[..., i] / scale, unit, style)
+    figure.suptitle(
+        style.wrapped([*title(table, view), f"lines: step time in {unit}"]), x=0.01, ha="left"
+    )
+    _legend(figure, parts, style)
+    return figure
+
+
+def _draw_bounds(
+    axes: "Axes", cells: Cells, parts: Floats, unit: str, style: FigureStyle
+) -> None:
+    from matplotlib.colors import ListedColormap
+
+    parts = np.stack([cells.sorted(each) for each in parts])
+    steps = parts.sum(axis=0)
+    failed = np.isnan(steps)
+    found = np.ma.masked_array(bounds_of(np.nan_to_num(parts)), failed)
+    axes.pcolormesh(
+        *cells.edges,
+        found.T,
+        cmap=ListedColormap([_tint(bound) for bound in Bound]),
+        vmin=-0.5,
+        vmax=len(Bound) - 0.5,
+        rasterized=True,
+    )
+    cells.dress(axes, style)
+    if min(steps.shape) > 1 and np.nanmax(steps) > np.nanmin(steps):
+        levels = _levels(steps)
+        lines = axes.contour(
+            cells.xs,
+            cells.ys,
+            np.ma.masked_invalid(steps.T),
+            levels=levels,
+            colors="black",
+            linewidths=0.6 * style.line_pt,
+        )
+        axes.clabel(lines, fontsize=0.75 * style.font_pt, fmt=lambda level: f"{level:.4g}")
+
+
+def _levels(steps: Floats) -> Floats:
+    """Round step times, about evenly spread over the steps' logarithms."""
+    spread = np.geomspace(np.nanmin(steps), np.nanmax(steps), _LEVELS + 2)[1:-1]
+    return np.unique([float(f"{level:.2g}") for level in spread])
+
+
+def _tint(bound: Bound) -> str:
+    return shade(_COLOURS[bound], 0.35)
+
+
+def _legend(figure: "Figure", parts: Floats, style: FigureStyle) -> None:
+    from matplotlib.patches import Patch
+
+    known = ~np.isnan(parts.sum(axis=0))
+    used = set(bounds_of(np.nan_to_num(parts))[known].tolist())
+    shown = [bound for bound in Bound if bound in used]
+    handles = [Patch(color=_tint(bound), label=_NAMES[bound]) for bound in shown]
+    legend(figure, style, handles, below=True)
