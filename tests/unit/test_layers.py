@@ -40,6 +40,8 @@ LAYERS = (
     ("formats",),
     ("plots", "progress"),
     ("collective_plot", "topology_plot"),
+    ("loading",),
+    ("job",),
     ("api",),
     ("batch",),
     ("sensitivity", "compare", "validation", "sweep"),

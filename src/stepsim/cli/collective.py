@@ -58,7 +58,6 @@ def collective(
 def _probes(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
 ) -> list["Probe"]:
-    from stepsim.api import load_topology
     from stepsim.collective_probe import (
         parse_ranks,
         parse_sizes,
@@ -67,6 +66,7 @@ def _probes(
     )
     from stepsim.collectives import parse_algorithm
     from stepsim.errors import PlanError
+    from stepsim.loading import load_topology
     from stepsim.shipped import DEFAULT_TOPOLOGY
     from stepsim.workload import CollectiveKind
 

@@ -38,9 +38,9 @@ def compare(
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
-    from stepsim import api
     from stepsim.compare import compare as run
     from stepsim.compare import comparison_json, simai_totals
+    from stepsim.loading import load_workload
     from stepsim.progress import progress_bar
     from stepsim.tables import print_comparison, print_simai
 
@@ -48,7 +48,7 @@ def compare(
         raise PlanError(f"with is {with_!r}: expected simai-formula")
     check_outputs([file], json=json, figures=[plot])
     check_messages(messages, plot)
-    workload = api.load_workload(file, strict=options.strict)
+    workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
     warn(comparison.warnings, quiet=options.quiet)

@@ -12,6 +12,8 @@ import typer
 from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from stepsim.comm_table import CommTable
 
 
@@ -20,6 +22,16 @@ class Switch(StrEnum):
 
     ON = "on"
     OFF = "off"
+
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=RANGE",
+        help="An axis, e.g. 'fabric.bandwidth=100..800 Gbps:8' or schedule=1f1b,zb-h1.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +214,7 @@ class RunOptions(PlanOptions):
             if self.comm_source:
                 raise PlanError("--comm-source chooses curves of a --comm-table: name one")
             return None
-        from stepsim.api import load_comm_table
+        from stepsim.loading import load_comm_table
 
         return load_comm_table(self.comm_table, source=self.comm_source or "")
 
@@ -239,7 +251,7 @@ class RunOptions(PlanOptions):
         }
 
 
-Options = TypeVar("Options", bound=PlanOptions)
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def takes(options_type: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -34,6 +34,7 @@ def simulate(
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
     from stepsim import api, collector
+    from stepsim.loading import load_workload
     from stepsim.progress import progress_bar
     from stepsim.tables import print_report
     from stepsim.validation.load import is_measured
@@ -54,7 +55,7 @@ def simulate(
             style=style,
         )
         return
-    workload = api.load_workload(file, strict=options.strict)
+    workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         result = api.simulate(
             workload,
