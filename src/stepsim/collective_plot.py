@@ -51,6 +51,7 @@ def probes_figure(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
     _dress(left, first, "time", labelled=not style.narrow)
     left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
     _dress(right, first, "bus bandwidth (GB/s)")
+    right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
     figure.suptitle(style.wrapped([_title(first)]), x=0.01, ha="left")
     legend(figure, style, left.get_legend_handles_labels()[0], below=True)
     return figure

@@ -92,8 +92,8 @@ def styled(style: FigureStyle) -> Any:
     """A context in which matplotlib has the parameters of a style, and its defaults otherwise."""
     from matplotlib import rc_context, rcParamsDefault
 
-    kept = {k: v for k, v in rcParamsDefault.items() if k.partition(".")[0] not in _NOT_DRAWN}
-    return rc_context({**kept, **style.parameters()})
+    chosen: dict[Any, Any] = dict(rcParamsDefault) | style.parameters()
+    return rc_context({k: v for k, v in chosen.items() if k.partition(".")[0] not in _NOT_DRAWN})
 
 
 _NOT_DRAWN = frozenset(("backend", "backend_fallback", "interactive", "toolbar", "timezone"))

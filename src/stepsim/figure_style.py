@@ -64,7 +64,7 @@ class FigureStyle(StrEnum):
         return Figure(figsize=size, layout="constrained")
 
     def parameters(self) -> dict[str, Any]:
-        """matplotlib's parameters of this style."""
+        """Matplotlib's parameters of this style."""
         line = _MEASURES[self].line_pt
         return {
             "font.size": self.font_pt,
@@ -89,6 +89,7 @@ class FigureStyle(StrEnum):
             "savefig.dpi": self.dpi,
             "svg.fonttype": "none",
             "svg.hashsalt": "stepsim",
+            "text.parse_math": False,
             "xtick.labelsize": "small",
             "ytick.labelsize": "small",
             "xtick.major.width": 0.5 * line,

@@ -10,8 +10,20 @@ import numpy as np
 
 from stepsim import collector
 from stepsim.critical_path import critical_path
+from stepsim.drawing import (
+    ACTION_COLOURS,
+    IDLE,
+    PATH,
+    PER_STEP,
+    TRANSFER,
+    head,
+    ink_on,
+    legend,
+    shade,
+    write_figure,
+)
 from stepsim.execution import Times
-from stepsim.formats.outputs import check_figure_path, write_whole
+from stepsim.figure_style import FigureStyle
 from stepsim.fragments import Stream
 from stepsim.program import SegmentKind
 from stepsim.report import Report
@@ -38,9 +50,10 @@ _PHASES = {
 }
 _SCALES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 _MOST_EM = 110.0  # height of the rows of a figure
-_ROW_EM = 2.4
+_ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
 _NUMBER_EM = 0.7  # of a row's microbatch numbers
 _LEAST_NUMBER_PT = 4.0
+_LEAST_BORDERED_DOTS = 6
 _BESIDE_EM = 4.5  # what ticks and label take of the width
 
 
@@ -138,11 +151,14 @@ def timelines_figure(
     panels = [_panel(timeline, report, scene, messages=messages) for timeline, report in runs]
     rows = [len(panel.lanes) for panel in panels]
     em_in = style.font_pt / 72
-    row_in = min(_ROW_EM, _MOST_EM / sum(rows)) * em_in
+    row_em = _ROW_EM if style is FigureStyle.SCREEN else _PAPER_ROW_EM
+    row_in = min(row_em, _MOST_EM / sum(rows)) * em_in
     figure = style.figure(0.0)
     figure.set_figheight(em_in * (5 + 4.5 * len(panels)) + row_in * sum(rows))
     every = figure.subplots(len(panels), squeeze=False, sharex=True, height_ratios=rows)[:, 0]
-    for axes, panel in zip(every, panels, strict=True):
+    for i, (axes, panel) in enumerate(zip(every, panels, strict=True)):
+        repeated = i > 0 and panel.title[0] == panels[0].title[0]
+        head(axes, style, *panel.title[repeated:], share=0.9)
         _draw_panel(axes, panel, scene, row_in)
         _draw_arrows(axes, panel, scene)
     every[-1].set_xlim(0, width_ps / scene.scale)
@@ -154,11 +170,15 @@ def timelines_figure(
 def _panel(timeline: Timeline, report: Report, scene: Scene, *, messages: bool) -> Panel:
     if report.plan.pp > 1:
         lanes = _stage_lanes(timeline, scene, messages=messages)
-        return Panel(title=_title(report), axis="stage", lanes=tuple(lanes))
-    return Panel(title=_title(report), axis="", lanes=tuple(_stream_lanes(timeline, scene)))
+    else:
+        lanes = _stream_lanes(timeline, scene)
+    every = tuple(lanes)
+    axis = "stage" if report.plan.pp > 1 else ""
+    return Panel(title=_title(report, sum(lane.hidden for lane in every)), axis=axis, lanes=every)
 
 
-def _title(report: Report) -> tuple[str, ...]:
+def _title(report: Report, hidden: int) -> tuple[str, ...]:
+    """The run, its numbers, and how many actions are too narrow to be seen."""
     plan = report.plan
     shape = f"{plan.npus} NPUs (tp {plan.tp}, dp {plan.dp}, pp {plan.pp}, ep {plan.ep})"
     count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
@@ -167,6 +187,7 @@ def _title(report: Report) -> tuple[str, ...]:
         f"{report.workload} on {report.topology}, {shape}",
         f"{report.schedule}, {count}{sent}: "
         f"step {format_time_ps(report.step_time_ps)}, bubble {report.bubble_fraction:.1%}",
+        f"{hidden} actions narrower than a dot are drawn by majority" if hidden else "",
     )
 
 
@@ -253,9 +274,6 @@ def _stream_lanes(timeline: Timeline, scene: Scene) -> Iterator[Lane]:
 def _draw_panel(axes: "Axes", panel: Panel, scene: Scene, row_in: float) -> None:
     for row, lane in enumerate(panel.lanes):
         _draw_lane(axes, lane, row, scene, row_in)
-    thinned = sum(lane.hidden for lane in panel.lanes)
-    note = f"{thinned} actions narrower than a dot are drawn by majority" if thinned else ""
-    head(axes, scene.style, *panel.title, note)
     axes.set_ylim(len(panel.lanes) - 0.4, -0.6)
     every = max(1, math.ceil(scene.style.font_pt / 72 / row_in))
     step = next(n for n in (1, 2, 4, 8, 16, 32, 64, every) if n >= every)
@@ -270,7 +288,7 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float) 
     """Boxes over an idle background."""
     scale = scene.scale
     _draw(axes, [Box(start=0, end=scene.width_ps, colour=IDLE)], row - 0.4, 0.8, scale, "none")
-    edge = "white" if lane.bordered and row_in * scene.style.dpi > 24 else "none"
+    edge = "white" if lane.bordered and _wide(lane.boxes, scene) else "none"
     _draw(axes, lane.boxes, row - 0.4, 0.8, scale, edge)
     fused = [Box(start=b.start, end=b.end, colour=b.below) for b in lane.boxes if b.below]
     _draw(axes, fused, row, 0.4, scale, "none")
@@ -281,10 +299,17 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float) 
     font = min(_NUMBER_EM * scene.style.font_pt, row_in * 72 * 0.5)
     points_per_ps = scene.plot_pt / scene.width_ps
     for box in lane.boxes if font >= _LEAST_NUMBER_PT else ():
-        if 0 < (len(box.text) + 0.5) * font * 0.65 < (box.end - box.start) * points_per_ps:
+        if 0 < (len(box.text) + 0.2) * font * 0.64 < (box.end - box.start) * points_per_ps:
             middle = (box.start + box.end) / 2 / scale
             ink = ink_on(box.colour)
             axes.text(middle, row, box.text, ha="center", va="center", fontsize=font, color=ink)
+
+
+def _wide(boxes: Sequence[Box], scene: Scene) -> bool:
+    """Whether most boxes keep their colour when each loses a dot to its border."""
+    widths = [box.end - box.start for box in boxes]
+    dot = scene.width_ps / scene.dots
+    return bool(widths) and float(np.median(widths)) > _LEAST_BORDERED_DOTS * dot
 
 
 def _draw_arrows(axes: "Axes", panel: Panel, scene: Scene) -> None:

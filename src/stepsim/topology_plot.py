@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsim.drawing import PALETTE, head, legend, write_figure
+from stepsim.drawing import PALETTE, legend, write_figure
 from stepsim.figure_style import FigureStyle
 from stepsim.topology import LinkClass, Topology
 from stepsim.topology_picture import Edge, Picture, Point, picture
@@ -38,7 +38,7 @@ def topology_figure(topology: Topology, style: FigureStyle) -> "Figure":
     width = style.width_in - (0 if style.narrow else _LEGEND_IN)
     unit = min(width / (max(xs) - min(xs) + 2), _MOST_UNIT_EM * style.font_pt / 72)
     height = min(_MOST_IN, max(_LEAST_IN, unit * (max(ys) - min(ys) + 2)))
-    figure.set_figheight(height + 0.6)
+    figure.set_figheight(height + (0.9 if style.narrow else 0.5))
     _draw(figure, topology, drawn, style, unit * 72)
     return figure
 
@@ -64,21 +64,28 @@ def _draw(
     for name, (x, y) in npus.items() if font >= _LEAST_NUMBER_PT else ():
         axes.text(x, y, name[3:], ha="center", va="center", fontsize=font, zorder=4)
     if len(switches) <= 24:
-        _name_switches(axes, switches, 0.75 * style.font_pt, across)
+        _name_switches(axes, switches, drawn.places, 0.75 * style.font_pt, across)
     _finish(figure, axes, topology, drawn, style)
 
 
 def _name_switches(
-    axes: "Axes", switches: Mapping[str, Point], font: float, across: float
+    axes: "Axes",
+    switches: Mapping[str, Point],
+    everything: Mapping[str, Point],
+    font: float,
+    across: float,
 ) -> None:
-    """Names beside the switches, on white so that cables do not cross them."""
+    """Names above the switches, or below the lowest ones, on white that hides cables."""
+    lowest = min((y for _, y in everything.values()), default=0.0)
     for name, (x, y) in switches.items():
+        below = y == lowest and len({y for _, y in everything.values()}) > 1
         axes.annotate(
             name,
             (x, y),
-            (0, across / 2 + 2),
+            (0, -across / 2 - 2 if below else across / 2 + 2),
             textcoords="offset points",
             ha="center",
+            va="top" if below else "bottom",
             fontsize=font,
             zorder=4,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8},
@@ -114,9 +121,10 @@ def _finish(
         Line2D([], [], color=_colour(c), label=_label(topology.link_classes[c])) for c in used
     ]
     legend(figure, style, handles)
-    head(axes, style, f"{topology.name}: {topology.npus:,} NPUs", drawn.note, share=0.7)
+    title = f"{topology.name}: {topology.npus:,} NPUs", drawn.note
+    figure.suptitle(style.wrapped(filter(None, title)), x=0.01, ha="left")
     axes.set_aspect("equal")
-    axes.margins(0.06)
+    axes.margins(x=0.03, y=0.03 + 0.25 / max(1.0, len({y for _, y in drawn.places.values()})))
     axes.autoscale_view()
     axes.set_axis_off()
 

@@ -147,6 +147,8 @@ def _simulated_bars(result: Result, stage: int) -> _Bars:
 
 def _identity(axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compared]) -> None:
     """Points on the identity line are right; both axes are logarithmic."""
+    from matplotlib.ticker import NullFormatter
+
     kinds = (
         ("pipeline, replay", "o", PALETTE[0], [run.pipeline for run in runs]),
         ("per-step operation, prediction", "s", PALETTE[1], [e for r in runs for e in r.finalize]),
@@ -171,6 +173,9 @@ def _identity(axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compar
                 zorder=2,
             )
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("measured (s)")
     axes.set_ylabel("simulated (s)")
     axes.legend(loc="upper left")

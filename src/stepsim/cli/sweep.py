@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stepsim.sweep import Study
     from stepsim.sweep.table import SweepTable
 
+
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions:
     """Files that show what a sweep has found."""
@@ -91,6 +92,7 @@ class SweepOptions(ShowOptions, RunOptions):
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
     ] = None
+
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`, the topology among them."""
         return super().arguments() | {"schedule": self.schedule, "chunks": self.chunks}

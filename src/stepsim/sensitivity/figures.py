@@ -68,9 +68,7 @@ def noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
     for percent, dashes in zip(_PERCENTILES, ("-", "--", ":"), strict=True):
         time = found.percentile_ps(percent)
         label = f"p{percent}: {format_time_ps(time)}"
-        lines.append(
-            axes.axvline(time / PS_PER_S, color=PALETTE[2], linestyle=dashes, label=label)
-        )
+        lines.append(axes.axvline(time / PS_PER_S, color=PALETTE[2], linestyle=dashes, label=label))
     axes.set_xlabel("step time (s)")
     axes.set_ylabel(f"samples of {len(seconds):,}")
     legend(figure, style, lines)

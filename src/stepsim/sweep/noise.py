@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from stepsim.batch.noise import NoiseModel, NoiseResult, simulate_noise
 from stepsim.errors import StepsimError
@@ -64,10 +65,8 @@ def sweep_noise(
     )
 
 
-def _draws(
-    study: Study, scenario: int, model: NoiseModel, samples: int, seed: int
-) -> NoiseResult:
-    values = {
+def _draws(study: Study, scenario: int, model: NoiseModel, samples: int, seed: int) -> NoiseResult:
+    values: dict[str, Any] = {
         axis.name: axis.values[study.grid.position(axis, scenario)] for axis in study.grid.axes
     }
     return simulate_noise(

@@ -180,7 +180,9 @@ class SweepTable:
         where no scenario has a result. Of equally fast scenarios the first counts.
         """
         shape = tuple(len(axis.texts) for axis in axes)
-        keys = ", ".join(f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes))
+        keys = ", ".join(
+            f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes)
+        )
         names = ", ".join(f"key{i}" for i in range(len(axes)))
         query = (
             f"SELECT {names}, {', '.join(columns)} FROM (SELECT *, row_number() OVER "

@@ -49,9 +49,7 @@ def plot_sweep(
     write_figure(draw, path, style)
 
 
-def plot_pareto(
-    table: SweepTable, path: Path, *, style: FigureStyle = FigureStyle.SCREEN
-) -> None:
+def plot_pareto(table: SweepTable, path: Path, *, style: FigureStyle = FigureStyle.SCREEN) -> None:
     """Draw every scenario's step time against the bandwidth of all links, and the Pareto front.
 
     Raises OutputError as `plot_sweep`.

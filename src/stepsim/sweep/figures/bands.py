@@ -10,13 +10,14 @@ from stepsim.errors import OutputError, SweepError
 from stepsim.figure_style import FigureStyle
 from stepsim.sweep.axes import Axis
 from stepsim.sweep.evaluate import Floats
-from stepsim.sweep.figures.scales import TIMES, log_axis, scale_of, unit_of, words
+from stepsim.sweep.figures.scales import TIMES, scale_of, unit_of, value_axis, words
 from stepsim.sweep.grid import Grid
 from stepsim.sweep.noise import NoiseSweep
 from stepsim.sweep.table import StoredAxis
 from stepsim.units import PS_PER_S
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 BAND = (5, 95)
@@ -74,14 +75,13 @@ def noise_sweep_figure(found: NoiseSweep, style: FigureStyle) -> "Figure":
         marker = MARKERS[i] if len(places) <= 33 else None
         axes.plot(places[order], median, color=colour, marker=marker, label=name)
         axes.plot(places[order], planned, "--", color=colour, linewidth=0.6 * style.line_pt)
-    handles = [*axes.lines[::2]] if by else []
+    handles: list[Artist] = [*axes.lines[::2]] if by else []
     handles += [
         Line2D([], [], color="#555555", label="median"),
         Patch(color="#555555", alpha=0.25, linewidth=0, label="5 to 95 % of steps"),
         Line2D([], [], color=FAINT, ls="--", lw=0.6 * style.line_pt, label="without noise"),
     ]
-    if log:
-        log_axis(axes, "x", places, style)
+    value_axis(axes, "x", places, style, log=log)
     axes.set_xlabel(label)
     axes.set_ylabel(f"step time ({unit})")
     axes.grid(axis="y")

@@ -38,9 +38,9 @@ _COLOURS = {
     Bound.BUBBLE: PART_COLOURS[Part.TAIL],
 }
 _NAMES = {
-    Bound.COMPUTE: "compute-bound: half of the step or more is work",
-    Bound.NETWORK: "network-bound: less, and more exposed than bubble",
-    Bound.BUBBLE: "bubble-bound: less, and no more exposed than bubble",
+    Bound.COMPUTE: "compute-bound: work is half of the step or more",
+    Bound.NETWORK: "network-bound: else, exposed above bubble",
+    Bound.BUBBLE: "bubble-bound: else",
 }
 _LEVELS = 7
 
@@ -68,9 +68,10 @@ def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
     parts = table.fastest(view.shown, PART_COLUMNS) / PS_PER_S
     parts = parts[..., None] if view.by is None else parts
     scale, unit = unit_of(parts.sum(axis=0), TIMES)
+    levels = _levels(parts.sum(axis=0) / scale)
     figure = style.figure(0.0)
     for i, axes in enumerate(panel_grid(figure, view, style)):
-        _draw_bounds(axes, Cells(view.x, view.y), parts[..., i] / scale, unit, style)
+        _draw_bounds(axes, Cells(view.x, view.y), parts[..., i] / scale, levels, style)
     figure.suptitle(
         style.wrapped([*title(table, view), f"lines: step time in {unit}"]), x=0.01, ha="left"
     )
@@ -79,7 +80,7 @@ def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
 
 
 def _draw_bounds(
-    axes: "Axes", cells: Cells, parts: Floats, unit: str, style: FigureStyle
+    axes: "Axes", cells: Cells, parts: Floats, levels: Floats, style: FigureStyle
 ) -> None:
     from matplotlib.colors import ListedColormap
 
@@ -97,7 +98,6 @@ def _draw_bounds(
     )
     cells.dress(axes, style)
     if min(steps.shape) > 1 and np.nanmax(steps) > np.nanmin(steps):
-        levels = _levels(steps)
         lines = axes.contour(
             cells.xs,
             cells.ys,

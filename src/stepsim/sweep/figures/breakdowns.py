@@ -1,6 +1,6 @@
 """Where the step goes, over one axis: a stack of parts for every value."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,9 +61,10 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
         _draw_stacks(axes, view, parts[..., i] / scale, style, 0.78 / columns)
         if view.by:
             axes.set_title(names[i])
+        if i >= len(names) - columns:
+            axes.set_xlabel(scale_of(view.x)[1])
         if i % columns == 0:
             axes.set_ylabel(f"step time ({unit})")
-    figure.supxlabel(scale_of(view.x)[1], fontsize="medium")
     lines = title(table, view)
     if view.by:
         lines[-1] += f"; a plot per {words(view.by.name)}"
@@ -72,16 +73,15 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
     return figure
 
 
-def _draw_stacks(
-    axes: "Axes", view: View, parts: Floats, style: FigureStyle, share: float
-) -> None:
+def _draw_stacks(axes: "Axes", view: View, parts: Floats, style: FigureStyle, share: float) -> None:
     """Stacks in the order of the axis's values; `parts` has the shape (parts, values)."""
     order = np.argsort(scale_of(view.x)[0])
-    places = np.arange(len(order))
+    places = np.arange(len(order), dtype=np.float64)
     base = np.zeros(len(order))
+    edge: dict[str, Any] = {"edgecolor": "#777777", "linewidth": 0.2 * style.line_pt}
     for part in STACKING:
         height = np.nan_to_num(parts[part][order])
-        axes.bar(places, height, bottom=base, width=0.8, color=PART_COLOURS[part])
+        axes.bar(places, height, bottom=base, width=0.8, color=PART_COLOURS[part], **edge)
         base += height
     for place in places[np.isnan(parts[Part.COMPUTE][order])]:
         axes.annotate("failed", (place, 0), rotation=90, ha="center", va="bottom", fontsize="small")
@@ -98,5 +98,8 @@ def _legend(figure: "Figure", used: Floats, style: FigureStyle) -> None:
     from matplotlib.patches import Patch
 
     shown = [part for part in reversed(STACKING) if used[part]]
-    handles = [Patch(color=PART_COLOURS[part], label=PART_NAMES[part]) for part in shown]
+    handles = [
+        Patch(facecolor=PART_COLOURS[part], edgecolor="#777777", label=PART_NAMES[part])
+        for part in shown
+    ]
     legend(figure, style, handles)

@@ -27,10 +27,10 @@ class ClosedForm:
 def bubble_closed_form(schedule: str, stages: int, microbatches: Floats) -> Floats | None:
     """Bubble over pipeline time of even stages, (P-1) / (v m + P-1), None where none is known.
 
-    `schedule` is a name such as `1f1b` or `interleaved:4`. P stages, m microbatches, v chunks. Huang
-    et al., GPipe (arXiv:1811.06965); Narayanan et al., Megatron-LM (arXiv:2104.04473), who divide
-    by the ideal time instead of the whole. Interleaved ones need m to be a multiple of P; between
-    those the curve is only a guide.
+    `schedule` is a name such as `1f1b` or `interleaved:4`. P stages, m microbatches, v chunks.
+    Huang et al., GPipe (arXiv:1811.06965); Narayanan et al., Megatron-LM (arXiv:2104.04473), who
+    divide by the ideal time instead of the whole. Interleaved ones need m to be a multiple of P;
+    between those the curve is only a guide.
     """
     if schedule.endswith(".csv"):
         return None

@@ -1,14 +1,16 @@
 """Lines over one axis: a line per value of another."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.drawing import MARKERS, head, legend, series_colours
 from stepsim.figure_style import FigureStyle
+from stepsim.sweep.evaluate import Floats
 from stepsim.sweep.figures.closed_forms import closed_forms
 from stepsim.sweep.figures.measures import measure
-from stepsim.sweep.figures.scales import log_axis, name_ticks, scale_of, words
+from stepsim.sweep.figures.scales import name_ticks, scale_of, value_axis, words
 from stepsim.sweep.figures.views import FigureKind, View, title
 from stepsim.sweep.table import SweepTable
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _MOST_MARKED = 33
+_HIDDEN = 0.005  # of the height of a plot: what a line may be off and still be covered
 
 
 def line_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureStyle) -> "Figure":
@@ -31,21 +34,21 @@ def line_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureSt
     names = view.by.texts if view.by else ("simulated",)
     colours = series_colours(names) if view.by else series_colours([""])
     for i, name in enumerate(names):
-        failed = bool(np.isnan(lines[:, i]).all())
         axes.plot(
             places,
             lines[:, i],
             color=colours[i],
             marker=MARKERS[i % len(MARKERS)] if len(places) <= _MOST_MARKED else None,
             linewidth=style.line_pt if view.x.numeric else 0,
-            label=f"{name} (failed)" if failed else name,
+            label=_label(name, lines, names),
         )
     handles = [*axes.lines]
     if kind is FigureKind.BUBBLE:
         handles += _draw_closed_forms(axes, table, view, colours, style)
-    if log:
-        log_axis(axes, "x", places, style)
-    if not view.x.numeric:
+        axes.set_ylim(bottom=0)
+    if view.x.numeric:
+        value_axis(axes, "x", places, style, log=log)
+    else:
         name_ticks(axes, places, view.x.texts, style)
     axes.set_xlabel(label)
     axes.set_ylabel(shown.label)
@@ -53,6 +56,18 @@ def line_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureSt
     if len(handles) > 1:
         legend(figure, style, handles, title=words(view.by.name) if view.by else "")
     return figure
+
+
+def _label(name: str, lines: Floats, names: Sequence[str]) -> str:
+    """A line's name, and why it cannot be seen: it failed, or a later one hides it."""
+    number = names.index(name)
+    if np.isnan(lines[:, number]).all():
+        return f"{name} (failed)"
+    for later in range(number + 1, len(names)):
+        apart = np.abs(lines[:, number] - lines[:, later])
+        if np.nanmax(apart, initial=0) <= _HIDDEN * (np.nanmax(lines) - np.nanmin(lines)):
+            return f"{name} (under {names[later]})"
+    return name
 
 
 def _draw_closed_forms(

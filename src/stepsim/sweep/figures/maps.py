@@ -8,7 +8,7 @@ from stepsim.drawing import BACKGROUND, ink_on
 from stepsim.figure_style import FigureStyle
 from stepsim.sweep.evaluate import Floats
 from stepsim.sweep.figures.measures import measure
-from stepsim.sweep.figures.scales import edges_of, log_axis, scale_of, words
+from stepsim.sweep.figures.scales import edges_of, scale_of, value_axis, words
 from stepsim.sweep.figures.views import FigureKind, View, title
 from stepsim.sweep.table import StoredAxis, SweepTable
 
@@ -30,7 +30,7 @@ def map_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureSty
     figure = style.figure(0.0)
     mesh: Any = None
     for i, axes in enumerate(panel_grid(figure, view, style)):
-        mesh = _draw_map(axes, view, panels[:, :, i], limits, style)
+        mesh = _draw_map(figure, axes, view, panels[:, :, i], limits, style)
     figure.colorbar(mesh, ax=figure.axes, label=shown.label, aspect=30, pad=0.01)
     figure.suptitle(style.wrapped(title(table, view)), x=0.01, ha="left")
     return figure
@@ -60,7 +60,7 @@ def panel_grid(figure: "Figure", view: View, style: FigureStyle) -> "Iterator[Ax
 
 
 class Cells:
-    """Cells of a map: their middles and edges along both axes, ascending, and how to sort values."""
+    """Cells of a map: middles and edges along both axes, ascending, and how to sort values."""
 
     def __init__(self, x: StoredAxis, y: StoredAxis) -> None:
         (xs, _, self.x_log), (ys, _, self.y_log) = scale_of(x), scale_of(y)
@@ -80,15 +80,17 @@ class Cells:
         """Ticks at the middles where they are few, no frame, grey where nothing is drawn."""
         axes.set_facecolor(BACKGROUND)
         for name, places, log in (("x", self.xs, self.x_log), ("y", self.ys, self.y_log)):
-            if log:
-                log_axis(axes, name, places, style)
-            elif len(places) <= (5 if style.narrow else 9):
-                getattr(axes, f"set_{name}ticks")(places)
+            value_axis(axes, name, places, style, log=log)
         axes.spines[:].set_visible(False)
 
 
 def _draw_map(
-    axes: "Axes", view: View, values: Floats, limits: tuple[float, float], style: FigureStyle
+    figure: "Figure",
+    axes: "Axes",
+    view: View,
+    values: Floats,
+    limits: tuple[float, float],
+    style: FigureStyle,
 ) -> Any:
     assert view.y
     cells = Cells(view.x, view.y)
@@ -102,7 +104,7 @@ def _draw_map(
         rasterized=True,
     )
     cells.dress(axes, style)
-    font = _number_pt(axes, values.shape, style)
+    font = _number_pt(figure, axes, values.shape, style)
     if font >= _LEAST_NUMBER_PT:
         _write_cells(axes, cells, values, mesh, font)
     elif not np.isnan(values).all():
@@ -112,11 +114,11 @@ def _draw_map(
     return mesh
 
 
-def _number_pt(axes: "Axes", shape: tuple[int, ...], style: FigureStyle) -> float:
+def _number_pt(figure: "Figure", axes: "Axes", shape: tuple[int, ...], style: FigureStyle) -> float:
     """Size of type at which numbers of four digits fit into the cells."""
-    grid = axes.get_gridspec()
-    wide = 0.72 * style.width_in * 72 / grid.ncols / shape[0]
-    high = 0.6 * axes.figure.get_figheight() * 72 / grid.nrows / shape[1]
+    box = axes.get_position()
+    wide = 0.9 * box.width * figure.get_figwidth() * 72 / shape[0]
+    high = 0.9 * box.height * figure.get_figheight() * 72 / shape[1]
     return min(5 / 6 * style.font_pt, wide / 3.2, high / 1.3)
 
 

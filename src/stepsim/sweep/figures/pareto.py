@@ -22,9 +22,7 @@ _MOST_LABELS = 6
 _MOST_RINGS = 50
 
 
-def pareto_figure(
-    table: SweepTable, front: Sequence[ParetoPoint], style: FigureStyle
-) -> "Figure":
+def pareto_figure(table: SweepTable, front: Sequence[ParetoPoint], style: FigureStyle) -> "Figure":
     """Dots by the first axis of names; the front as steps, what is above and right of it loses."""
     figure = style.figure(3.0 if style.narrow else 3.6)
     axes = figure.subplots()
@@ -51,7 +49,9 @@ def pareto_figure(
         )
     x = np.array([point.total_bandwidth for point in front]) / rate_scale
     y = np.array([point.step_time_ps for point in front]) / PS_PER_S / scale
-    axes.step(x, y, where="post", color="black", linewidth=0.8 * style.line_pt, label="Pareto front")
+    axes.step(
+        x, y, where="post", color="black", linewidth=0.8 * style.line_pt, label="Pareto front"
+    )
     ringed = slice(None) if len(front) <= _MOST_RINGS else _spread(len(front))
     axes.plot(x[ringed], y[ringed], "o", mfc="none", mec="black", markersize=3 * style.line_pt + 1)
     _label_front(axes, table, front, x, y, style)
@@ -91,11 +91,13 @@ def _label_front(
             va="top",
             color="#333333",
         )
-    axes.margins(x=0.18, y=0.12)
+    axes.margins(x=0.3 if style.narrow else 0.18, y=0.2 if style.narrow else 0.12)
     common = [f"{words(name)} {short(settings[0][name])}" for name in several if name in shared]
     if common:
         text = "front: " + ", ".join(common)
-        axes.text(0.99, 0.98, text, transform=axes.transAxes, ha="right", va="top", fontsize="small")
+        axes.text(
+            0.99, 0.98, text, transform=axes.transAxes, ha="right", va="top", fontsize="small"
+        )
 
 
 def _spread(count: int, most: int = _MOST_LABELS) -> list[int]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SI = {Quantity.BANDWIDTH: (1e9, "GB/s"), Quantity.TIME: (1e6, "us"), Quantity.SIZE: (1e6, "MB")}
 TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_MOST_DIGITS = 4
 RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
 
 
@@ -42,16 +43,21 @@ def _is_geometric(places: Floats) -> bool:
     return bool(ratios.std() / ratios.mean() < 0.5 * steps.std() / steps.mean())
 
 
-def log_axis(axes: "Axes", name: str, places: Floats, style: "FigureStyle") -> None:
-    """A log axis with plain numbers at the values themselves, thinned to what has room."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+def value_axis(axes: "Axes", name: str, places: Floats, style: "FigureStyle", *, log: bool) -> None:
+    """Ticks of axis `name` (x or y) at its values where they are short, else at round ones."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     most = 5 if style.narrow and name == "x" else 9
-    getattr(axes, f"set_{name}scale")("log")
+    shown = np.sort(places)[:: -(-len(places) // most)].tolist()
+    short_enough = all(len(f"{place:.10g}") <= _MOST_DIGITS for place in shown)
     axis = getattr(axes, f"{name}axis")
-    axis.set_major_locator(FixedLocator(np.sort(places)[:: -(-len(places) // most)].tolist()))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    axis.set_minor_locator(NullLocator())
+    if log:
+        getattr(axes, f"set_{name}scale")("log")
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=most))
+    if short_enough:
+        axis.set_major_locator(FixedLocator(shown))
 
 
 def name_ticks(
