@@ -23,18 +23,27 @@ from stepsim.loading import load_topology
 from stepsim.report import Report, make_report
 from stepsim.timeline import Timeline
 from stepsim.topology import Topology
-from stepsim.units import PS_PER_S
+from stepsim.units import PS_PER_S, format_time_ps
 from stepsim.workload import CollectiveKind
 
 Arguments = ParamSpec("Arguments")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """What a simulation found."""
 
     report: Report
     timeline: Timeline
+
+    def __repr__(self) -> str:
+        """One line, for notebooks and shells: the report and its spans are long."""
+        report = self.report
+        return (
+            f"<Result {report.workload} on {report.topology}, {report.plan.npus} NPUs, "
+            f"{report.schedule}: step {format_time_ps(report.step_time_ps)}, "
+            f"bubble {report.bubble_fraction:.1%}>"
+        )
 
     @property
     def step_time_s(self) -> float:

@@ -83,14 +83,15 @@ def measured_figure(summary: RunSummary, result: Result, style: FigureStyle) -> 
     stages = summary.run.stages
     figure = style.figure(1.5 + 0.5 * len(stages))
     above, below = figure.subplots(2, 1, sharex=True, sharey=True)
-    for stage in stages:
-        _bars(above, stage, _measured_bars(summary, stage))
     for stage in range(result.report.plan.pp):
+        if stage in stages:
+            _bars(above, stage, _measured_bars(summary, stage))
+        else:
+            above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
         _bars(below, stage, _simulated_bars(result, stage))
     for axes, name in ((above, "measured"), (below, "simulated")):
         axes.set_yticks(range(result.report.plan.pp))
         axes.set_ylabel("stage")
-        axes.set_facecolor(IDLE)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
         head(axes, style, name)
@@ -113,6 +114,7 @@ _Bars = dict[str, list[tuple[float, float]]]
 
 
 def _bars(axes: "Axes", row: int, bars: _Bars) -> None:
+    axes.axhspan(row - 0.4, row + 0.4, color=IDLE, linewidth=0)
     for colour, several in bars.items():
         axes.broken_barh(several, (row - 0.4, 0.8), facecolors=colour)
 

@@ -21,6 +21,7 @@ VALIDATE_OPTIONS = {
     "--nccl",
     "--node-size",
     "--plot",
+    "--style",
     "--times",
 }
 WHAT_IF_OPTIONS = {
@@ -68,10 +69,11 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--rank-order",
     "--slow",
     "--stage-rows",
+    "--style",
     "--tp-overlap",
     "--warmup-flush",
 }
-REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes"}
+REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--plot-kind", "--style"}
 SWEEP_OPTIONS = {
     "--breakdown",
     "--chunks",
@@ -86,8 +88,9 @@ SWEEP_OPTIONS = {
 OPTIONS = {
     "simulate": RUN_OPTIONS | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
     "compare": RUN_OPTIONS | {"--schedules", "--with"},
-    "inspect": PLAN_OPTIONS | {"--json", "--plot"},
-    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
+    "inspect": PLAN_OPTIONS | {"--json", "--plot", "--style"},
+    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
+    | {"--style", "--topology"},
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
@@ -108,7 +111,7 @@ OPTIONS = {
     "diff": set[str](),
     "sensitivity": RUN_OPTIONS - {"--messages"} | {"--chunks", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages"}
-    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed"}
+    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed", "--set"}
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,

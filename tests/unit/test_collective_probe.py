@@ -140,7 +140,7 @@ def test_figure_has_a_line_per_algorithm_and_auto_behind(tmp_path: Path) -> None
     times = left.lines[1].get_ydata()
     assert np.asarray(times).tolist() == [row.time_ps for row in probes[1].rows]
     alone, _ = probes_figure(probes[:1], FigureStyle.SCREEN).axes
-    chosen = {row.algorithm for row in probes[0].rows}
+    chosen = {row.algorithm.replace("_", " ") for row in probes[0].rows}
     assert {line.get_label() for line in alone.lines} == chosen
     assert len(chosen) > 1
     plot_probes(probes, tmp_path / "figure.svg")

@@ -37,7 +37,9 @@ LAYERS = (
     ),
     ("critical_path", "comm_use"),
     ("report",),
+    ("figure_style",),
     ("formats",),
+    ("drawing",),
     ("plots", "progress"),
     ("collective_plot", "topology_plot"),
     ("loading",),
@@ -54,6 +56,8 @@ HEAVY = {
     "networkx": {"topology"},
     "matplotlib": {
         "collective_plot",
+        "drawing",
+        "figure_style",
         "plots",
         "sensitivity",
         "sweep",

@@ -38,9 +38,9 @@ _COLOURS = {
     Bound.BUBBLE: PART_COLOURS[Part.TAIL],
 }
 _NAMES = {
-    Bound.COMPUTE: "compute-bound: work is half of the step or more",
-    Bound.NETWORK: "network-bound: else, exposed above bubble",
-    Bound.BUBBLE: "bubble-bound: else",
+    Bound.COMPUTE: "compute-bound: at least half is work",
+    Bound.NETWORK: "network-bound: exposed > bubble",
+    Bound.BUBBLE: "bubble-bound: bubble >= exposed",
 }
 _LEVELS = 7
 

@@ -65,7 +65,7 @@ def _label(name: str, lines: Floats, names: Sequence[str]) -> str:
         return f"{name} (failed)"
     for later in range(number + 1, len(names)):
         apart = np.abs(lines[:, number] - lines[:, later])
-        if np.nanmax(apart, initial=0) <= _HIDDEN * (np.nanmax(lines) - np.nanmin(lines)):
+        if apart.max() <= _HIDDEN * (np.nanmax(lines) - np.nanmin(lines)):
             return f"{name} (under {names[later]})"
     return name
 

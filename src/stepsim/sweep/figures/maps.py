@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MAP = "viridis_r"
-_LEAST_NUMBER_PT = 5.0
+_LEAST_NUMBER_EM = 0.62
+_MOST_WRITTEN = 150  # cells with their number in them
 
 
 def map_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureStyle) -> "Figure":
@@ -105,7 +106,7 @@ def _draw_map(
     )
     cells.dress(axes, style)
     font = _number_pt(figure, axes, values.shape, style)
-    if font >= _LEAST_NUMBER_PT:
+    if font >= _LEAST_NUMBER_EM * style.font_pt and values.size <= _MOST_WRITTEN:
         _write_cells(axes, cells, values, mesh, font)
     elif not np.isnan(values).all():
         best = np.unravel_index(np.nanargmin(values), values.shape)
