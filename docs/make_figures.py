@@ -44,8 +44,8 @@ PICTURES = (
     picture(
         "gpt_1024",
         "A step",
-        "A row is a stage, a box an action with the number of its microbatch, grey is idle. The black "
-        "line above the rows is the critical path; what runs after the pipeline is per step.",
+        "A row is a stage, a box an action with the number of its microbatch, grey is idle. The "
+        "black line above the rows is the critical path; what runs after the pipeline is per step.",
         f"stepsim simulate {GPT} --plot FIGURE",
     ),
     picture(
@@ -64,8 +64,8 @@ PICTURES = (
     picture(
         "bubbles",
         "Bubbles over microbatches",
-        "Share of the pipeline that a rank idles. Thin lines are the closed forms (P-1)/(m+P-1), and "
-        "(P-1)/(vm+P-1) for v chunks, of even stages and free messages.",
+        "Share of the pipeline that a rank idles. Thin lines are the closed forms (P-1)/(m+P-1), "
+        "and (P-1)/(vm+P-1) for v chunks, of even stages and free messages.",
         f"stepsim sweep {GPT} --set microbatches=16..128:8 {SCHEDULES} --breakdown "
         "--db bubbles.sqlite --plot FIGURE --plot-kind bubble",
     ),
@@ -87,9 +87,9 @@ PICTURES = (
     picture(
         "bound",
         "What bounds the step",
-        "Compute-bound: at least half of the step is work, that is compute and host time, so nothing "
-        "but faster work makes it more than twice as fast. Otherwise network-bound where more of it "
-        "is exposed communication (idle with an awaited transfer in flight) than bubble (idle "
+        "Compute-bound: at least half of the step is work, that is compute and host time, so "
+        "nothing but faster work makes it more than twice as fast. Otherwise network-bound where "
+        "more of it is exposed communication (idle with an awaited transfer in flight) than bubble (idle "
         "with none: head, inner, tail and skew), else bubble-bound. Lines: step time in s.",
         f"stepsim sweep {SMALL} --set 'fabric.bandwidth=6.25..800 Gbps:43 log' "
         "--set 'microbatches=1..32' --db bound.sqlite --plot FIGURE --plot-kind bound "
@@ -98,8 +98,8 @@ PICTURES = (
     picture(
         "bands",
         "Step time over bandwidth, with noise",
-        "Medians of 500 drawn steps in the band in which nine of ten lie. Compute tasks vary by 3 %, "
-        "transfers by 10 %; both are assumptions of this example. Noise makes steps slower than "
+        "Medians of 500 drawn steps in the band in which nine of ten lie. Compute tasks vary by "
+        "3 %, transfers by 10 %; both are assumptions of this example. Noise makes steps slower than "
         "planned, as the slowest of many ranks sets the pace.",
         f"stepsim noise {SMALL} -m 8 --set 'fabric.bandwidth=25..800 Gbps:6 log' "
         "--set schedule=1f1b,interleaved:2 --task 0.03 --communication 0.1 --samples 500 "
@@ -157,7 +157,8 @@ PICTURES = (
 def gallery() -> str:
     """The text of docs/figures.md."""
     parts = [
-        "# Figures\n\nEvery command that draws takes a file as `.png`, `.svg` or `.pdf` and a `--style`:\n\n"
+        "# Figures\n\nEvery command that draws takes a file as `.png`, `.svg` or `.pdf` and a "
+        "`--style`:\n\n"
         "| style | width | type | for |\n|---|---|---|---|\n"
         "| `screen` | 9 in | 10 pt | screens and slides, the default |\n"
         "| `column` | 3.3 in | 8 pt | one column of a two-column paper |\n"

@@ -112,7 +112,7 @@ Markdown(
     "With stage 0 as measured, and the others as its waits in half of the step tell, the replay is "
     f"off by **{abs(pipeline_error):.1%}** for the pipeline and {abs(step_error):.1%} for the "
     "step: the model of schedule and messages holds. It is as good as its compute times: a log of "
-    f"leaf modules explains only {share:.0%} of its step, and a prediction from such a file would be "
-    "short by the rest. Before you trust a prediction, replay a run of yours (`stepsim simulate "
+    f"leaf modules explains only {share:.0%} of its step, and a prediction from such a file would "
+    "be short by the rest. Before you trust a prediction, replay a run of yours (`stepsim simulate "
     "TRACE`, `stepsim validate RUN...`)."
 )

@@ -139,8 +139,8 @@ Image(OUT / "schedules.png")
 # ## An algorithm
 #
 # Suppose gradients were sent in 8 bits instead of 32: a reduce-scatter of S bytes over n ranks
-# moves a quarter of (n-1)/n S, but every rank reads and writes its gradients once more to quantise them.
-# A cost function like this becomes a table of times, as a micro-benchmark would print. Where the
+# moves a quarter of (n-1)/n S, but every rank reads and writes its gradients once more to quantise
+# them. A cost function like this becomes a table of times, as a micro-benchmark would print. Where the
 # table knows a group, its times replace the model's.
 
 # %%
@@ -183,8 +183,8 @@ assert after < before
 Markdown(
     f"One lost cable of 32 makes the step **{cost - 1:.1%}** longer. More forwards ahead make it "
     f"**{gains['far']:.2f} times** as fast where boxes are far apart, {gains['near']:.2f} times "
-    f"where they are near, and keep {more:.1f} times the activations alive. Gradients in 8 bits take "
-    f"**{after:.0f} ms instead of {before:.0f}**, which makes the step "
+    f"where they are near, and keep {more:.1f} times the activations alive. Gradients in 8 bits "
+    f"take **{after:.0f} ms instead of {before:.0f}**, which makes the step "
     f"{base.step_time_s / reduced.step_time_s:.3f} times as fast. All three came from files that "
     "anybody can write: a TOML of links, a CSV of actions, a CSV of times."
 )

@@ -77,7 +77,7 @@ class Result:
         from stepsim.plots import plot_timelines
 
         runs = [(self.timeline, self.report)]
-        plot_timelines(runs, Path(path), messages=messages, style=FigureStyle(style))
+        plot_timelines(runs, Path(path), messages=messages, style=style)
 
     def write_csv(self, path: str | Path) -> None:
         """Write the spans of one rank per class of ranks; raises OutputError."""

@@ -22,7 +22,7 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 def plot_probes(
-    probes: Sequence[Probe], path: Path, *, style: FigureStyle = FigureStyle.SCREEN
+    probes: Sequence[Probe], path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
 ) -> None:
     """Draw probes of one collective into a .png, .svg or .pdf file; raises OutputError."""
     write_figure(lambda chosen: probes_figure(probes, chosen), path, style)

@@ -55,7 +55,7 @@ class Comparison:
         from stepsim.plots import plot_timelines
 
         runs = [(result.timeline, result.report) for _, result in self.valid]
-        plot_timelines(runs, Path(path), messages=messages, style=FigureStyle(style))
+        plot_timelines(runs, Path(path), messages=messages, style=style)
 
     @property
     def warnings(self) -> tuple[str, ...]:

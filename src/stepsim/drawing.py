@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.analysis import Part
-from stepsim.figure_style import CHARACTER_EM, FigureStyle
+from stepsim.figure_style import CHARACTER_EM, FigureStyle, figure_style
 from stepsim.formats.outputs import check_figure_path, write_whole
 from stepsim.schedules import BUILDERS, ActionKind
 
@@ -73,18 +73,19 @@ Draw = Callable[[FigureStyle], "Figure"]
 """What draws a figure in a style; it runs with the style's parameters set."""
 
 
-def write_figure(draw: Draw, path: Path, style: FigureStyle = FigureStyle.SCREEN) -> None:
+def write_figure(draw: Draw, path: Path, style: FigureStyle | str = FigureStyle.SCREEN) -> None:
     """Draw a figure into a .png, .svg or .pdf file that is the same every time.
 
-    Text stays text in .svg and .pdf. Raises OutputError when the file cannot be written or its
-    suffix names no figure format.
+    Text stays text in .svg and .pdf. Raises OutputError when the file cannot be written, its suffix
+    names no figure format, or there is no such style.
     """
     check_figure_path(path)
     kind = path.suffix[1:].lower()
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     data = io.BytesIO()
-    with styled(style):
-        draw(style).savefig(data, format=kind, metadata=undated)
+    chosen = figure_style(style)
+    with styled(chosen):
+        draw(chosen).savefig(data, format=kind, metadata=undated)
     write_whole(path, data.getvalue())
 
 

@@ -7,6 +7,8 @@ from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from stepsim.errors import OutputError
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -102,6 +104,15 @@ class FigureStyle(StrEnum):
         """Lines of text broken to a share of this width."""
         most = int(share * self.width_in * 72 / (self.font_pt * CHARACTER_EM))
         return "\n".join(fill(line, most) for line in lines)
+
+
+def figure_style(name: FigureStyle | str) -> FigureStyle:
+    """The style of a name; raises OutputError naming those there are."""
+    try:
+        return FigureStyle(name)
+    except ValueError:
+        expected = ", ".join(FigureStyle)
+        raise OutputError(f"style is {name!r}: expected one of {expected}") from None
 
 
 _MEASURES: Mapping[FigureStyle, _Measures] = MappingProxyType(

@@ -49,7 +49,7 @@ _PHASES = {
     Phase.WEIGHT_GRAD: ACTION_COLOURS[ActionKind.WEIGHT_GRAD],
 }
 _SCALES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
-_MOST_EM = 110.0  # height of the rows of a figure
+_MOST_EM = 80.0  # height of the rows of a figure
 _ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
 _NUMBER_EM = 0.7  # of a row's microbatch numbers
 _LEAST_NUMBER_PT = 4.0
@@ -131,7 +131,7 @@ def plot_timelines(
     path: Path,
     *,
     messages: bool = False,
-    style: FigureStyle = FigureStyle.SCREEN,
+    style: FigureStyle | str = FigureStyle.SCREEN,
 ) -> None:
     """Draw runs above each other on one time axis.
 

@@ -21,7 +21,7 @@ _LEAST_NUMBER_PT = 3.5
 
 
 def draw_topology(
-    topology: Topology, path: Path, *, style: FigureStyle = FigureStyle.SCREEN
+    topology: Topology, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
 ) -> None:
     """Draw NPUs, switches and cables into a PNG, SVG or PDF file.
 

@@ -39,7 +39,7 @@ def plot_validation(
     rows: Sequence[Compared],
     path: Path,
     *,
-    style: FigureStyle = FigureStyle.SCREEN,
+    style: FigureStyle | str = FigureStyle.SCREEN,
 ) -> None:
     """Draw simulated over measured times beside a table of their errors.
 
@@ -67,7 +67,7 @@ def plot_measured(
     result: Result,
     path: Path,
     *,
-    style: FigureStyle = FigureStyle.SCREEN,
+    style: FigureStyle | str = FigureStyle.SCREEN,
 ) -> None:
     """Draw a run above its simulation, the first rank of every stage, on one time axis.
 

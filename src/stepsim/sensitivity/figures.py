@@ -21,13 +21,15 @@ _BINS = 60
 
 
 def plot_sensitivity(
-    found: Sensitivity, path: Path, *, style: FigureStyle = FigureStyle.SCREEN
+    found: Sensitivity, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
 ) -> None:
     """Draw what one per cent of everything is worth; raises OutputError."""
     write_figure(lambda chosen: sensitivity_figure(found, chosen), path, style)
 
 
-def plot_noise(found: NoiseResult, path: Path, *, style: FigureStyle = FigureStyle.SCREEN) -> None:
+def plot_noise(
+    found: NoiseResult, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
     """Draw the distribution of step times; raises OutputError."""
     write_figure(lambda chosen: noise_figure(found, chosen), path, style)
 

@@ -24,7 +24,7 @@ def plot_sweep(
     names: Sequence[str] = (),
     *,
     kind: FigureKind | str = FigureKind.TIME,
-    style: FigureStyle = FigureStyle.SCREEN,
+    style: FigureStyle | str = FigureStyle.SCREEN,
 ) -> None:
     """Draw a kind of figure over the axes `names` (see `choose_view`).
 
@@ -49,7 +49,9 @@ def plot_sweep(
     write_figure(draw, path, style)
 
 
-def plot_pareto(table: SweepTable, path: Path, *, style: FigureStyle = FigureStyle.SCREEN) -> None:
+def plot_pareto(
+    table: SweepTable, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
     """Draw every scenario's step time against the bandwidth of all links, and the Pareto front.
 
     Raises OutputError as `plot_sweep`.

@@ -25,7 +25,7 @@ _MOST_BANDS = 8
 
 
 def plot_noise_sweep(
-    found: NoiseSweep, path: Path, *, style: FigureStyle = FigureStyle.SCREEN
+    found: NoiseSweep, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
 ) -> None:
     """Draw the medians and bands of a noise sweep; raises OutputError, and as `band_axes`."""
     band_axes(found.grid)

@@ -40,7 +40,7 @@ _COLOURS = {
 _NAMES = {
     Bound.COMPUTE: "compute-bound: at least half is work",
     Bound.NETWORK: "network-bound: exposed > bubble",
-    Bound.BUBBLE: "bubble-bound: bubble >= exposed",
+    Bound.BUBBLE: "bubble-bound: bubble ≥ exposed",
 }
 _LEVELS = 7
 
