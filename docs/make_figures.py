@@ -89,8 +89,9 @@ PICTURES = (
         "What bounds the step",
         "Compute-bound: at least half of the step is work, that is compute and host time, so "
         "nothing but faster work makes it more than twice as fast. Otherwise network-bound where "
-        "more of it is exposed communication (idle with an awaited transfer in flight) than bubble (idle "
-        "with none: head, inner, tail and skew), else bubble-bound. Lines: step time in s.",
+        "more of it is exposed communication (idle with an awaited transfer in flight) than "
+        "bubble (idle with none: head, inner, tail and skew), else bubble-bound. Lines: step time "
+        "in s.",
         f"stepsim sweep {SMALL} --set 'fabric.bandwidth=6.25..800 Gbps:43 log' "
         "--set 'microbatches=1..32' --db bound.sqlite --plot FIGURE --plot-kind bound "
         "--plot-axes fabric.bandwidth,microbatches",
@@ -99,8 +100,8 @@ PICTURES = (
         "bands",
         "Step time over bandwidth, with noise",
         "Medians of 500 drawn steps in the band in which nine of ten lie. Compute tasks vary by "
-        "3 %, transfers by 10 %; both are assumptions of this example. Noise makes steps slower than "
-        "planned, as the slowest of many ranks sets the pace.",
+        "3 %, transfers by 10 %; both are assumptions of this example. Noise makes steps slower "
+        "than planned, as the slowest of many ranks sets the pace.",
         f"stepsim noise {SMALL} -m 8 --set 'fabric.bandwidth=25..800 Gbps:6 log' "
         "--set schedule=1f1b,interleaved:2 --task 0.03 --communication 0.1 --samples 500 "
         "--plot FIGURE",

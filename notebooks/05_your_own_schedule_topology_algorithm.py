@@ -139,9 +139,9 @@ Image(OUT / "schedules.png")
 # ## An algorithm
 #
 # Suppose gradients were sent in 8 bits instead of 32: a reduce-scatter of S bytes over n ranks
-# moves a quarter of (n-1)/n S, but every rank reads and writes its gradients once more to quantise
-# them. A cost function like this becomes a table of times, as a micro-benchmark would print. Where the
-# table knows a group, its times replace the model's.
+# moves a quarter of (n-1)/n S, but every rank reads and writes its gradients once more to
+# quantise them. A cost function like this becomes a table of times, as a micro-benchmark would
+# print. Where the table knows a group, its times replace the model's.
 
 # %%
 LATENCY_S, BANDWIDTH, MEMORY = 20e-6, 50e9, 2e12

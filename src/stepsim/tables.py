@@ -9,6 +9,7 @@ from rich.table import Table
 from stepsim.analysis import Part
 from stepsim.collective_probe import Probe, ProbeRow
 from stepsim.compare import Comparison, exposed_p2p_ps
+from stepsim.doctor import Check
 from stepsim.inspection import Inspection, Traffic
 from stepsim.parallel import ParallelPlan, RankOrder
 from stepsim.report import Report, StageReport
@@ -44,12 +45,14 @@ def print_report(console: Console, report: Report) -> None:
     piped = plan.pp > 1
     pipeline = format_time_ps(report.pipeline_time_ps)
     rates = f"bubble {report.bubble_fraction:.1%}, zero-bubble rate {report.zero_bubble_rate:.1%}"
+    settings = "; ".join(f"{name} {text}" for name, text in report.settings.items())
     lines = [
         ("workload", report.workload),
         ("topology", report.topology),
         ("job", _job(plan)),
         ("simulated", f"{len(report.counts)} of {plan.npus} ranks, the others behave alike"),
         ("schedule", f"{report.schedule}, {report.p2p} p2p" if piped else report.schedule),
+        *([("settings", settings)] if settings else []),
         ("step time", format_time_ps(report.step_time_ps)),
         ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),
     ]
@@ -332,6 +335,13 @@ def print_table(console: Console, table: Table) -> None:
     console.print(f"\n{table.title}", style="bold", soft_wrap=True)
     table.title = None
     console.print(table)
+
+
+def print_checks(console: Console, checks: Sequence[Check]) -> None:
+    """What `stepsim doctor` found, a line each."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        console.print(f"{check.status:<6}  {check.name:<{width}}  {check.detail}", soft_wrap=True)
 
 
 def print_probes(console: Console, probes: Sequence[Probe]) -> None:

@@ -74,8 +74,8 @@ XYZ += [[0.0193339, 0.1191920, 0.9503041]]
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SweepTable]:
     """Microbatches, bandwidths and schedules of a small job, one of which cannot run."""
-    axes = ("microbatches=4,8,16", "fabric.bandwidth=10..400 Gbps:3 log")
-    axes += ("schedule=1f1b,interleaved:2,dualpipe-v",)
+    axes = ["microbatches=4,8,16", "fabric.bandwidth=10..400 Gbps:3 log"]
+    axes += ["schedule=1f1b,interleaved:2,dualpipe-v"]
     database = tmp_path_factory.mktemp("figures") / "a.sqlite"
     sweep(study(*axes, breakdown=True, **JOB), database, jobs=1)
     with open_for_reading(database) as store:
@@ -262,7 +262,7 @@ def idle_share(schedule: Any) -> float:
                 clock[rank] = end[kind, stage, mb] = start + (1 if kind == "F" else 2)
                 actions.pop(0)
     work = 3 * schedule.microbatches * schedule.placement.chunks
-    return 1 - work / max(clock)
+    return float(1 - work / max(clock))
 
 
 @pytest.mark.parametrize(

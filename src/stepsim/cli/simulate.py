@@ -8,7 +8,7 @@ import typer
 
 from stepsim.cli.figures import MessagesOption, PlotOption, StyleOption, check_messages
 from stepsim.cli.measured import CalibrationOption, TimesOption, simulate_measured
-from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
 from stepsim.errors import PlanError
 from stepsim.figure_style import FigureStyle
@@ -18,12 +18,8 @@ from stepsim.figure_style import FigureStyle
 def simulate(
     file: WorkloadArgument,
     options: RunOptions,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="Schedule, e.g. interleaved:4, or torch's CSV.")
-    ] = "1f1b",
-    chunks: Annotated[
-        int | None, typer.Option("--chunks", help="Virtual stages of each rank.")
-    ] = None,
+    schedule: ScheduleOption = "1f1b",
+    chunks: ChunksOption = None,
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,

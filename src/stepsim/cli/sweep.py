@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from stepsim.cli.figures import StyleOption
-from stepsim.cli.options import RunOptions, SetOption, Switch, takes
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, Switch, takes
 from stepsim.cli.terminal import check_outputs, console, warn
 from stepsim.errors import OutputError, SweepError
 from stepsim.figure_style import FigureStyle
@@ -67,12 +67,8 @@ class ShowOptions:
 class SweepOptions(ShowOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="Schedule where it is no axis, e.g. interleaved:4.")
-    ] = "1f1b"
-    chunks: Annotated[int | None, typer.Option("--chunks", help="Virtual stages of each rank.")] = (
-        None
-    )
+    schedule: ScheduleOption = "1f1b"
+    chunks: ChunksOption = None
     axes: SetOption = None
     database: Annotated[Path, typer.Option("--db", help="SQLite file for the results.")] = Path(
         "sweep.sqlite"
@@ -84,7 +80,7 @@ class SweepOptions(ShowOptions, RunOptions):
         False
     )
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Local processes. [default: as useful]")
+        int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="as useful")
     ] = None
     executor: Annotated[str, typer.Option("--executor", help="Who computes: local, or dask.")] = (
         "local"
