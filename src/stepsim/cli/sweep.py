@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from stepsim.cli import completion
 from stepsim.cli.figures import StyleOption
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, Switch, takes
 from stepsim.cli.terminal import check_outputs, console, warn
@@ -32,7 +33,12 @@ class ShowOptions:
         typer.Option("--plot", help="Draw the sweep over its axes: .png, .svg or .pdf."),
     ] = None
     plot_kind: Annotated[
-        str, typer.Option("--plot-kind", help="What to draw: time, bubble, breakdown or bound.")
+        str,
+        typer.Option(
+            "--plot-kind",
+            help="What to draw: time, bubble, breakdown or bound.",
+            autocompletion=completion.figure_kinds,
+        ),
     ] = "time"
     plot_axes: Annotated[
         str | None,
