@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields, is_dataclass
+from typing import Any
 
 from stepsim.comm_table import CommTable
 from stepsim.compute import ComputeScale
@@ -49,13 +50,18 @@ def _text(value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, CommTable):
         return value.source
-    if isinstance(value, ComputeScale) and len(set(astuple(value))) == 1 and value.forward != 1:
-        return str(value.forward)
     if is_dataclass(value):
-        changed = [f for f in fields(value) if getattr(value, f.name) != f.default]
-        return ", ".join(f"{f.name} {_text(getattr(value, f.name))}" for f in changed)
+        return _changed_fields(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(_text, value))
     return "" if value is None else str(value)
+
+
+def _changed_fields(value: Any) -> str:
+    """Fields of a dataclass that are not the default; one factor where all phases have it."""
+    if isinstance(value, ComputeScale) and len(set(astuple(value))) == 1:
+        return "" if value.forward == 1 else str(value.forward)
+    changed = [f for f in fields(value) if getattr(value, f.name) != f.default]
+    return ", ".join(f"{f.name} {_text(getattr(value, f.name))}" for f in changed)
