@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isinf
+from math import isinf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,17 +180,14 @@ class SweepTable:
         where no scenario has a result. Of equally fast scenarios the first counts.
         """
         shape = tuple(len(axis.texts) for axis in axes)
-        keys = ", ".join(
-            f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes)
-        )
+        keys = [f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes)]
+        source = f"SELECT *, {', '.join(keys)} FROM result WHERE error IS NULL"
         names = ", ".join(f"key{i}" for i in range(len(axes)))
-        query = (
-            f"SELECT {names}, {', '.join(columns)} FROM (SELECT *, row_number() OVER "
-            f"(PARTITION BY {names} ORDER BY step_time_ps, id) AS place FROM "
-            f"(SELECT *, {keys} FROM result WHERE error IS NULL)) WHERE place = 1"
-        )
+        if prod(shape) < prod(len(axis.texts) for axis in self.axes):
+            place = f"row_number() OVER (PARTITION BY {names} ORDER BY step_time_ps, id)"
+            source = f"SELECT * FROM (SELECT *, {place} AS place FROM ({source})) WHERE place = 1"
         found = np.full((len(columns), *shape), np.nan)
-        for row in self._each(query):
+        for row in self._each(f"SELECT {names}, {', '.join(columns)} FROM ({source})"):
             found[:, *row[: len(axes)]] = row[len(axes) :]
         return found
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from stepsim.drawing import write_figure
 from stepsim.errors import OutputError, SweepError
 from stepsim.figure_style import FigureStyle
@@ -38,7 +36,7 @@ def plot_sweep(
         raise SweepError(
             f"a {kind} figure needs the parts of each step: sweep with --breakdown to keep them"
         )
-    if np.isnan(table.fastest(view.shown, ["step_time_ps"])).all():
+    if not table.extremes(1):
         raise OutputError(f"{path}: nothing to draw: no scenario has a result")
     if kind is FigureKind.BREAKDOWN:
         draw = partial(breakdown_figure, table, view)
