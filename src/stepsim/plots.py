@@ -272,8 +272,9 @@ def _stream_lanes(timeline: Timeline, scene: Scene) -> Iterator[Lane]:
 
 
 def _draw_panel(axes: "Axes", panel: Panel, scene: Scene, row_in: float) -> None:
+    bordered = _wide([box for lane in panel.lanes if lane.bordered for box in lane.boxes], scene)
     for row, lane in enumerate(panel.lanes):
-        _draw_lane(axes, lane, row, scene, row_in)
+        _draw_lane(axes, lane, row, scene, row_in, "white" if bordered else "none")
     axes.set_ylim(len(panel.lanes) - 0.4, -0.6)
     every = max(1, math.ceil(scene.style.font_pt / 72 / row_in))
     step = next(n for n in (1, 2, 4, 8, 16, 32, 64, every) if n >= every)
@@ -284,11 +285,10 @@ def _draw_panel(axes: "Axes", panel: Panel, scene: Scene, row_in: float) -> None
     axes.tick_params(axis="y", length=0)
 
 
-def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float) -> None:
+def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, edge: str) -> None:
     """Boxes over an idle background."""
     scale = scene.scale
     _draw(axes, [Box(start=0, end=scene.width_ps, colour=IDLE)], row - 0.4, 0.8, scale, "none")
-    edge = "white" if lane.bordered and _wide(lane.boxes, scene) else "none"
     _draw(axes, lane.boxes, row - 0.4, 0.8, scale, edge)
     fused = [Box(start=b.start, end=b.end, colour=b.below) for b in lane.boxes if b.below]
     _draw(axes, fused, row, 0.4, scale, "none")

@@ -1,5 +1,6 @@
 """What bounds the step, over two axes: compute, network or bubbles."""
 
+import math
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,14 @@ _NAMES = {
     Bound.NETWORK: "network-bound: exposed > bubble",
     Bound.BUBBLE: "bubble-bound: bubble ≥ exposed",
 }
-_LEVELS = 7
+_MOST_LEVELS = 10
+_MANTISSAS = (
+    np.arange(1, 10, 0.2),
+    np.arange(1, 10, 0.5),
+    (1, 1.5, 2, 3, 4, 6, 8),
+    (1, 2, 5),
+    (1,),
+)
 
 
 def bounds_of(parts: Floats) -> NDArray[np.int64]:
@@ -97,7 +105,7 @@ def _draw_bounds(
         rasterized=True,
     )
     cells.dress(axes, style)
-    if min(steps.shape) > 1 and np.nanmax(steps) > np.nanmin(steps):
+    if min(steps.shape) > 1 and len(levels):
         lines = axes.contour(
             cells.xs,
             cells.ys,
@@ -110,9 +118,15 @@ def _draw_bounds(
 
 
 def _levels(steps: Floats) -> Floats:
-    """Round step times, about evenly spread over the steps' logarithms."""
-    spread = np.geomspace(np.nanmin(steps), np.nanmax(steps), _LEVELS + 2)[1:-1]
-    return np.unique([float(f"{level:.2g}") for level in spread])
+    """At most ten round step times between the least and the most."""
+    least, most = float(np.nanmin(steps)), float(np.nanmax(steps))
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    for mantissas in _MANTISSAS:
+        levels = [m * 10.0**power for power in powers for m in mantissas]
+        found = np.array([level for level in levels if least < level < most])
+        if len(found) <= _MOST_LEVELS:
+            break
+    return found
 
 
 def _tint(bound: Bound) -> str:
