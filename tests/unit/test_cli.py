@@ -21,6 +21,7 @@ VALIDATE_OPTIONS = {
     "--nccl",
     "--node-size",
     "--plot",
+    "--style",
     "--times",
 }
 WHAT_IF_OPTIONS = {
@@ -69,11 +70,15 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--rank-order",
     "--slow",
     "--stage-rows",
+    "--style",
     "--tp-overlap",
     "--warmup-flush",
 }
 TRACE_OPTIONS = {"--ranks", "--trace"}
-REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--report"}
+REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--plot-kind"} | {
+    "--report",
+    "--style",
+}
 SWEEP_OPTIONS = {
     "--breakdown",
     "--chunks",
@@ -90,8 +95,9 @@ OPTIONS = {
     | TRACE_OPTIONS
     | {"--calibration", "--chunks", "--csv", "--report", "--schedule", "--times"},
     "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--report", "--schedules", "--with"},
-    "inspect": PLAN_OPTIONS | {"--json", "--plot"},
-    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
+    "inspect": PLAN_OPTIONS | {"--json", "--plot", "--style"},
+    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
+    | {"--style", "--topology"},
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
@@ -113,7 +119,7 @@ OPTIONS = {
     "diff": set[str](),
     "sensitivity": RUN_OPTIONS - {"--messages"} | {"--chunks", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages"}
-    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed"}
+    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed", "--set"}
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,

@@ -11,6 +11,7 @@ from stepsim.cli.figures import (
     PlotOption,
     RanksOption,
     ReportOption,
+    StyleOption,
     TraceOption,
     check_messages,
     check_trace,
@@ -26,6 +27,7 @@ from stepsim.cli.terminal import (
     warn,
 )
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +55,7 @@ def compare(
     trace: TraceOption = None,
     ranks: RanksOption = None,
     report: ReportOption = None,
+    style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim.compare import compare as run
@@ -74,7 +77,7 @@ def compare(
     if traced:
         traced.write(comparison)
     if plot:
-        comparison.plot(plot, messages=messages)
+        comparison.plot(plot, messages=messages, style=style)
     if report:
         from stepsim.html_report.what_if import find_each_what_if
         from stepsim.html_report.write import write_comparison

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli import completion
-from stepsim.cli.figures import TraceOutput
+from stepsim.cli.figures import StyleOption, TraceOutput
 from stepsim.cli.terminal import JsonOption, check_outputs, command_line, console, show, warn
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,6 +75,7 @@ def validate(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
     ] = None,
+    style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
     from stepsim.formats.step_table import is_step_table, read_step_table
@@ -100,7 +102,7 @@ def validate(
     if plot:
         from stepsim.validation_plots import plot_validation
 
-        plot_validation(found, rows, plot)
+        plot_validation(found, rows, plot, style=style)
     show(
         json,
         lambda: validation_json(found, rows),
@@ -183,6 +185,7 @@ def simulate_measured(
     csv: Path | None = None,
     trace: TraceOutput | None = None,
     report: Path | None = None,
+    style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
@@ -202,7 +205,7 @@ def simulate_measured(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
                 "--calibration and --times"
             )
-        _simulate_log(path, json=json, plot=plot, csv=csv, trace=trace, report=report)
+        _simulate_log(path, json=json, plot=plot, csv=csv, trace=trace, report=report, style=style)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
@@ -212,7 +215,7 @@ def simulate_measured(
     if plot:
         from stepsim.validation_plots import plot_measured
 
-        plot_measured(ready.summary, result, plot)
+        plot_measured(ready.summary, result, plot, style=style)
     if csv:
         result.write_csv(csv)
     if report:
@@ -240,6 +243,7 @@ def _simulate_log(
     csv: Path | None,
     trace: TraceOutput | None,
     report: Path | None,
+    style: FigureStyle,
 ) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
@@ -253,7 +257,7 @@ def _simulate_log(
     if trace:
         trace.write(result)
     if plot:
-        result.plot(plot)
+        result.plot(plot, style=style)
     if csv:
         result.write_csv(csv)
     if report:

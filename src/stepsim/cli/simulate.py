@@ -11,6 +11,7 @@ from stepsim.cli.figures import (
     PlotOption,
     RanksOption,
     ReportOption,
+    StyleOption,
     TraceOption,
     check_messages,
     check_trace,
@@ -26,6 +27,7 @@ from stepsim.cli.terminal import (
     warn,
 )
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 
 @takes(RunOptions)
@@ -37,6 +39,7 @@ def simulate(
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
+    style: StyleOption = FigureStyle.SCREEN,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
     trace: TraceOption = None,
     ranks: RanksOption = None,
@@ -67,6 +70,7 @@ def simulate(
             csv=csv,
             trace=traced,
             report=report,
+            style=style,
         )
         return
     workload = load_workload(file, strict=options.strict)
@@ -78,7 +82,7 @@ def simulate(
     if traced:
         traced.write(result)
     if plot:
-        result.plot(plot, messages=messages)
+        result.plot(plot, messages=messages, style=style)
     if csv:
         result.write_csv(csv)
     if report:
