@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 
@@ -20,12 +20,16 @@ from stepsim.collectives import (
 from stepsim.errors import PlanError
 from stepsim.job import Job, prepare, run_graph
 from stepsim.loading import load_topology
+from stepsim.pricing import Prices
 from stepsim.report import Report, make_report
 from stepsim.settings import changed_settings
 from stepsim.timeline import Timeline
 from stepsim.topology import Topology
 from stepsim.units import PS_PER_S
 from stepsim.workload import CollectiveKind
+
+if TYPE_CHECKING:
+    from stepsim.trace.processes import TracedRun
 
 Arguments = ParamSpec("Arguments")
 
@@ -36,6 +40,7 @@ class Result:
 
     report: Report
     timeline: Timeline
+    prices: Prices
 
     @property
     def step_time_s(self) -> float:
@@ -69,6 +74,29 @@ class Result:
 
         write_spans(self.timeline, Path(path))
 
+    def write_trace(
+        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+    ) -> None:
+        """Write a trace for Perfetto (.json, .json.gz): every class of ranks, or those of `ranks`.
+
+        `command` is kept in it. Raises PlanError for ranks the job does not have, OutputError.
+        """
+        from stepsim.formats.perfetto import write_trace
+
+        write_trace([self.traced(ranks)], Path(path), command)
+
+    def traced(self, ranks: Sequence[int] | None = None, name: str = "") -> "TracedRun":
+        """The run as part of a trace; raises PlanError for ranks the job does not have."""
+        from stepsim.trace.processes import TracedRun
+
+        return TracedRun(
+            timeline=self.timeline,
+            prices=self.prices,
+            report=self.report,
+            ranks=None if ranks is None else tuple(ranks),
+            name=name,
+        )
+
 
 def run_job(job: Job, settings: Mapping[str, str]) -> Result:
     """Run a job and analyse what happened; the report records the `settings` that made it."""
@@ -91,7 +119,7 @@ def run_job(job: Job, settings: Mapping[str, str]) -> Result:
         settings=settings,
         warnings=job.warnings,
     )
-    return Result(report=report, timeline=timeline)
+    return Result(report=report, timeline=timeline, prices=job.prices)
 
 
 def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:

@@ -50,6 +50,16 @@ class Comparison:
         runs = [(result.timeline, result.report) for _, result in self.valid]
         plot_timelines(runs, Path(path), messages=messages)
 
+    def write_trace(
+        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+    ) -> None:
+        """Write all runs as one trace, as `Result.write_trace` does for one."""
+        from stepsim.formats.perfetto import write_trace
+
+        write_trace(
+            [result.traced(ranks, name) for name, result in self.valid], Path(path), command
+        )
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings of all candidates, each once."""

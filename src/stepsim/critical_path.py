@@ -40,7 +40,7 @@ def critical_path(timeline: Timeline) -> list[PathStep]:
     Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
     path has a gap, which no run without contention has.
     """
-    walk = _Walk(timeline=timeline)
+    walk = Walk(timeline=timeline)
     place = walk.last_task()
     steps: list[PathStep] = []
     while True:
@@ -102,8 +102,8 @@ def _inside(fragment: Fragment, times: FragmentTimes) -> Iterator[int]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
-    """Looks up times and partners of tasks by actor."""
+class Walk:
+    """Looks up times and partners of tasks by actor, to find what each task waited for."""
 
     timeline: Timeline
     columns: list[tuple[Cohort, int]] = field(default_factory=list)
@@ -145,6 +145,12 @@ class _Walk:
                     return actor, before
         raise SimulationError(f"critical path: nothing ends at {start_ps} ps, where a task starts")
 
+    def peer(self, actor: int, segment: Segment) -> int:
+        """The actor at the other end of an actor's message."""
+        actors, graph = self.timeline.actors, self.timeline.graph
+        shift = (segment.peer_stage - int(actors.stages[actor])) * graph.plan.stage_ranks
+        return int(actors.actor_of[actors.ranks[actor] + shift])
+
     def members(self, place: Place) -> list[Place]:
         """The task itself first, then those that start together with it."""
         actor, task = place
@@ -153,9 +159,8 @@ class _Walk:
         if group is None:
             return [place]
         if group is Group.PP:
-            segment, actors = flat.program.segments[number], self.timeline.actors
-            shift = (segment.peer_stage - flat.program.stage) * self.timeline.graph.plan.stage_ranks
-            peer = int(actors.actor_of[actors.ranks[actor] + shift])
+            segment = flat.program.segments[number]
+            peer = self.peer(actor, segment)
             return [place, (peer, self.columns[peer][0].flat.first[segment.peer])]
         where = int(self.timeline.actors.groups[group][actor])
         others = [a for a in self.meeting[group, where] if a != actor]

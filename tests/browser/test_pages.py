@@ -205,7 +205,7 @@ def test_names_run_nothing(browse: Open, result: Result, tmp_path: Path) -> None
         result.report, workload=EVIL, topology=EVIL, comms=comms, links=links, warnings=(EVIL,)
     )
     path = tmp_path / "evil.html"
-    evil = Result(report=report, timeline=result.timeline)
+    evil = replace(result, report=report)
     write_step(evil, path, command=EVIL, what_if=EVIL)
     driver = browse(path)
     spans = list(result.timeline.spans())

@@ -72,6 +72,7 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--tp-overlap",
     "--warmup-flush",
 }
+TRACE_OPTIONS = {"--ranks", "--trace"}
 REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--report"}
 SWEEP_OPTIONS = {
     "--breakdown",
@@ -86,8 +87,9 @@ SWEEP_OPTIONS = {
 }
 OPTIONS = {
     "simulate": RUN_OPTIONS
+    | TRACE_OPTIONS
     | {"--calibration", "--chunks", "--csv", "--report", "--schedule", "--times"},
-    "compare": RUN_OPTIONS | {"--report", "--schedules", "--with"},
+    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--report", "--schedules", "--with"},
     "inspect": PLAN_OPTIONS | {"--json", "--plot"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},

@@ -227,7 +227,7 @@ def evil_result(result: Result) -> Result:
     changed = replace(
         report, workload=EVIL, topology=EVIL, comms=comms, links=links, warnings=(EVIL,)
     )
-    return Result(report=changed, timeline=result.timeline)
+    return replace(result, report=changed)
 
 
 def test_names_stay_text(result: Result, tmp_path: Path) -> None:

@@ -9,15 +9,18 @@ from stepsim.cli import completion
 from stepsim.cli.figures import (
     MessagesOption,
     PlotOption,
+    RanksOption,
     ReportOption,
+    TraceOption,
     check_messages,
-    command_line,
+    check_trace,
 )
 from stepsim.cli.options import PIPELINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
     check_outputs,
+    command_line,
     console,
     show,
     warn,
@@ -47,6 +50,8 @@ def compare(
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
+    trace: TraceOption = None,
+    ranks: RanksOption = None,
     report: ReportOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
@@ -58,13 +63,16 @@ def compare(
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
-    check_outputs([file], json=json, figures=[plot], page=report)
+    check_outputs([file], json=json, figures=[plot], files=[trace], page=report)
     check_messages(messages, plot)
+    traced = check_trace(trace, ranks)
     workload = load_workload(file, strict=options.strict)
     arguments = options.arguments()
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = run(workload, schedules.split(","), progress=progress, **arguments)
     warn(comparison.warnings, quiet=options.quiet)
+    if traced:
+        traced.write(comparison)
     if plot:
         comparison.plot(plot, messages=messages)
     if report:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli import completion
-from stepsim.cli.figures import command_line
-from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
+from stepsim.cli.figures import TraceOutput
+from stepsim.cli.terminal import JsonOption, check_outputs, command_line, console, show, warn
 from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def simulate_measured(
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
+    trace: TraceOutput | None = None,
     report: Path | None = None,
     node_size: int | None = None,
 ) -> None:
@@ -201,11 +202,13 @@ def simulate_measured(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
                 "--calibration and --times"
             )
-        _simulate_log(path, json=json, plot=plot, csv=csv, report=report)
+        _simulate_log(path, json=json, plot=plot, csv=csv, trace=trace, report=report)
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
     warn([*result.report.warnings, *ready.notes])
+    if trace:
+        trace.write(result)
     if plot:
         from stepsim.validation_plots import plot_measured
 
@@ -230,7 +233,13 @@ def _write_replay(result: "Result", report: Path) -> None:
 
 
 def _simulate_log(
-    path: Path, *, json: str | None, plot: Path | None, csv: Path | None, report: Path | None
+    path: Path,
+    *,
+    json: str | None,
+    plot: Path | None,
+    csv: Path | None,
+    trace: TraceOutput | None,
+    report: Path | None,
 ) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
@@ -241,6 +250,8 @@ def _simulate_log(
     run = read_optimus_log(path)
     result = simulate_leaves(run)
     warn(result.report.warnings)
+    if trace:
+        trace.write(result)
     if plot:
         result.plot(plot)
     if csv:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stepsim.cli.figures import command_line
-from stepsim.cli.terminal import check_outputs
+from stepsim.cli.terminal import check_outputs, command_line
 
 
 def report(

@@ -9,13 +9,22 @@ import typer
 from stepsim.cli.figures import (
     MessagesOption,
     PlotOption,
+    RanksOption,
     ReportOption,
+    TraceOption,
     check_messages,
-    command_line,
+    check_trace,
 )
 from stepsim.cli.measured import CalibrationOption, TimesOption, simulate_measured
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
-from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
+from stepsim.cli.terminal import (
+    JsonOption,
+    WorkloadArgument,
+    check_outputs,
+    command_line,
+    show,
+    warn,
+)
 from stepsim.errors import PlanError
 
 
@@ -29,6 +38,8 @@ def simulate(
     plot: PlotOption = None,
     messages: MessagesOption = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
+    trace: TraceOption = None,
+    ranks: RanksOption = None,
     report: ReportOption = None,
     calibration: CalibrationOption = None,
     times: TimesOption = "median",
@@ -42,8 +53,9 @@ def simulate(
 
     collector.stop()
 
-    check_outputs([file], json=json, figures=[plot], files=[csv], page=report)
+    check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
     check_messages(messages, plot)
+    traced = check_trace(trace, ranks)
     if is_measured(file):
         _refuse_options(file, options, schedule, chunks)
         simulate_measured(
@@ -53,6 +65,7 @@ def simulate(
             json=json,
             plot=plot,
             csv=csv,
+            trace=traced,
             report=report,
         )
         return
@@ -62,6 +75,8 @@ def simulate(
     with progress_bar(enabled=not options.quiet) as progress:
         result = api.simulate(workload, progress=progress, **arguments)
     warn(result.report.warnings, quiet=options.quiet)
+    if traced:
+        traced.write(result)
     if plot:
         result.plot(plot, messages=messages)
     if csv:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stepsim.cli.figures import ReportOption, command_line
+from stepsim.cli.figures import ReportOption
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, Switch, takes
-from stepsim.cli.terminal import check_outputs, console, warn
+from stepsim.cli.terminal import check_outputs, command_line, console, warn
 from stepsim.errors import OutputError, SweepError
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +53,11 @@ def check_outputs(
         check_figure_path(path)
     if page:
         check_page_path(page)
+
+
+def command_line() -> str:
+    """The command as it was typed, for results that say how they were made."""
+    return shlex.join(["stepsim", *sys.argv[1:]])
 
 
 def console() -> "Console":
