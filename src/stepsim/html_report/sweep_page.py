@@ -144,7 +144,7 @@ def _map(
         )  # fmt: skip
     figure.add_layout(ColorBar(color_mapper=mapper, title=f"step time ({unit})", width=12), "right")
     figure.add_tools(HoverTool(renderers=[drawn], tooltips=None))
-    figure.xaxis.axis_label, figure.yaxis.axis_label = x_label, y_label
+    figure.xaxis.axis_label, figure.yaxis.axis_label = _plain(x_label), _plain(y_label)
     return Plot(
         name=name,
         described=f"Step time over {words(x.name)} and {words(y.name)} {title}".strip(),
@@ -204,7 +204,7 @@ def _lines(view: View, seconds: Floats) -> Chart:
             int(place): _plain(text) for place, text in zip(places, view.x.texts, strict=True)
         }
     figure.ygrid.grid_line_color = GRID
-    figure.xaxis.axis_label, figure.yaxis.axis_label = label, f"step time ({unit})"
+    figure.xaxis.axis_label, figure.yaxis.axis_label = _plain(label), f"step time ({unit})"
     figure.add_tools(HoverTool(renderers=dots, tooltips=None))
     axes = {"x": view.x} | ({"by": view.by} if view.by else {})
     plot = Plot(
@@ -219,7 +219,7 @@ def _lines(view: View, seconds: Floats) -> Chart:
 
 
 def _plain(text: str) -> str:
-    """A tick's text; Bokeh would read `$$...$$` as mathematics."""
+    """Text of a tick or an axis; Bokeh would read `$$...$$` as mathematics."""
     return text.replace("$$", "$ $")
 
 

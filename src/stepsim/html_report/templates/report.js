@@ -307,7 +307,7 @@
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         const value = (row) => row.cells[place].dataset.value;
         const compare = (a, b) => value(a) === undefined || value(b) === undefined
-          ? row_text(a, place).localeCompare(row_text(b, place), "en", { numeric: true })
+          ? cellText(a, place).localeCompare(cellText(b, place), "en", { numeric: true })
           : Number(value(a)) - Number(value(b));
         const rows = Array.from(body.rows).sort(compare);
         body.append(...(down ? rows.reverse() : rows));
@@ -315,7 +315,7 @@
     });
   }
 
-  function row_text(row, place) {
+  function cellText(row, place) {
     return row.cells[place].textContent;
   }
 
