@@ -16,6 +16,8 @@ from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkCl
 from stepsim.units import PS_PER_S
 
 DEFAULT_NODE_SIZE = 8
+CLEAR = 2.0
+"""Standard errors that a number must be above its bound to count as seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,24 @@ class LayerTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeafOverhead:
+    """What logs of leaf modules do not show, see `stepsim.validation.leaf`.
+
+    `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
+    what its leaf modules take. `residual` is how far each moves if every step is off by its spread.
+    """
+
+    action: Fitted
+    layer_factor: Fitted
+
+    def __post_init__(self) -> None:
+        if self.layer_factor.value < 1:
+            raise CalibrationError(
+                f"layer_factor is {self.layer_factor.value}: expected at least 1, the leaf modules"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Numbers of one machine and runtime.
 
@@ -143,6 +163,7 @@ class Calibration:
     gradient_launch: Fitted | None = None
     gradient_scaling: Fitted | None = None
     optimizer: Fitted | None = None
+    leaf_overhead: LeafOverhead | None = None
     expert_imbalance: tuple[ExpertImbalance, ...] = ()
     layer_times: tuple[LayerTimes, ...] = ()
     unidentified: tuple[tuple[str, str], ...] = field(default=())
