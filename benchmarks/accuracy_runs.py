@@ -19,7 +19,7 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.units import format_bandwidth, format_time_ps
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.load import load_run, with_runtime
+from stepsim.validation.load import load_trace, with_runtime
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import RunValidation, validate_run, validate_runs
 
@@ -67,7 +67,7 @@ def main() -> None:
     """Print the page."""
     shared = Path(sys.argv[1])
     measured = shared / "reference" / "measured"
-    runs = [load_run(path) for path in sorted((measured / "megatron_moe_16gpu").iterdir())]
+    runs = [load_trace(path) for path in sorted((measured / "megatron_moe_16gpu").iterdir())]
     table = read_measurements([measured / "nccl" / "echo_cluster_microbench.csv"]).choose(MACHINE)
     logs = [*sorted((measured / "optimus_a40").iterdir()), *(shared / "seeds").glob("004_*")]
     sections = {
@@ -185,7 +185,7 @@ def hidden(runs: Sequence[RunSummary]) -> Iterator[str]:
     yield "| run | hidden forwards | hidden backwards | forward + backward | pipeline | step |"
     yield "|---|---|---|---|---|---|"
     for run in runs:
-        alone = load_run(run.run.ranks[0].file)
+        alone = load_trace(run.run.ranks[0].file)
         found = infer_hidden(alone)
         ready = with_runtime(alone)
         report = replay(ready.summary, ready.runtime).report

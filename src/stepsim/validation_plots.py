@@ -1,6 +1,5 @@
 """Figures of validations: simulated over measured times, and a run above its simulation."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,8 @@ from stepsim.measured.summary import RunSummary
 from stepsim.plots import write_figure
 from stepsim.schedules import ActionKind
 from stepsim.units import PS_PER_S
-from stepsim.validation.output import summary_errors
-from stepsim.validation.validate import Compared, RunValidation
+from stepsim.validation.output import Validation
+from stepsim.validation.validate import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,20 +22,20 @@ _DPI = 150
 _BLUE, _ORANGE, _GREY, _LIGHT = "#3b6ea5", "#d07c2c", "#8a8a8a", "#dcdcdc"
 
 
-def plot_validation(runs: Sequence[RunValidation], rows: Sequence[Compared], path: Path) -> None:
+def plot_validation(found: Validation, path: Path) -> None:
     """Draw simulated over measured times beside a table of their errors.
 
     Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
     """
-    write_figure(lambda: validation_figure(runs, rows), path, dpi=_DPI)
+    write_figure(lambda: validation_figure(found), path, dpi=_DPI)
 
 
-def validation_figure(runs: Sequence[RunValidation], rows: Sequence[Compared]) -> "Figure":
+def validation_figure(found: Validation) -> "Figure":
     """The figure that `plot_validation` writes."""
     figure = _figure(4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
-    _identity(left, runs, rows)
-    _table(right, runs, rows)
+    _identity(left, found)
+    _table(right, found)
     return figure
 
 
@@ -110,13 +109,15 @@ def _simulated_bars(result: Result, stage: int) -> _Bars:
     return bars
 
 
-def _identity(axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compared]) -> None:
+def _identity(axes: "Axes", found: Validation) -> None:
     """Points on the identity line are right; both axes are logarithmic."""
+    runs, rows = found.runs, found.rows
     kinds = (
         ("pipeline, replay", "o", _BLUE, [run.pipeline for run in runs]),
         ("per-step operation, prediction", "s", _ORANGE, [e for r in runs for e in r.finalize]),
         ("pipeline and step, prediction", "D", _ORANGE, [e for r in runs for e in r.predicted]),
-        ("step, prediction", "^", _ORANGE, list(rows)),
+        ("step, replay", "v", _BLUE, [r for r in rows if r.source is Source.REPLAY]),
+        ("step, prediction", "^", _ORANGE, [r for r in rows if r.source is Source.PREDICTION]),
     )
     shown = [e for _, _, _, several in kinds for e in several if e.measured_ps and e.simulated_ps]
     if not shown:
@@ -141,16 +142,16 @@ def _identity(axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compar
     axes.legend(frameon=False, loc="upper left")
 
 
-def _table(axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compared]) -> None:
+def _table(axes: "Axes", found: Validation) -> None:
     """Mean and largest error of every kind of number."""
     axes.axis("off")
     cells = [
         [name, f"{errors.mean:.2%}", f"{errors.largest:.2%}", str(errors.count)]
-        for name, errors in summary_errors(runs, rows).items()
+        for name, errors in found.errors().items()
     ]
-    if runs:
-        worst = max(run.worst_bubble_points for run in runs)
-        count = sum(len(run.bubbles) for run in runs)
+    if found.runs:
+        worst = max(run.worst_bubble_points for run in found.runs)
+        count = sum(len(run.bubbles) for run in found.runs)
         cells.append(["rank bubble (replay)", "", f"{worst:.1f} points", str(count)])
     table = axes.table(
         cellText=cells,

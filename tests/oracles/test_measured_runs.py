@@ -17,7 +17,7 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.leaf import explained, fit_overhead, leaf_step_ps
-from stepsim.validation.load import load_run, with_runtime
+from stepsim.validation.load import load_trace, with_runtime
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import RunValidation, validate_run, validate_runs
 
@@ -32,7 +32,7 @@ RUNS = (
 @pytest.fixture(scope="module")
 def runs(shared: Path) -> list[RunSummary]:
     folder = shared / "reference/measured/megatron_moe_16gpu"
-    return [load_run(folder / name) for name in RUNS]
+    return [load_trace(folder / name) for name in RUNS]
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_gradient_scaling_alone(runs: list[RunSummary]) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: str) -> None:
     whole = runs[RUNS.index(name)]
-    alone = load_run(whole.run.ranks[0].file)
+    alone = load_trace(whole.run.ranks[0].file)
     found = infer_hidden(alone)
     assert found.microbatches == whole.run.degrees.microbatches // 2
     for stage in found.hidden:
@@ -139,7 +139,7 @@ def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: s
 
 
 def test_seed_003(shared: Path) -> None:
-    alone = load_run(next((shared / "seeds").glob("003_*")))
+    alone = load_trace(next((shared / "seeds").glob("003_*")))
     assert alone.pipeline_ps == 634_930 * 10**6
     assert alone.step_ps == 718_910 * 10**6
     ready = with_runtime(alone)

@@ -19,7 +19,7 @@ from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.load import with_runtime
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run
-from stepsim.validation.whatif import Change, what_if
+from stepsim.validation.whatif import Change, change_run
 
 MILLISECONDS = st.floats(min_value=1, max_value=50).map(lambda x: round(x, 3))
 
@@ -125,7 +125,7 @@ def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
 def test_an_empty_change_changes_nothing(run: MadeRun) -> None:
     summary = written(run)
     ready = with_runtime(summary)
-    found = what_if(ready.summary, ready.runtime, Change())
+    found = change_run(ready.summary, ready.runtime, Change())
     assert found.base.report.step_time_ps == found.changed.report.step_time_ps
     plain = replay(ready.summary, ready.runtime).report.step_time_ps
     assert found.base.report.step_time_ps == pytest.approx(plain, abs=1000)
@@ -150,5 +150,5 @@ def test_slower_messages_are_never_faster(run: MadeRun) -> None:
         ],
         8,
     )
-    found = what_if(ready.summary, ready.runtime, Change(topology=slower))
+    found = change_run(ready.summary, ready.runtime, Change(topology=slower))
     assert found.changed.report.step_time_ps >= found.base.report.step_time_ps

@@ -45,6 +45,7 @@ LAYERS = (
     ("api",),
     ("batch",),
     ("sensitivity", "compare", "validation", "sweep"),
+    ("runs",),
     ("tables", "measured_tables", "validation_plots"),
     ("diff", "nccl_tables"),
     ("cli",),

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepsim.comm_table import CommTable
+from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError
 from stepsim.measured.clocks import Placement
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 from stepsim.units import PS_PER_S
+from stepsim.workload import CollectiveKind
 
 DEFAULT_NODE_SIZE = 8
 CLEAR = 2.0
@@ -178,6 +179,36 @@ class Calibration:
     def link(self, placement: Placement) -> LinkFit | None:
         """The point-to-point fit of a placement."""
         return next((link for link in self.point_to_point if link.placement is placement), None)
+
+    def comm_table(self) -> CommTable | None:
+        """Times of collectives, and of messages as the runs had them where they tell; or None.
+
+        Messages of runs replace those of micro-benchmarks: both sides of an exchange send, which
+        takes longer than a message alone.
+        """
+        messages = {curve.nodes: curve for curve in map(message_curve, self.point_to_point)}
+        others = [
+            curve
+            for curve in (self.collectives.curves if self.collectives else ())
+            if curve.kind is not CollectiveKind.SEND_RECV or curve.nodes not in messages
+        ]
+        curves = (*others, *messages.values())
+        return CommTable(source="calibration", curves=curves) if curves else None
+
+
+def message_curve(link: LinkFit) -> MeasuredCurve:
+    """The messages of a placement as a curve of a table, from 1 KiB to 1 GiB."""
+    sizes = 1 << np.arange(10, 31, dtype=np.int64)
+    times = link.latency_ps + np.rint(sizes * (PS_PER_S / link.bandwidth)).astype(np.int64)
+    return MeasuredCurve(
+        machine="",
+        source="messages of measured runs",
+        kind=CollectiveKind.SEND_RECV,
+        ranks=2,
+        nodes=1 if link.placement is Placement.INTRA_NODE else 2,
+        size_bytes=sizes,
+        time_ps=np.maximum(times, 1),
+    )
 
 
 def message_topology(links: Sequence[LinkFit], node_size: int) -> DimensionTopology:

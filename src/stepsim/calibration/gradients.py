@@ -94,7 +94,9 @@ def _samples(summary: RunSummary, known: CommTable | None) -> Iterator[tuple[flo
             continue
         alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
         reduced = 0 if group[0] == 1 else known.time_ps(*alike) if known else None
-        for time in op.times_ps if reduced is not None else ():
+        if reduced is None:
+            continue
+        for time in op.times_ps:
             if reduced < time:
                 yield op.size_bytes, time - reduced, time, group[0]
 

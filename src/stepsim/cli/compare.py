@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.measured import CalibrationOption, calibrated
 from stepsim.cli.options import RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
@@ -34,6 +35,7 @@ def compare(
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
+    calibration: CalibrationOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim.compare import compare as run
@@ -47,9 +49,11 @@ def compare(
     check_outputs([file], json=json, figures=[plot])
     check_messages(messages, plot)
     workload = load_workload(file, strict=options.strict)
+    known, notes = calibrated(calibration, options)
+    arguments = options.arguments() | known
     with progress_bar(enabled=not options.quiet) as progress:
-        comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
-    warn(comparison.warnings, quiet=options.quiet)
+        comparison = run(workload, schedules.split(","), progress=progress, **arguments)
+    warn([*notes, *comparison.warnings], quiet=options.quiet)
     if plot:
         comparison.plot(plot, messages=messages)
     totals = simai_totals(workload, comparison) if with_ else None

@@ -1,13 +1,14 @@
 """Runs known only by their leaf modules: what those explain, and what is beside them.
 
-A stage's backward is taken as twice its forward. A layer does more than its leaf modules: attention,
-norms, rotary embedding, residuals. In an eager runtime all of these are launched one by one like the
-leaf modules, so a layer takes a multiple of what its leaf modules take. Embedding and head are leaf
-modules as a whole. Every forward and backward of a stage takes host time besides, for messages and
-bookkeeping. Multiple and host time are fitted on the steps of some logs and tried on others.
+A stage's backward is taken as twice its forward. A layer does more than its leaf modules:
+attention, norms, rotary embedding, residuals. In an eager runtime all of these are launched one by
+one like the leaf modules, so a layer takes a multiple of what its leaf modules take. Embedding and
+head are leaf modules as a whole. Every forward and backward of a stage takes host time besides, for
+messages and bookkeeping. Multiple and host time are fitted on the steps of some logs and tried on
+others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,44 +96,43 @@ def validate_logs(
     calibration: Calibration | None = None,
     *,
     leave_one_out: bool = False,
+    notes: list[str] | None = None,
 ) -> list[Compared]:
-    """Steps of logs, simulated from their leaf modules and an overhead of other logs.
+    """Steps of logs, simulated from their leaf modules and the overhead of a calibration.
 
-    The overhead is that of the calibration, or fitted on all other logs; without either there is
-    none. Raises CalibrationError where leaving one out leaves too few.
+    With `leave_one_out` the overhead is that of all other logs; a log whose others do not tell it
+    is left out. Without either there is none. What was assumed or left out is added to `notes`.
+    Raises CalibrationError where leaving one out leaves too few.
     """
     if leave_one_out and len(runs) in range(1, FEWEST_LOGS + 1):
         raise CalibrationError(
             f"{len(runs)} logs of leaf modules: expected at least {FEWEST_LOGS + 1} for "
             "--leave-one-out, two numbers are fitted on the others"
         )
+    notes = notes if notes is not None else []
     found = []
     for run in runs:
-        missing: list[tuple[str, str]] = []
         overhead = calibration.leaf_overhead if calibration else None
         if leave_one_out:
+            missing: list[tuple[str, str]] = []
             overhead = fit_overhead([each for each in runs if each is not run], missing)
-        notes = [reason for _, reason in missing]
-        notes += _notes(run, calibration, overhead)
-        found.append(
-            Compared(
-                name=Path(run.source).name,
-                source=Source.REPLAY,
-                simulated_ps=simulate_leaves(run, overhead).report.pipeline_time_ps,
-                measured_ps=run.step_ps,
-                notes=tuple(f"{run.source}: {note}" for note in notes),
-            )
-        )
+            notes += [f"{run.source}: left out, of the other logs: {why}" for _, why in missing]
+        elif overhead is None:
+            notes.append(f"{run.source}: no leaf_overhead is calibrated: leaf modules alone")
+        elif calibration and run.fingerprint in calibration.traces:
+            notes.append(f"{run.source}: the calibration was fitted on this log too")
+        if overhead or not leave_one_out:
+            found.append(_compare(run, overhead))
     return found
 
 
-def _notes(
-    run: LeafRun, calibration: Calibration | None, overhead: LeafOverhead | None
-) -> Iterator[str]:
-    if overhead is None:
-        yield "no leaf_overhead was calibrated: leaf modules alone"
-    elif calibration and run.fingerprint in calibration.traces:
-        yield "the calibration was fitted on this log too"
+def _compare(run: LeafRun, overhead: LeafOverhead | None) -> Compared:
+    return Compared(
+        name=Path(run.source).name,
+        source=Source.REPLAY,
+        simulated_ps=simulate_leaves(run, overhead).report.pipeline_time_ps,
+        measured_ps=run.step_ps,
+    )
 
 
 def _errors(runs: Sequence[LeafRun], at: Floats) -> tuple[Floats, Floats]:
@@ -147,7 +147,7 @@ def _errors(runs: Sequence[LeafRun], at: Floats) -> tuple[Floats, Floats]:
 
 
 def _simulate(run: LeafRun, at: Floats) -> Result:
-    """A step with some host time in ps per action, and some multiple of the layers' leaf modules."""
+    """A step with host time in ps per action, and a multiple of the layers' leaf modules."""
     works = []
     for stage in run.stages:
         forward = round(stage.layers_ps * float(at[1])) + stage.ends_ps

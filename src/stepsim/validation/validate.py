@@ -19,6 +19,7 @@ from stepsim.comm_table import CommTable
 from stepsim.errors import CalibrationError
 from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
+from stepsim.units import format_size_bytes
 from stepsim.validation.load import runtime_of, with_runtime
 from stepsim.validation.predict import predict, predicted_op_ps, whole_step
 from stepsim.validation.replay import Durations, Runtime, columns, replay
@@ -139,7 +140,7 @@ def validate_runs(
 
     Raises CalibrationError where leaving one out leaves none.
     """
-    if leave_one_out and (calibration or len(summaries) < 2):
+    if leave_one_out and (calibration or len(summaries) == 1):
         raise CalibrationError(
             "leave-one-out calibrates each run on the others: expected at least two runs and no "
             "calibration file"
@@ -228,9 +229,10 @@ def _predicted_ops(
         if time is None:
             lacking.add(op.label)
             continue
-        stages = ",".join(str(op.stage) for op in each.ops)
         yield Compared(
-            name=f"{op.label}, stage {stages}",
+            name=f"{op.label} {format_size_bytes(each.size_bytes)}"
+            if each.size_bytes
+            else op.label,
             source=Source.PREDICTION,
             simulated_ps=round(time),
             measured_ps=each.duration_ps,
