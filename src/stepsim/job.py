@@ -1,5 +1,6 @@
 """From what a user says to a step that is ready to run, and running it."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -38,6 +39,7 @@ from stepsim.workload import Workload
 Choice = TypeVar("Choice", bound=StrEnum)
 
 _DP_BUCKET = "160 MB"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ def prepare(
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     workload = scale_compute(workload, compute_scale or ComputeScale())
     workload = _load_experts(workload, expert_load)
+    _log.info("workload %s: policy %s", workload.source, workload.policy)
     notes = [*workload.warnings, *_assumed_inputs(workload, topology)]
     topology = _resolve(topology)
     if plan is None:
@@ -130,6 +133,7 @@ def prepare(
         plan = replace(plan, rank_order=_choice(RankOrder, "rank_order", rank_order))
     check_plan(plan, workload)
     topology = topology.fit(plan.npus)
+    _log.info("topology %s: %d NPUs", topology.name, topology.npus)
     if dp_bucket != _DP_BUCKET and not dp_overlap:
         notes.append(
             f"dp_bucket {dp_bucket} has no effect: gradients are not overlapped (dp_overlap)"
@@ -154,7 +158,9 @@ def prepare(
     order = _order(model, schedule, chunks, schedule_options or {}, options)
     options = replace(options, p2p=_choice(P2PMode, "p2p", p2p or default_mode(order)))
     stages = model.stages(order.placement)
+    _log.info("schedule %s: %d stages", order.label, plan.pp)
     graph = build_taskgraph(stages, order, plan, options)
+    _log.info("task graph: %d communications", len(graph.comms))
     prices = Prices(
         plan=plan,
         topology=topology,
@@ -224,9 +230,12 @@ def run_graph(
     if sites is not None:
         colours = colour_sites(sites, actors.actor_of)
         contention = Contention(graph=graph, sites=sites, colours=colours)
+    _log.info("%d of %d ranks are simulated", len(actors), graph.plan.npus)
     execution = flatten(graph, actors, prices, slow, contention)
     fabric = Fabric(capacity=contention.capacity) if contention else None
+    _log.info("%d tasks laid out", sum(len(flat.duration_ps) for flat in execution.flats))
     starts, ends = engine.run(execution, actors, graph.plan, fabric, progress)
+    _log.info("all tasks ended")
     return make_timeline(graph, actors, execution.flats, starts, ends)
 
 

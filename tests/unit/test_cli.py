@@ -42,6 +42,7 @@ PLAN_OPTIONS = {
     "--quiet",
     "--strict",
     "--topology",
+    "--verbose",
 }
 RUN_OPTIONS = PLAN_OPTIONS | {
     "--activation-size",
@@ -104,7 +105,8 @@ OPTIONS = {
         "--source",
         "--table",
     },
-    "convert": {"--chunks", "--microbatches", "--ranks"},
+    "convert": {"--chunks", "--microbatches", "--pp"},
+    "doctor": {"--json"},
     "diff": set[str](),
     "sensitivity": RUN_OPTIONS - {"--messages"} | {"--chunks", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages"}

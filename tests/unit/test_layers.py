@@ -44,7 +44,7 @@ LAYERS = (
     ("job",),
     ("api",),
     ("batch",),
-    ("sensitivity", "compare", "validation", "sweep"),
+    ("sensitivity", "compare", "validation", "sweep", "doctor"),
     ("runs",),
     ("tables", "measured_tables", "validation_plots"),
     ("diff", "nccl_tables"),
@@ -55,6 +55,7 @@ HEAVY = {
     "networkx": {"topology"},
     "matplotlib": {
         "collective_plot",
+        "doctor",
         "plots",
         "sensitivity",
         "sweep",

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.cli import completion
 from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
 from stepsim.cli.measured import CalibrationOption, calibrated
-from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.options import PIPELINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
@@ -27,7 +28,13 @@ def compare(
     file: WorkloadArgument,
     options: RunOptions,
     schedules: Annotated[
-        str, typer.Option("--schedules", help="Names or CSV files, separated by commas.")
+        str,
+        typer.Option(
+            "--schedules",
+            help="Names or CSV files, separated by commas.",
+            autocompletion=completion.several(completion.schedules),
+            rich_help_panel=PIPELINE,
+        ),
     ] = "1f1b,interleaved:2,interleaved:4,zb-h1",
     with_: Annotated[
         str | None, typer.Option("--with", help="simai-formula: add SimAI's closed formula.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stepsim.cli import completion
 from stepsim.cli.options import PlanOptions, RunOptions
 from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, console, show, warn
 from stepsim.errors import PlanError
@@ -34,10 +35,17 @@ CommSourceOption = Annotated[
 ]
 NodeSizeOption = Annotated[
     int | None,
-    typer.Option("--node-size", min=1, help="Ranks per node. [default: told by clocks, else 8]"),
+    typer.Option(
+        "--node-size", min=1, help="Ranks per node.", show_default="told by clocks, else 8"
+    ),
 ]
 TimesOption = Annotated[
-    str, typer.Option("--times", help="Stage times of a replay: median, mean or microbatch.")
+    str,
+    typer.Option(
+        "--times",
+        help="Stage times of a replay: median, mean or microbatch.",
+        autocompletion=completion.durations,
+    ),
 ]
 
 
@@ -94,7 +102,12 @@ def validate(
 def what_if(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of traces, or one trace.")],
     schedule: Annotated[
-        str | None, typer.Option("--schedule", help="Another schedule, e.g. interleaved:2.")
+        str | None,
+        typer.Option(
+            "--schedule",
+            help="Another schedule, e.g. interleaved:2.",
+            autocompletion=completion.schedules,
+        ),
     ] = None,
     microbatches: Annotated[
         int | None, typer.Option("--microbatches", "-m", help="Microbatches per pipeline.")
@@ -233,7 +246,7 @@ def refuse_options(path: Path, options: PlanOptions, *others: str) -> None:
     asked = [
         "--" + field.name.replace("_", "-")
         for field in fields(options)
-        if field.name != "quiet" and getattr(options, field.name) != field.default
+        if field.name not in ("quiet", "verbose") and getattr(options, field.name) != field.default
     ]
     asked += others
     if asked:

@@ -15,7 +15,7 @@ from stepsim.cli.measured import (
     refuse_run_options,
     simulate_measured,
 )
-from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
 
 
@@ -23,12 +23,8 @@ from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, sh
 def simulate(
     file: WorkloadArgument,
     options: RunOptions,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="Schedule, e.g. interleaved:4, or torch's CSV.")
-    ] = "1f1b",
-    chunks: Annotated[
-        int | None, typer.Option("--chunks", help="Virtual stages of each rank.")
-    ] = None,
+    schedule: ScheduleOption = "1f1b",
+    chunks: ChunksOption = None,
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
