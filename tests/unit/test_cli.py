@@ -21,6 +21,7 @@ VALIDATE_OPTIONS = {
     "--nccl",
     "--node-size",
     "--plot",
+    "--quiet",
     "--times",
 }
 WHAT_IF_OPTIONS = {
@@ -30,6 +31,7 @@ WHAT_IF_OPTIONS = {
     "--calibration",
     "--microbatches",
     "--node-size",
+    "--quiet",
     "--schedule",
 }
 PLAN_OPTIONS = {
@@ -85,11 +87,12 @@ SWEEP_OPTIONS = {
     "--set",
 }
 OPTIONS = {
-    "simulate": RUN_OPTIONS | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
-    "compare": RUN_OPTIONS | {"--schedules", "--with"},
-    "inspect": PLAN_OPTIONS | {"--json", "--plot"},
+    "simulate": RUN_OPTIONS
+    | {"--calibration", "--chunks", "--csv", "--node-size", "--schedule", "--times"},
+    "compare": RUN_OPTIONS | {"--calibration", "--schedules", "--with"},
+    "inspect": PLAN_OPTIONS | {"--json", "--node-size", "--plot"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
-    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
+    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
     "calibrate nccl": {

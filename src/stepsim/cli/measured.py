@@ -267,14 +267,15 @@ def refuse_run_options(path: Path, *, times: str = "median", node_size: int | No
 
 
 def _limit(text: str | None) -> float | None:
-    """A share such as `2%` or `0.02`."""
+    """A share such as `2%` or `0.02`; a number from 1 on could mean either."""
     if text is None:
         return None
+    percent = text.endswith("%")
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        value = float(text.removesuffix("%")) / (100 if percent else 1)
     except ValueError:
         value = -1.0
-    if not 0 <= value < 100:
+    if not 0 <= value < (100 if percent else 1):
         raise PlanError(f"max-error is {text!r}: expected a share such as 2% or 0.02")
     return value
 

@@ -51,7 +51,8 @@ class Validation:
         document = {
             "schema_version": SCHEMA_VERSION,
             "runs": [_run(run) for run in self.runs],
-            "rows": [_compared(row) | {"notes": row.notes} for row in self.rows],
+            "rows": [_compared(row) for row in self.rows],
+            "warnings": self.warnings,
             "errors": {
                 name: {"mean": errors.mean, "largest": errors.largest, "count": errors.count}
                 for name, errors in self.errors().items()
