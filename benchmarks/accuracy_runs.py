@@ -12,7 +12,7 @@ import numpy as np
 from accuracy_published import eight_a100, leaf_logs, zero_bubble
 
 from stepsim.calibration.document import Calibration
-from stepsim.calibration.runs import calibrate, fastest
+from stepsim.calibration.runs import calibrate, fastest, timed
 from stepsim.comm_table import CommTable
 from stepsim.formats.measurements import read_measurements
 from stepsim.measured.run import OpKind
@@ -41,8 +41,8 @@ through stepsim's 1F1B order, its blocking message program and its engine, and c
 time, which is the longest of a rank. Host time per action and message times come from **another**
 run. Nothing is fitted to a pipeline time: host time is what lies between traced operations, a
 message takes from when both sides have posted to its end, on clocks aligned by the messages' ends.
-Steady exchanges, where both sides send, take 1.3 to 1.6 times as long as a message alone, and are
-what counts. A rank's bubble is that of its own pipeline, replayed with its own medians.
+Steady exchanges, where both sides send, take longer than a message alone and are what counts. A
+rank's bubble is that of its own pipeline, replayed with its own medians.
 
 The **prediction** of an operation after the pipeline takes only its bytes and its group: the
 micro-benchmark of that group plus a launch and in-place gradient scaling, both calibrated where
@@ -162,6 +162,21 @@ def calibrations(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
         launch = found.gradient_launch
         cells.append(f"{format_time_ps(launch.value)} + {scaling}" if launch else scaling or "none")
         yield f"| {' | '.join(cells)} |"
+    ratios = [ratio for run in runs for ratio in exchange_ratios(run)]
+    yield ""
+    ends = f"{min(ratios):.1f} to {max(ratios):.1f}"
+    yield f"An exchange takes {ends} times as long as a message alone."
+
+
+def exchange_ratios(run: RunSummary) -> Iterator[float]:
+    """Median time of messages both sides send over that of single ones, in and between nodes."""
+    messages = run.transfers
+    for inside in (True, False):
+        here = (messages.intra_node == inside) & timed(messages)
+        both, alone = here & messages.both_ways, here & ~messages.both_ways
+        if both.any() and alone.any():
+            medians = (np.median(messages.duration_ps[which]) for which in (both, alone))
+            yield float(next(medians) / next(medians))
 
 
 def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:

@@ -99,16 +99,9 @@ def simulate_run(
     if not isinstance(run, RunSummary | LeafRun):
         run = load_run(run, node_size=node_size)
     if isinstance(run, LeafRun):
-        if chosen is not Durations.MEDIAN:
-            raise PlanError(
-                f"{run.source}: a log of leaf modules is simulated from its medians: leave out "
-                "--times"
-            )
-        return simulate_leaves(run, known.leaf_overhead if known else None)
+        return _simulate_log(run, known, chosen)
     ready = with_runtime(run, known)
-    result = replay(ready.summary, ready.runtime, chosen)
-    report = replace(result.report, warnings=(*result.report.warnings, *ready.notes))
-    return replace(result, report=report)
+    return _with_warnings(replay(ready.summary, ready.runtime, chosen), ready.notes)
 
 
 def validate(
@@ -204,6 +197,21 @@ def benchmarks(nccl: Benchmarks | None, source: str = "") -> CommTable | None:
     if not isinstance(nccl, CommTable):
         nccl = read_measurements([Path(each) for each in nccl])
     return nccl.choose(source) if source else nccl
+
+
+def _simulate_log(log: LeafRun, known: Calibration | None, times: Durations) -> Result:
+    if times is not Durations.MEDIAN:
+        raise PlanError(
+            f"{log.source}: a log of leaf modules is simulated from its medians: leave out --times"
+        )
+    lacking = known is not None and known.leaf_overhead is None
+    notes = ["the calibration has no leaf_overhead: leaf modules alone"] * lacking
+    return _with_warnings(simulate_leaves(log, known.leaf_overhead if known else None), notes)
+
+
+def _with_warnings(result: Result, more: Sequence[str]) -> Result:
+    report = replace(result.report, warnings=(*result.report.warnings, *more))
+    return replace(result, report=report)
 
 
 def _opened(runs: Iterable[Run], node_size: int | None) -> tuple[list[RunSummary], list[LeafRun]]:

@@ -13,7 +13,7 @@ from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError
 from stepsim.measured.clocks import Placement
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.units import PS_PER_S
+from stepsim.units import MAX_INT64, PS_PER_S
 from stepsim.workload import CollectiveKind
 
 DEFAULT_NODE_SIZE = 8
@@ -197,8 +197,16 @@ class Calibration:
 
 
 def message_curve(link: LinkFit) -> MeasuredCurve:
-    """The messages of a placement as a curve of a table, from 1 KiB to 1 GiB."""
+    """The messages of a placement as a curve of a table, from 1 KiB to 1 GiB.
+
+    Raises CalibrationError where they take longer than 2**63 - 1 ps.
+    """
     sizes = 1 << np.arange(10, 31, dtype=np.int64)
+    if link.time_ps(int(sizes[-1])) > MAX_INT64:
+        raise CalibrationError(
+            f"point_to_point {link.placement}: 1 GiB takes {link.time_ps(1 << 30):.3g} ps: at most "
+            "2**63 - 1 ps"
+        )
     times = link.latency_ps + np.rint(sizes * (PS_PER_S / link.bandwidth)).astype(np.int64)
     return MeasuredCurve(
         machine="",

@@ -197,15 +197,13 @@ def line_through(sizes: Ints, times: Floats, shape: LinkShape | None) -> tuple[f
 
 def _optimizer(summaries: Sequence[RunSummary]) -> Fitted | None:
     """Bytes/s of fp32 gradients that an optimizer step updates."""
-    rates = [
-        gradient_bytes(summary.step_ops, op.stage) / time * PS_PER_S
-        for summary in summaries
-        for op in summary.step_ops
-        if op.kind is OpKind.OPTIMIZER
-        for time in op.times_ps
-        if time
-    ]
-    return fitted(rates) if any(rates) else None
+    rates = []
+    for summary in summaries:
+        for op in summary.step_ops:
+            size = gradient_bytes(summary.step_ops, op.stage)
+            if op.kind is OpKind.OPTIMIZER and size:
+                rates += [size / time * PS_PER_S for time in op.times_ps if time]
+    return fitted(rates) if rates else None
 
 
 def _imbalances(summaries: Sequence[RunSummary]) -> Iterable[ExpertImbalance]:

@@ -53,7 +53,7 @@ class LeafRun:
     warnings: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        for name in ("pp", "tp", "dp", "microbatch_size", "microbatches"):
+        for name in ("pp", "tp", "dp", "microbatch_size", "microbatches", "step_ps"):
             if getattr(self, name) < 1:
                 raise TraceError(
                     f"{self.source}: {name} is {getattr(self, name)}: expected 1 or more"

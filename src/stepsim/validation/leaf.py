@@ -36,7 +36,10 @@ FEWEST_LOGS = 2
 _NONE = np.array([0.0, 1.0])
 """No host time, and layers that are their leaf modules: what cannot be less."""
 _PROBE = np.array([float(PS_PER_MS), 0.1])
-_ROUNDS = 6
+_ROUNDS = 10
+_SETTLED = 1e-6
+_FLAT = 1e-3
+"""A change of relative errors, per probe, that is none."""
 
 Floats = NDArray[np.float64]
 
@@ -68,16 +71,8 @@ def fit_overhead(
     if len(runs) < FEWEST_LOGS:
         missing.append(("leaf_overhead", f"{len(runs)} log for two numbers"))
         return None
-    found = _NONE
-    for _ in range(_ROUNDS):
-        errors, slopes = _errors(runs, found)
-        step = np.linalg.lstsq(slopes, -errors, rcond=None)[0]
-        found = np.maximum(found + step * _PROBE, _NONE)
-    noise = np.array([run.step_spread_ps / run.step_ps for run in runs])
-    uncertain = np.sqrt(np.square(np.linalg.pinv(slopes) * noise).sum(axis=1)) * _PROBE
-    if np.linalg.matrix_rank(slopes, tol=1e-3) < len(found) or any(
-        found - _NONE <= CLEAR * uncertain
-    ):
+    found, uncertain = _solve(runs)
+    if not np.all(found - _NONE > CLEAR * uncertain):
         reason = (
             "host time and what layers do beside their leaf modules cannot be told apart: "
             "expected logs whose stages differ in layers"
@@ -89,6 +84,25 @@ def fit_overhead(
         for value, residual in zip(found.tolist(), uncertain.tolist(), strict=True)
     )
     return LeafOverhead(action=action, layer_factor=factor)
+
+
+def _solve(runs: Sequence[LeafRun]) -> tuple[Floats, Floats]:
+    """Both numbers, and how far each moves if every step is off by its spread.
+
+    Gauss-Newton: a step is linear in both but where another stage becomes the slowest. The second
+    is infinite where the logs tell only one combination of the two.
+    """
+    found = _NONE
+    for _ in range(_ROUNDS):
+        errors, slopes = _errors(runs, found)
+        step = np.linalg.lstsq(slopes, -errors, rcond=None)[0]
+        found = np.maximum(found + step * _PROBE, _NONE)
+        if np.all(np.abs(step) < _SETTLED):
+            break
+    if np.linalg.matrix_rank(slopes, tol=_FLAT) < len(found):
+        return found, np.full(len(found), np.inf)
+    noise = np.array([run.step_spread_ps / run.step_ps for run in runs])
+    return found, np.sqrt(np.square(np.linalg.pinv(slopes) * noise).sum(axis=1)) * _PROBE
 
 
 def validate_logs(
