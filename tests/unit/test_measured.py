@@ -242,7 +242,7 @@ def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:
 def test_host_time_for_workload_files(workloads: Path) -> None:
     host = Fitted(value=250e6, residual=0, samples=1)
     options = simulate_options(Calibration(sources=(), host_overhead=host))
-    assert options == {"host_overhead": "250000000 ps"}
+    assert options == {"host_overhead": "250.0 us"}
     workload = workloads / "moe_128.txt"
     report = simulate(workload, "hgx-h100", host_overhead=options["host_overhead"]).report
     assert report.mean_breakdown_ps()[Part.HOST] > 0

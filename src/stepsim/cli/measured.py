@@ -229,10 +229,10 @@ def calibrated(path: Path | None, options: RunOptions) -> tuple[dict[str, Any], 
     if path is None:
         return {}, []
     from stepsim.runs import read_calibration
-    from stepsim.validation.load import simulate_options, unused_by_workloads
+    from stepsim.validation.load import simulate_options, workload_notes
 
     found = read_calibration(path)
-    notes = unused_by_workloads(found)
+    notes = workload_notes(found)
     arguments = simulate_options(found)
     if options.host_overhead != RunOptions.host_overhead:
         arguments.pop("host_overhead", None)

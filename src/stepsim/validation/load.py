@@ -12,6 +12,7 @@ from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
 from stepsim.measured.clocks import Placement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary, summarise
+from stepsim.units import format_size_bytes
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.replay import Runtime
 
@@ -73,7 +74,7 @@ def simulate_options(calibration: Calibration) -> dict[str, Any]:
     Host time, and times of collectives and messages.
     """
     host = calibration.host_overhead
-    found: dict[str, Any] = {"host_overhead": f"{round(host.value)} ps"} if host else {}
+    found: dict[str, Any] = {"host_overhead": f"{round(host.value) / 1e6} us"} if host else {}
     table = calibration.comm_table()
     return found | {"comm_table": table} if table else found
 
@@ -89,10 +90,16 @@ _OF_RUNS = (
 """Fields of a calibration that measured runs alone make use of."""
 
 
-def unused_by_workloads(calibration: Calibration) -> list[str]:
-    """What a calibration holds that a workload file has no use for, as notes."""
+def workload_notes(calibration: Calibration) -> list[str]:
+    """What to know of a calibration that is used for a workload file."""
     unused = [name for name in _OF_RUNS if getattr(calibration, name)]
-    return [f"of the calibration not used: {', '.join(unused)}"] if unused else []
+    notes = [f"of the calibration not used: {', '.join(unused)}"] if unused else []
+    return notes + [
+        f"messages {link.placement} were measured at {format_size_bytes(link.sizes[0])} only: "
+        "other sizes take what their calibrated line says"
+        for link in calibration.point_to_point
+        if len(link.sizes) == 1
+    ]
 
 
 def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:
