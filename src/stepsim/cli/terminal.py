@@ -22,6 +22,7 @@ WorkloadArgument = Annotated[
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No warnings.")]
 
 
 def check_outputs(
