@@ -1,6 +1,5 @@
 """A figure of collectives over size: time and bus bandwidth, a line per algorithm."""
 
-import io
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepsim.collective_probe import Probe, ProbeRow
-from stepsim.formats.outputs import write_whole
-from stepsim.plots import check_figure_path
+from stepsim.plots import write_figure
 from stepsim.units import format_size_bytes, format_time_ps
 
 if TYPE_CHECKING:
@@ -35,15 +33,7 @@ _DPI = 200
 
 def plot_probes(probes: Sequence[Probe], path: Path) -> None:
     """Draw probes of one collective into a .png, .svg or .pdf file; raises OutputError."""
-    from matplotlib import rc_context
-
-    check_figure_path(path)
-    kind = path.suffix[1:].lower()
-    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    data = io.BytesIO()
-    with rc_context({"svg.hashsalt": "stepsim", "font.size": 9, "axes.linewidth": 0.6}):
-        probes_figure(probes).savefig(data, format=kind, dpi=_DPI, metadata=undated)
-    write_whole(path, data.getvalue())
+    write_figure(lambda: probes_figure(probes), path, dpi=_DPI, style={"axes.linewidth": 0.6})
 
 
 def probes_figure(probes: Sequence[Probe]) -> "Figure":

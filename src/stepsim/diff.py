@@ -173,13 +173,13 @@ def explain(diff: ResultDiff) -> str:
 
 def print_diff(console: "Console", diff: ResultDiff) -> None:
     """Settings that differ, step times, components, stages, links, and what explains most."""
-    from stepsim.tables import _print_pairs
+    from stepsim.tables import print_pairs
 
     if diff.identical:
         console.print("A and B are identical: settings, step time, components, stages and links")
         return
     settings = [(each.name, f"{each.a} -> {each.b}") for each in diff.settings]
-    _print_pairs(
+    print_pairs(
         console,
         [
             *(settings or [("settings", "no difference in those that the files name")]),
@@ -337,9 +337,9 @@ def _most(changes: Iterable[Change], direction: int) -> Change:
 
 def _label(change: Change) -> str:
     """A component's name as tables print it."""
-    from stepsim.tables import _PART_NAMES
+    from stepsim.tables import PART_NAMES
 
-    names = {part.name.lower(): name for part, name in _PART_NAMES.items()}
+    names = {part.name.lower(): name for part, name in PART_NAMES.items()}
     return names.get(change.name, change.name.replace("_", " "))
 
 
@@ -349,24 +349,26 @@ def _signed(time_ps: int) -> str:
 
 def _print_components(console: "Console", diff: ResultDiff) -> None:
     """Components that either result has."""
-    from stepsim.tables import _print_table, _table
+    from stepsim.tables import print_table, table_of
 
     title = "where the difference is, mean over ranks"
-    table = _table(title, "part", "A", "B", "difference", "share")
+    table = table_of(title, "part", "A", "B", "difference", "share")
     for change in diff.components:
         if change.a_ps or change.b_ps:
             share = f"{round(diff.share(change), 3) + 0.0:.1%}" if diff.direction else _ABSENT
             table.add_row(_label(change), *_times(change), share)
     if table.row_count:
-        _print_table(console, table)
+        print_table(console, table)
 
 
 def _print_stages(console: "Console", stages: Iterable[StageDiff]) -> None:
     """The stages that differ most."""
-    from stepsim.tables import _print_table, _table
+    from stepsim.tables import print_table, table_of
 
     title = "stages that differ most: what they do themselves, how much longer they wait"
-    table = _table(title, "stage", "A", "B", "difference", "waiting", "largest part", "its change")
+    table = table_of(
+        title, "stage", "A", "B", "difference", "waiting", "largest part", "its change"
+    )
     for stage in stages:
         largest = stage.largest
         if largest.difference_ps and table.row_count < _STAGES_SHOWN:
@@ -374,20 +376,20 @@ def _print_stages(console: "Console", stages: Iterable[StageDiff]) -> None:
             cells = (_label(largest), _signed(largest.difference_ps))
             table.add_row(str(stage.stage), *_times(stage.own), waiting, *cells)
     if table.row_count:
-        _print_table(console, table)
+        print_table(console, table)
 
 
 def _print_links(console: "Console", links: Iterable[LinkDiff]) -> None:
     """Classes of links that carry anything in either result."""
-    from stepsim.tables import _print_table, _table
+    from stepsim.tables import print_table, table_of
 
     title = "links: bytes over all of them, time their busiest one is in use"
-    table = _table(title, "links", "A bytes", "B bytes", "A", "B", "difference")
+    table = table_of(title, "links", "A bytes", "B bytes", "A", "B", "difference")
     for link in links:
         if any(link.total_bytes):
             table.add_row(link.name, *map(format_size_bytes, link.total_bytes), *_times(link.busy))
     if table.row_count:
-        _print_table(console, table)
+        print_table(console, table)
 
 
 def _times(change: Change) -> tuple[str, str, str]:

@@ -5,11 +5,11 @@ from itertools import groupby
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from stepsim.calibration.curves import CurveFit, FitRow
 from stepsim.calibration.document import Fitted
 from stepsim.calibration.nccl import MachineFit, NcclFit
+from stepsim.tables import print_table, table_of
 from stepsim.units import format_bandwidth, format_size_bytes, format_time_ps
 
 LARGE_BYTES = 16 << 20
@@ -41,7 +41,7 @@ def large_errors(fit: CurveFit) -> Sequence[float]:
 
 def _print_links(console: Console, machine: MachineFit) -> None:
     """A row per number; `off by` is the median distance of the groups it comes from."""
-    table = _table("links and latencies", "", "value", "off by", "groups", "by")
+    table = table_of("links and latencies", "", "value", "off by", "groups", "by")
     for capacity in machine.capacities:
         group = f"{capacity.kind} {capacity.ranks}/{capacity.nodes}"
         value, spread = format_bandwidth(capacity.bandwidth), f"{capacity.residual:.1%}"
@@ -57,12 +57,12 @@ def _print_links(console: Console, machine: MachineFit) -> None:
             if part:
                 value, spread = format_time_ps(part.value), format_time_ps(part.residual)
                 table.add_row(f"{each.regime} {name}", value, spread, str(part.samples), note)
-    _print_table(console, table)
+    print_table(console, table)
 
 
 def _print_curves(console: Console, machine: MachineFit) -> None:
     columns = ("collective", "ranks", "nodes", "sizes", "lines", "busbw", "error", "16 MiB on")
-    table = _table("curves; errors are medians", *columns)
+    table = table_of("curves; errors are medians", *columns)
     for fit in machine.curves:
         curve, errors, large = fit.curve, [abs(r.error) for r in fit.rows()], large_errors(fit)
         table.add_row(
@@ -75,13 +75,13 @@ def _print_curves(console: Console, machine: MachineFit) -> None:
             f"{np.median(errors):.1%}" if errors else "",
             f"{np.median(large):.1%}" if large else "",
         )
-    _print_table(console, table)
+    print_table(console, table)
 
 
 def _print_errors(console: Console, fit: CurveFit, *, every_size: bool) -> None:
     """A row per size, or per power of two with the median and the largest error in it."""
     columns = ("size", "sizes", "measured", "fitted", "error", "largest", "busbw", "efficiency")
-    table = _table(fit.curve.label, *columns)
+    table = table_of(fit.curve.label, *columns)
     for rows in _groups(fit, every_size=every_size):
         errors = np.array([row.error for row in rows])
         speed = float(np.median([row.bus_bandwidth for row in rows]))
@@ -95,7 +95,7 @@ def _print_errors(console: Console, fit: CurveFit, *, every_size: bool) -> None:
             format_bandwidth(speed) if speed else "",
             f"{speed / fit.bus_bandwidth:.0%}" if fit.bus_bandwidth else "",
         )
-    _print_table(console, table)
+    print_table(console, table)
 
 
 def _groups(fit: CurveFit, *, every_size: bool) -> Iterator[list[FitRow]]:
@@ -103,17 +103,3 @@ def _groups(fit: CurveFit, *, every_size: bool) -> Iterator[list[FitRow]]:
         fit.rows(), lambda row: row.size_bytes if every_size else row.size_bytes.bit_length()
     ):
         yield list(rows)
-
-
-def _table(title: str, *columns: str) -> Table:
-    """An unframed table: first column left, the others right. Its title is printed above it."""
-    table = Table(title=title, box=None, pad_edge=False)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
-    return table
-
-
-def _print_table(console: Console, table: Table) -> None:
-    console.print(f"\n{table.title}", style="bold", soft_wrap=True)
-    table.title = None
-    console.print(table)

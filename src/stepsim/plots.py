@@ -1,19 +1,19 @@
 """Figures. The only module that imports matplotlib, and only when a figure is drawn."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from stepsim import collector
 from stepsim.critical_path import critical_path
-from stepsim.errors import OutputError
 from stepsim.execution import Times
-from stepsim.formats.outputs import write_whole
+from stepsim.formats.outputs import check_figure_path, write_whole
 from stepsim.fragments import Stream
 from stepsim.program import SegmentKind
 from stepsim.report import Report
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg", ".pdf")
 
 _COLOURS = {
     ActionKind.FORWARD: "#4477aa",
@@ -90,13 +89,6 @@ class Panel:
     lanes: tuple[Lane, ...]
 
 
-def check_figure_path(path: Path) -> None:
-    """Raise OutputError unless the suffix names a figure format."""
-    if path.suffix.lower() not in SUFFIXES:
-        shown = path.suffix or "a name without suffix"
-        raise OutputError(f"{path}: cannot draw {shown}: expected {', '.join(SUFFIXES)}")
-
-
 @collector.paused()
 def plot_timelines(
     runs: Sequence[tuple[Timeline, Report]], path: Path, *, messages: bool = False
@@ -110,10 +102,17 @@ def plot_timelines(
     write_figure(lambda: timelines_figure(runs, messages=messages), path)
 
 
-def write_figure(draw: Callable[[], "Figure"], path: Path) -> None:
+def write_figure(
+    draw: Callable[[], "Figure"],
+    path: Path,
+    *,
+    dpi: int = _DPI,
+    style: Mapping[Any, Any] = MappingProxyType({}),
+) -> None:
     """Draw a figure in stepsim's style into a file that is the same every time.
 
-    Raises OutputError when the file cannot be written or its suffix names no figure format.
+    `style` are matplotlib's parameters that this figure has of its own. Raises OutputError when the
+    file cannot be written or its suffix names no figure format.
     """
     from matplotlib import rc_context
 
@@ -121,8 +120,8 @@ def write_figure(draw: Callable[[], "Figure"], path: Path) -> None:
     kind = path.suffix[1:].lower()
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     data = io.BytesIO()
-    with rc_context({"svg.hashsalt": "stepsim", "font.size": 9}):
-        draw().savefig(data, format=kind, dpi=_DPI, metadata=undated)
+    with rc_context({"svg.hashsalt": "stepsim", "font.size": 9, **style}):
+        draw().savefig(data, format=kind, dpi=dpi, metadata=undated)
     write_whole(path, data.getvalue())
 
 

@@ -24,7 +24,7 @@ _COMMS_SHOWN = 8
 _VALUES_SHOWN = 16
 _SCENARIOS_SHOWN = 3
 _SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
-_PART_NAMES = {
+PART_NAMES = {
     Part.COMPUTE: "compute",
     Part.EXPOSED_TP: "exposed tp",
     Part.EXPOSED_EP: "exposed ep",
@@ -53,7 +53,7 @@ def print_report(console: Console, report: Report) -> None:
         ("step time", format_time_ps(report.step_time_ps)),
         ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),
     ]
-    _print_pairs(console, lines)
+    print_pairs(console, lines)
     _print_breakdown(console, report)
     if piped:
         _print_stages(console, report.stages)
@@ -67,7 +67,7 @@ def print_inspection(console: Console, seen: Inspection) -> None:
     least, most = min(seen.layers_per_stage), max(seen.layers_per_stage)
     blocks = len(seen.workload.microbatches)
     bare, rows = seen.placeholders
-    _print_pairs(
+    print_pairs(
         console,
         [
             ("workload", seen.workload.source),
@@ -84,9 +84,9 @@ def print_inspection(console: Console, seen: Inspection) -> None:
             ("placeholders", f"{bare} of {rows} rows with compute are 1 or 1000 ns throughout"),
         ],
     )
-    compute = _table("compute of stage 0", "forward", "input grad", "weight grad", "per step")
+    compute = table_of("compute of stage 0", "forward", "input grad", "weight grad", "per step")
     compute.add_row(*map(format_time_ps, (*seen.compute_ps.values(), seen.step_compute_ps)))
-    _print_table(console, compute)
+    print_table(console, compute)
     _print_traffic(console, "collectives of stage 0, per microbatch", seen.traffic)
     _print_traffic(console, "collectives of stage 0, per step", seen.step_traffic)
 
@@ -96,7 +96,7 @@ def print_topology(console: Console, seen: TopologyInspection) -> None:
     grows = ", as many as a job needs" if seen.grows else ""
     diameter = f"{seen.diameter_hops} links, {format_time_ps(seen.diameter_ps)}"
     bisection = format_bandwidth(seen.bisection_bandwidth)
-    _print_pairs(
+    print_pairs(
         console,
         [
             ("topology", seen.name),
@@ -109,7 +109,7 @@ def print_topology(console: Console, seen: TopologyInspection) -> None:
         ],
     )
     columns = ("links", "count", "bandwidth", "for payload", "latency", "endpoint")
-    table = _table("links, one direction each", *columns)
+    table = table_of("links, one direction each", *columns)
     for row in seen.links:
         table.add_row(
             row.link.name,
@@ -119,19 +119,19 @@ def print_topology(console: Console, seen: TopologyInspection) -> None:
             format_time_ps(row.link.latency_ps),
             format_time_ps(row.link.endpoint_latency_ps),
         )
-    _print_table(console, table)
+    print_table(console, table)
     console.print(f"\nsource: {seen.source}")
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     """A row per schedule, then why the others cannot run."""
     report = comparison.valid[0][1].report
-    _print_pairs(
+    print_pairs(
         console,
         [("workload", report.workload), ("topology", report.topology), ("job", _job(report.plan))],
     )
     columns = ("schedule", "p2p", "step", "speed-up", "bubble", "exposed p2p", "activations")
-    table = _table("schedules; activations: peak of any rank, in chunks or bytes", *columns)
+    table = table_of("schedules; activations: peak of any rank, in chunks or bytes", *columns)
     for name, result in comparison.valid:
         table.add_row(
             name,
@@ -142,7 +142,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             format_time_ps(exposed_p2p_ps(result)),
             _activations(result.report),
         )
-    _print_table(console, table)
+    print_table(console, table)
     for candidate in comparison.candidates:
         if candidate.refusal:
             console.print(f"\n{candidate.name} cannot run: {candidate.refusal}", soft_wrap=True)
@@ -158,9 +158,9 @@ def _activations(report: Report) -> str:
 def print_simai(console: Console, totals: SimaiTotals) -> None:
     """SimAI-Analytical's closed formula, in microseconds, one column per part."""
     parts = {part: getattr(totals, part) for part in _SIMAI_PARTS}
-    table = _table("SimAI's closed formula (us)", *parts)
+    table = table_of("SimAI's closed formula (us)", *parts)
     table.add_row(*(f"{value:.0f}" for value in parts.values()))
-    _print_table(console, table)
+    print_table(console, table)
     console.print(totals.note, soft_wrap=True)
 
 
@@ -169,7 +169,7 @@ def print_sweep(console: Console, table: "SweepTable") -> None:
     progress = table.progress
     counted = f"{progress.done} of {progress.size}, {progress.failed} failed"
     workload, topology = table.source
-    _print_pairs(
+    print_pairs(
         console,
         [
             ("workload", workload),
@@ -191,18 +191,18 @@ def print_sweep(console: Console, table: "SweepTable") -> None:
 def _print_extremes(
     console: Console, title: str, table: "SweepTable", found: "Sequence[Extreme]"
 ) -> None:
-    shown = _table(title, "step", "scenario")
+    shown = table_of(title, "step", "scenario")
     shown.columns[0].justify, shown.columns[1].justify = "right", "left"
     shown.columns[1].no_wrap = False
     for each in found:
         shown.add_row(format_time_ps(each.step_time_ps), _settings(table, each.scenario))
     if found:
-        _print_table(console, shown)
+        print_table(console, shown)
 
 
 def _print_axis(console: Console, table: "SweepTable", axis: "StoredAxis") -> None:
     """Least and mean step time over all other axes; the middle of a long axis is left out."""
-    shown = _table(f"{axis.name}, over all other axes", axis.name, "fastest", "mean", "failed")
+    shown = table_of(f"{axis.name}, over all other axes", axis.name, "fastest", "mean", "failed")
     rows = table.by_value(axis)
     half = _VALUES_SHOWN // 2
     for i, row in enumerate(rows):
@@ -213,7 +213,7 @@ def _print_axis(console: Console, table: "SweepTable", axis: "StoredAxis") -> No
         times = (row.least_ps, row.mean_ps)
         least, mean = ("-" if time is None else format_time_ps(time) for time in times)
         shown.add_row(axis.texts[row.position], least, mean, str(row.failed))
-    _print_table(console, shown)
+    print_table(console, shown)
 
 
 def _settings(table: "SweepTable", scenario: int) -> str:
@@ -232,7 +232,8 @@ def _order(plan: ParallelPlan) -> str:
     return "" if plan.rank_order is RankOrder.TP_DP_PP else f"; {plan.rank_order}"
 
 
-def _print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         console.print(f"{name:<{width}}  {value}", soft_wrap=True)
@@ -240,18 +241,18 @@ def _print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
 
 def _print_breakdown(console: Console, report: Report) -> None:
     """Mean over ranks of each part that is not zero."""
-    table = _table("where the step goes, mean over ranks", "part", "time", "share")
+    table = table_of("where the step goes, mean over ranks", "part", "time", "share")
     for part, time in report.mean_breakdown_ps().items():
         if time:
             share = f"{time / report.step_time_ps:.1%}"
-            table.add_row(_PART_NAMES[part], format_time_ps(time), share)
-    _print_table(console, table)
+            table.add_row(PART_NAMES[part], format_time_ps(time), share)
+    print_table(console, table)
 
 
 def _print_stages(console: Console, stages: Sequence[StageReport]) -> None:
     """Mean over the ranks of each stage; the middle of a long pipeline is left out."""
     columns = ("stage", "forward", "backward", "compute", "exposed", "head", "inner", "tail")
-    table = _table("stages: one forward, one backward; the step's compute and idle", *columns)
+    table = table_of("stages: one forward, one backward; the step's compute and idle", *columns)
     half = _STAGES_SHOWN // 2
     for stage in stages:
         if len(stages) > _STAGES_SHOWN and half <= stage.stage < len(stages) - half:
@@ -270,13 +271,13 @@ def _print_stages(console: Console, stages: Sequence[StageReport]) -> None:
             stage.idle.tail,
         )
         table.add_row(str(stage.stage), *map(format_time_ps, times))
-    _print_table(console, table)
+    print_table(console, table)
 
 
 def _print_comms(console: Console, report: Report) -> None:
     """The communications that take most time."""
     columns = ("communications", "ranks", "bytes", "count", "alone", "algorithm")
-    table = _table("communications, of the rank that does most; alone: time of one", *columns)
+    table = table_of("communications, of the rank that does most; alone: time of one", *columns)
     for use in report.comms[:_COMMS_SHOWN]:
         table.add_row(
             f"{use.group} {use.kind}",
@@ -287,13 +288,13 @@ def _print_comms(console: Console, report: Report) -> None:
             " or ".join(use.algorithms),
         )
     if table.row_count:
-        _print_table(console, table)
+        print_table(console, table)
 
 
 def _print_links(console: Console, report: Report) -> None:
     """Classes of links that carry anything, by their busiest link, and whose bytes it carries."""
     columns = ("links", "used", "bandwidth", "busiest", "its bytes", "in use", "mostly")
-    table = _table("links, one direction each", *columns)
+    table = table_of("links, one direction each", *columns)
     for link in report.links:
         if link.total_bytes:
             table.add_row(
@@ -306,19 +307,19 @@ def _print_links(console: Console, report: Report) -> None:
                 f"{link.users[0].group} {link.users[0].size_bytes / link.busiest_bytes:.0%}",
             )
     if table.row_count:
-        _print_table(console, table)
+        print_table(console, table)
 
 
 def _print_traffic(console: Console, title: str, traffic: Sequence[Traffic]) -> None:
-    table = _table(title, "group", "collective", "count", "bytes")
+    table = table_of(title, "group", "collective", "count", "bytes")
     for each in traffic:
         size = format_size_bytes(each.size_bytes)
         table.add_row(each.group, each.kind, str(each.count), size)
     if traffic:
-        _print_table(console, table)
+        print_table(console, table)
 
 
-def _table(title: str, *columns: str) -> Table:
+def table_of(title: str, *columns: str) -> Table:
     """An unframed table: first column left, numbers right. Its title is printed above it."""
     table = Table(title=title, box=None, pad_edge=False)
     for i, name in enumerate(columns):
@@ -326,8 +327,9 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _print_table(console: Console, table: Table) -> None:
-    console.print(f"\n{table.title}", style="bold")
+def print_table(console: Console, table: Table) -> None:
+    """Print a table below its title."""
+    console.print(f"\n{table.title}", style="bold", soft_wrap=True)
     table.title = None
     console.print(table)
 
@@ -336,7 +338,7 @@ def print_probes(console: Console, probes: Sequence[Probe]) -> None:
     """A collective by size and algorithm; the links that the largest size uses."""
     first = probes[0]
     ranks = f"{first.kind} over {len(first.ranks)} ranks"
-    _print_pairs(console, [("topology", first.topology), ("collective", ranks)])
+    print_pairs(console, [("topology", first.topology), ("collective", ranks)])
     if len(first.rows) == 1:
         _print_rows(
             console, "bandwidths in GB/s, as nccl-tests counts", [probe.rows[0] for probe in probes]
@@ -352,7 +354,7 @@ def print_probes(console: Console, probes: Sequence[Probe]) -> None:
 
 
 def _print_rows(console: Console, title: str, rows: Sequence[ProbeRow]) -> None:
-    table = _table(title, "size", "time", "algbw", "busbw", "algorithm")
+    table = table_of(title, "size", "time", "algbw", "busbw", "algorithm")
     table.columns[-1].justify = "left"
     table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
     for row in rows:
@@ -363,12 +365,12 @@ def _print_rows(console: Console, title: str, rows: Sequence[ProbeRow]) -> None:
             f"{row.busbw / 1e9:.2f}",
             row.algorithm,
         )
-    _print_table(console, table)
+    print_table(console, table)
 
 
 def _print_link_traffic(console: Console, row: ProbeRow) -> None:
     columns = ("links", "used", "all bytes", "busiest", "its bytes", "in use")
-    table = _table(f"links of {row.algorithm}, {format_size_bytes(row.size_bytes)}", *columns)
+    table = table_of(f"links of {row.algorithm}, {format_size_bytes(row.size_bytes)}", *columns)
     for link in row.links:
         table.add_row(
             link.name,
@@ -379,4 +381,4 @@ def _print_link_traffic(console: Console, row: ProbeRow) -> None:
             f"{link.utilisation:.1%}",
         )
     if row.links:
-        _print_table(console, table)
+        print_table(console, table)

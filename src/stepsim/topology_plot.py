@@ -1,21 +1,18 @@
 """The figure of a topology. Imports matplotlib only when it is drawn."""
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsim.errors import OutputError
-from stepsim.formats.outputs import write_whole
+from stepsim.plots import write_figure
 from stepsim.topology import LinkClass, Topology
 from stepsim.topology_picture import Edge, Picture, picture
 from stepsim.units import format_bandwidth, format_time_ps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_SUFFIXES = (".png", ".svg", ".pdf")
 _COLOURS = ("#4477aa", "#cc6677", "#228833", "#aa7799", "#ee9944", "#66aabb", "#777777")
-_DPI = 150
 _LEAST_IN, _MOST_IN = 4.0, 14.0
 
 
@@ -24,25 +21,18 @@ def draw_topology(topology: Topology, path: Path) -> None:
 
     Raises OutputError when the file's suffix is unknown or it cannot be written.
     """
-    if path.suffix not in _SUFFIXES:
-        raise OutputError(f"{path}: cannot draw: expected a name ending in {', '.join(_SUFFIXES)}")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    write_figure(lambda: topology_figure(topology), path, style={"font.size": 10})
+
+
+def topology_figure(topology: Topology) -> "Figure":
+    """The figure that `draw_topology` writes."""
     from matplotlib.figure import Figure
 
     drawn = picture(topology)
     xs, ys = zip(*drawn.places.values(), strict=True)
-    figure = Figure(figsize=_size(max(xs) - min(xs), max(ys) - min(ys)), dpi=_DPI, layout="tight")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    _draw(axes, topology, drawn)
-    image = io.BytesIO()
-    figure.savefig(image, format=path.suffix[1:], metadata=_metadata(path.suffix))
-    write_whole(path, image.getvalue())
-
-
-def _metadata(suffix: str) -> dict[str, None]:
-    """No date in the file, so that equal figures are equal files."""
-    return {} if suffix == ".png" else {"Date" if suffix == ".svg" else "CreationDate": None}
+    figure = Figure(figsize=_size(max(xs) - min(xs), max(ys) - min(ys)), layout="tight")
+    _draw(figure.add_subplot(), topology, drawn)
+    return figure
 
 
 def _size(width: float, height: float) -> tuple[float, float]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from stepsim.api import Result
 from stepsim.errors import OutputError
-from stepsim.formats.outputs import check_writable
 from stepsim.fragments import TaskKind
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.summary import RunSummary
+from stepsim.plots import write_figure
 from stepsim.schedules import ActionKind
 from stepsim.units import PS_PER_S
 from stepsim.validation.output import summary_errors
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SUFFIXES = (".png", ".svg", ".pdf")
+_DPI = 150
 _BLUE, _ORANGE, _GREY, _LIGHT = "#3b6ea5", "#d07c2c", "#8a8a8a", "#dcdcdc"
 
 
@@ -28,11 +28,16 @@ def plot_validation(runs: Sequence[RunValidation], rows: Sequence[Compared], pat
 
     Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
     """
-    figure = _figure(path, 4.6)
+    write_figure(lambda: validation_figure(runs, rows), path, dpi=_DPI)
+
+
+def validation_figure(runs: Sequence[RunValidation], rows: Sequence[Compared]) -> "Figure":
+    """The figure that `plot_validation` writes."""
+    figure = _figure(4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
     _identity(left, runs, rows)
     _table(right, runs, rows)
-    _save(figure, path)
+    return figure
 
 
 def plot_measured(summary: RunSummary, result: Result, path: Path) -> None:
@@ -40,8 +45,13 @@ def plot_measured(summary: RunSummary, result: Result, path: Path) -> None:
 
     Raises OutputError as `plot_validation` does.
     """
+    write_figure(lambda: measured_figure(summary, result), path, dpi=_DPI)
+
+
+def measured_figure(summary: RunSummary, result: Result) -> "Figure":
+    """The figure that `plot_measured` writes."""
     stages = summary.run.stages
-    figure = _figure(path, 1.6 + 0.7 * len(stages))
+    figure = _figure(1.6 + 0.7 * len(stages))
     above, below = figure.subplots(2, 1, sharex=True, sharey=True)
     for stage in stages:
         _bars(above, stage, _measured_bars(summary, stage))
@@ -54,26 +64,13 @@ def plot_measured(summary: RunSummary, result: Result, path: Path) -> None:
     below.set_xlabel(
         "ms; forwards blue, backwards orange, messages light, per-step operations dark"
     )
-    _save(figure, path)
-
-
-def _figure(path: Path, height: float) -> "Figure":
-    if path.suffix not in _SUFFIXES:
-        raise OutputError(f"{path}: expected a figure as {', '.join(_SUFFIXES)}")
-    check_writable(path)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, height), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure
 
 
-def _save(figure: "Figure", path: Path) -> None:
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+def _figure(height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(10, height), layout="constrained")
 
 
 _Bars = dict[str, list[tuple[float, float]]]

@@ -14,7 +14,7 @@ from stepsim.calibration.curves import fit_curve
 from stepsim.calibration.lines import fit_regimes, least_distance
 from stepsim.calibration.link_classes import Pattern, Regime
 from stepsim.calibration.nccl import MachineFit, fit_machine, fit_nccl
-from stepsim.cli_calibrate import app
+from stepsim.cli.calibrate import app
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, OutputError, StepsimError
 from stepsim.formats.comm_table_csv import format_comm_table, read_comm_table

@@ -8,8 +8,10 @@ import typer
 from traces import MadeRun
 from typer.testing import CliRunner
 
-from stepsim import cli_measured
+from stepsim import cli
 from stepsim.calibration.document import Calibration, Fitted
+from stepsim.cli import measured
+from stepsim.cli.calibrate import RunsByDefault, runs
 from stepsim.errors import CalibrationError, OutputError, PlanError, TraceError
 from stepsim.formats.calibration_toml import read_calibration
 from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
@@ -38,7 +40,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def call(*arguments: str | Path, code: int = 0) -> str:
-    result = CliRunner().invoke(cli_measured.app, list(map(str, arguments)))
+    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -96,7 +98,7 @@ def test_wrong_options_of_validate(run: Path, option: str, value: str) -> None:
 def test_outputs_are_checked(run: Path, tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         call("calibrate", run, "-o", tmp_path / "absent" / "file.toml")
-    with pytest.raises(OutputError, match=r"expected a figure as \.png"):
+    with pytest.raises(OutputError, match=r"cannot draw \.txt: expected \.png"):
         call("validate", run, "--plot", tmp_path / "figure.txt")
 
 
@@ -104,8 +106,8 @@ def test_simulate_and_inspect(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure, spans = tmp_path / "run.svg", tmp_path / "run.csv"
-    cli_measured.simulate_measured(run, plot=figure, csv=spans, times="microbatch")
-    cli_measured.inspect_measured(run)
+    measured.simulate_measured(run, plot=figure, csv=spans, times="microbatch")
+    measured.inspect_measured(run)
     printed = capsys.readouterr().out
     assert "measured" in printed
     assert "schedule by its order: 1f1b" in printed
@@ -114,8 +116,8 @@ def test_simulate_and_inspect(
 
 
 def test_runs_may_be_left_out(run: Path, tmp_path: Path) -> None:
-    group = typer.Typer(cls=cli_measured.RunsByDefault)
-    group.command("runs")(cli_measured.calibrate_runs)
+    group = typer.Typer(cls=RunsByDefault)
+    group.command("runs")(runs)
     group.command("nccl")(lambda: None)
     for name in (["runs"], []):
         file = tmp_path / f"{len(name)}.toml"
@@ -144,23 +146,23 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found.step_ps == 105 * 10**9
     assert [stage.forward_ps for stage in found.stages] == [10 * 10**9, 12 * 10**9]
     assert [stage.layers for stage in found.stages] == [1, 1]
-    cli_measured.inspect_measured(log)
+    measured.inspect_measured(log)
     assert "unexplained" in capsys.readouterr().out
 
 
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, spans, figure = (tmp_path / name for name in ("optimus.txt", "spans.csv", "step.svg"))
     log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
-    cli_measured.simulate_measured(log, csv=spans, plot=figure)
+    measured.simulate_measured(log, csv=spans, plot=figure)
     printed = capsys.readouterr().out
     assert "pipeline   174 ms" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
     assert "explain 87% of the step" in printed
     assert spans.read_text().startswith("rank,")
     assert "<svg" in figure.read_text()
-    cli_measured.simulate_measured(log, json="-")
+    measured.simulate_measured(log, json="-")
     assert json.loads(capsys.readouterr().out)["pipeline_time_ps"] == 174 * 10**9
     with pytest.raises(PlanError, match="leave out --calibration and --times"):
-        cli_measured.simulate_measured(log, times="mean")
+        measured.simulate_measured(log, times="mean")
     with pytest.raises(TraceError, match="a log of leaf modules holds no stage times"):
         call("validate", log)
 

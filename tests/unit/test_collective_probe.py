@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from stepsim.api import collective_time, load_topology
-from stepsim.cli_collective import collective
+from stepsim.cli.collective import collective
 from stepsim.collective_plot import plot_probes, probes_figure
 from stepsim.collective_probe import (
     bus_factor,

@@ -5,7 +5,6 @@ entry of `[[unidentified]]` says why.
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +23,7 @@ from stepsim.calibration.document import (
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, StepsimError, bad_value
 from stepsim.formats.outputs import write_whole
+from stepsim.formats.text_files import read_toml
 from stepsim.measured.clocks import Placement
 from stepsim.units import parse_bandwidth, parse_time_ps
 from stepsim.workload import CollectiveKind
@@ -125,17 +125,7 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def read_calibration(path: Path) -> Calibration:
     """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-        file = msgspec.convert(tomllib.loads(text), CalibrationFile)
-    except OSError as error:
-        raise CalibrationError(f"{path}: cannot read the calibration: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise CalibrationError(f"{path}: not a text file: expected a calibration in TOML") from None
-    except tomllib.TOMLDecodeError as error:
-        raise CalibrationError(f"{path}: not valid TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise CalibrationError(f"{path}: {error}") from None
+    file = read_toml(path, CalibrationFile, CalibrationError, "calibration")
     if file.schema_version != SCHEMA_VERSION:
         raise CalibrationError(
             bad_value(str(path), "schema_version", file.schema_version, str(SCHEMA_VERSION))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from stepsim.errors import WorkloadError, bad_value
+from stepsim.formats.text_files import read_text
 
 _MAX_BYTES = 1 << 24
 
@@ -12,11 +13,9 @@ def read_expert_load(path: Path) -> list[float]:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise WorkloadError(f"{path}: larger than {_MAX_BYTES} bytes: not an expert load")
-        text = path.read_text("utf-8")
     except OSError as error:
         raise WorkloadError(f"{path}: cannot read the expert load: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise WorkloadError(f"{path}: not a text file: expected a number per line") from None
+    text = read_text(path, WorkloadError, "expert load", "a number per line")
     return [
         _tokens(path, number, word)
         for number, line in enumerate(text.splitlines(), start=1)

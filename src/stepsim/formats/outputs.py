@@ -2,12 +2,14 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from stepsim.errors import OutputError
+
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_writable(path: Path) -> None:
@@ -18,6 +20,24 @@ def check_writable(path: Path) -> None:
         raise OutputError(f"{path}: cannot write: folder {path.parent} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise OutputError(f"{path}: cannot write: permission denied")
+
+
+def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
+    """Raise OutputError when an output would replace an input or another output."""
+    known = {path.resolve() for path in inputs}
+    for path in outputs:
+        if path.resolve() in known:
+            raise OutputError(
+                f"{path}: cannot write: it is an input, or two outputs go to the same file"
+            )
+        known.add(path.resolve())
+
+
+def check_figure_path(path: Path) -> None:
+    """Raise OutputError unless the suffix names a figure format."""
+    if path.suffix.lower() not in FIGURE_SUFFIXES:
+        shown = path.suffix or "a name without suffix"
+        raise OutputError(f"{path}: cannot draw {shown}: expected {', '.join(FIGURE_SUFFIXES)}")
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepsim.errors import TraceError, bad_value
+from stepsim.formats.text_files import read_text
 from stepsim.units import PS_PER_S
 
 Value = str | int | float | bool
@@ -66,12 +67,7 @@ def is_step_table(path: Path) -> bool:
 
 def read_step_table(path: Path) -> list[MeasuredStep]:
     """The rows of a table; raises TraceError naming file, row, column and value at fault."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise TraceError(f"{path}: cannot read the table: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: not a text file: expected a table of measured runs") from None
+    text = read_text(path, TraceError, "table", "a table of measured runs", encoding="utf-8-sig")
     rows = list(_toml_rows(path, text) if path.suffix == ".toml" else _csv_rows(path, text))
     if not rows:
         raise TraceError(f"{path}: no rows: expected {', '.join(_COLUMNS[:4])}, ...")

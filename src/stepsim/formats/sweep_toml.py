@@ -1,12 +1,12 @@
 """Sweep files: TOML that says what the flags of `stepsim sweep` say."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from stepsim.errors import SweepError, bad_value
+from stepsim.formats.text_files import read_toml
 
 Scalar = str | int | float | bool
 
@@ -45,17 +45,7 @@ def read_sweep(path: Path) -> SweepFile:
 
     Raises SweepError naming the file and the entry at fault.
     """
-    try:
-        text = path.read_bytes().decode("utf-8")
-        file = msgspec.convert(tomllib.loads(text), SweepFile)
-    except OSError as error:
-        raise SweepError(f"{path}: cannot read the sweep: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SweepError(f"{path}: not a text file: expected a sweep in TOML") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SweepError(f"{path}: not valid TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise SweepError(f"{path}: {error}") from None
+    file = read_toml(path, SweepFile, SweepError, "sweep")
     output = msgspec.structs.replace(
         file.output,
         **{

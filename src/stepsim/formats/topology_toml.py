@@ -1,16 +1,14 @@
 """Topology files: TOML with `[[dimension]]` tables, or `[[link_class]]` and `[[link]]` tables."""
 
-import tomllib
 from pathlib import Path
-
-import msgspec
 
 from stepsim.collectives import Algorithm
 from stepsim.errors import TopologyError, bad_value
+from stepsim.formats.text_files import read_toml
 from stepsim.formats.topology_dimensions import AUTO, dimensions_of
 from stepsim.formats.topology_links import links_of
 from stepsim.formats.topology_tables import TopologyFile
-from stepsim.formats.topology_text import quantity, read_text
+from stepsim.formats.topology_text import quantity
 from stepsim.topology import DimensionTopology, Topology
 from stepsim.units import parse_time_ps
 
@@ -20,7 +18,7 @@ def read_topology(path: Path) -> Topology:
 
     Raises TopologyError naming the file and the entry at fault.
     """
-    file = _decode(path)
+    file = read_toml(path, TopologyFile, TopologyError, "topology")
     try:
         if bool(file.dimension) == bool(file.link):
             raise TopologyError("expected either [[dimension]] or [[link]] tables")
@@ -32,18 +30,6 @@ def read_topology(path: Path) -> Topology:
         return links_of(file, launch, algorithms)
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from None
-
-
-def _decode(path: Path) -> TopologyFile:
-    text = read_text(path, "in TOML")
-    try:
-        return msgspec.convert(tomllib.loads(text), TopologyFile)
-    except tomllib.TOMLDecodeError as error:
-        raise TopologyError(f"{path}: not valid TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise TopologyError(f"{path}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise TopologyError(f"{path}: not a topology: {error}") from None
 
 
 def _algorithms(names: list[str]) -> tuple[str, ...]:

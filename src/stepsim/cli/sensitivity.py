@@ -1,21 +1,13 @@
 """The commands `stepsim sensitivity` and `stepsim noise`."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from stepsim.cli_options import RunOptions, takes
-from stepsim.errors import OutputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-WorkloadArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Workload text of SimAI, AICB or ASTRA-sim.")
-]
+from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +20,7 @@ class StudyOptions(RunOptions):
     chunks: Annotated[int | None, typer.Option("--chunks", help="Virtual stages of each rank.")] = (
         None
     )
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
-    ] = None
+    json: JsonOption = None
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
     ] = None
@@ -48,13 +38,17 @@ def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     from stepsim.sensitivity.figures import plot_sensitivity
     from stepsim.sensitivity.output import print_sensitivity, sensitivity_json
 
-    _check_outputs(file, options)
+    check_outputs([file], json=options.json, figures=[options.plot])
     workload = load_workload(file, strict=options.strict)
     found = run(workload, **options.arguments())
-    _warn(found.warnings, options)
+    warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_sensitivity(found, options.plot)
-    _show(options, lambda: sensitivity_json(found), lambda c: print_sensitivity(c, found))
+    show(
+        options.json,
+        lambda: sensitivity_json(found),
+        lambda to: print_sensitivity(to, found),
+    )
 
 
 @takes(StudyOptions)
@@ -85,7 +79,7 @@ def noise(
     from stepsim.sensitivity.figures import plot_noise
     from stepsim.sensitivity.output import noise_json, print_noise
 
-    _check_outputs(file, options)
+    check_outputs([file], json=options.json, figures=[options.plot])
     model = NoiseModel(
         task=task,
         communication=communication,
@@ -95,43 +89,7 @@ def noise(
     )
     workload = load_workload(file, strict=options.strict)
     found = simulate_noise(workload, model=model, samples=samples, seed=seed, **options.arguments())
-    _warn(found.warnings, options)
+    warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_noise(found, options.plot)
-    _show(options, lambda: noise_json(found), lambda console: print_noise(console, found))
-
-
-def _check_outputs(file: Path, options: StudyOptions) -> None:
-    """Refuse outputs that cannot be written before the run, not after it."""
-    from stepsim.formats.outputs import check_writable
-    from stepsim.plots import check_figure_path
-
-    json = Path(options.json) if options.json and options.json != "-" else None
-    paths = [path for path in (json, options.plot) if path]
-    for path in paths:
-        check_writable(path)
-    if len({path.resolve() for path in (file, *paths)}) <= len(paths):
-        raise OutputError("an output would replace the input or the other output")
-    if options.plot:
-        check_figure_path(options.plot)
-
-
-def _warn(warnings: Iterable[str], options: RunOptions) -> None:
-    for warning in () if options.quiet else warnings:
-        typer.echo(f"warning: {warning}", err=True)
-
-
-def _show(
-    options: StudyOptions, json: Callable[[], bytes], table: Callable[["Console"], None]
-) -> None:
-    """Write the JSON where it is asked for; print the table unless that is stdout."""
-    from rich.console import Console
-
-    from stepsim.formats.outputs import write_whole
-
-    if options.json == "-":
-        typer.echo(json().decode(), nl=False)
-        return
-    if options.json:
-        write_whole(Path(options.json), json())
-    table(Console(highlight=False, markup=False))
+    show(options.json, lambda: noise_json(found), lambda to: print_noise(to, found))

@@ -1,19 +1,36 @@
-"""`stepsim calibrate nccl`: what collectives measured alone tell about a machine."""
+"""`stepsim calibrate`: what runs, and collectives measured alone, tell about a machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
-from stepsim.cli_measured import RunsByDefault, calibrate_runs
-from stepsim.errors import CalibrationError, OutputError
+from stepsim.cli.measured import (
+    CommSourceOption,
+    NcclOption,
+    NodeSizeOption,
+    RunsArgument,
+    benchmarks,
+)
+from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
+from stepsim.errors import CalibrationError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from stepsim.calibration.link_classes import Regime
     from stepsim.calibration.nccl import MachineFit, NcclFit
     from stepsim.measured.clocks import Placement
+
+
+class RunsByDefault(typer.core.TyperGroup):
+    """A group whose command `runs` may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command's name before arguments that name none."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["runs", *args]
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="calibrate",
@@ -24,7 +41,26 @@ app = typer.Typer(
 )
 
 
-app.command("runs")(calibrate_runs)
+@app.command()
+def runs(
+    paths: RunsArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
+    nccl: NcclOption = None,
+    comm_source: CommSourceOption = None,
+    node_size: NodeSizeOption = None,
+) -> None:
+    """Find host, message and gradient costs of a machine in measured RUNs."""
+    from stepsim.calibration.runs import calibrate as fit
+    from stepsim.formats.calibration_toml import write_calibration
+    from stepsim.measured_tables import print_calibration
+    from stepsim.validation.load import load_run
+
+    check_outputs(paths, files=[output])
+    summaries = [load_run(path, node_size=node_size) for path in paths]
+    warn([text for each in summaries for text in each.run.warnings])
+    found = fit(summaries, benchmarks(nccl, comm_source))
+    write_calibration(found, output)
+    print_calibration(console(), found)
 
 
 @app.command()
@@ -39,9 +75,7 @@ def nccl(
     table: Annotated[
         Path | None, typer.Option("--table", help="Write the times as a table for --comm-table.")
     ] = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write everything as JSON; - is stdout.")
-    ] = None,
+    json: JsonOption = None,
     source: Annotated[
         str | None,
         typer.Option("--source", help="Texts the machine or source must hold: H800,!run2."),
@@ -78,46 +112,21 @@ def nccl(
     from stepsim.formats.comm_table_csv import write_comm_table
     from stepsim.formats.measurements import read_measurements
     from stepsim.formats.nccl_fit import fit_json, write_topology
-    from stepsim.formats.outputs import write_whole
     from stepsim.formats.samples import collective_kind
     from stepsim.nccl_tables import print_fit
 
-    _check_outputs(files, output, table, json)
+    check_outputs(files, json=json, files=[output, table])
     nominal = _nominal(node_bandwidth, fabric_bandwidth)
     known = collective_kind(kind, "command line", "--kind") if kind else None
     measured = read_measurements(files, known)
     measured = measured.choose(source) if source else measured
     fit = fit_nccl(measured, node_size)
-    for warning in () if quiet else fit.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(fit.warnings, quiet=quiet)
     if output:
         write_topology(_only_machine(fit), output, regime=_regime(latency), nominal=nominal)
     if table:
         write_comm_table(measured.without_outliers()[0], table)
-    if json == "-":
-        typer.echo(fit_json(fit).decode(), nl=False)
-        return
-    if json:
-        write_whole(Path(json), fit_json(fit))
-    print_fit(_console(), fit, every_size=sizes)
-
-
-def _check_outputs(
-    files: list[Path], output: Path | None, table: Path | None, json: str | None
-) -> None:
-    """Refuse outputs that cannot be written, or that are inputs, before the work."""
-    from stepsim.formats.outputs import check_writable
-
-    known = {path.resolve() for path in files}
-    for path in (output, table, Path(json) if json and json != "-" else None):
-        if path is None:
-            continue
-        check_writable(path)
-        if path.resolve() in known:
-            raise OutputError(
-                f"{path}: cannot write: it is an input, or two outputs go to the same file"
-            )
-        known.add(path.resolve())
+    show(json, lambda: fit_json(fit), lambda to: print_fit(to, fit, every_size=sizes))
 
 
 def _nominal(node: str | None, fabric: str | None) -> "dict[Placement, float]":
@@ -147,9 +156,3 @@ def _only_machine(fit: "NcclFit") -> "MachineFit":
             "with --source"
         )
     return fit.machines[0]
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)

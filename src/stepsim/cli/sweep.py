@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stepsim.cli_options import RunOptions, Switch, takes
+from stepsim.cli.options import RunOptions, Switch, takes
+from stepsim.cli.terminal import check_outputs, console, warn
 from stepsim.errors import OutputError, SweepError
 
 if TYPE_CHECKING:
@@ -197,11 +198,9 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
         options={name: value for name, value in arguments.items() if value is not None},
         breakdown=options.breakdown,
     )
-    if not options.quiet:
-        for warning in workload.warnings:
-            typer.echo(f"warning: {warning}", err=True)
-        if options.topology is None:
-            typer.echo(f"warning: no topology given: {DEFAULT_TOPOLOGY} assumed", err=True)
+    warn(workload.warnings, quiet=options.quiet)
+    if options.topology is None:
+        warn([f"no topology given: {DEFAULT_TOPOLOGY} assumed"], quiet=options.quiet)
     return study
 
 
@@ -237,24 +236,11 @@ def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
 def _check_files(
     inputs: list[Path], export: list[Path] | None, plot: Path | None, pareto: Path | None
 ) -> None:
-    """Refuse outputs that cannot be written before any work."""
-    from stepsim.formats.outputs import check_writable
-    from stepsim.plots import check_figure_path
     from stepsim.sweep.export import check_export_path
 
-    figures = [path for path in (plot, pareto) if path]
     for path in export or ():
         check_export_path(path)
-    for path in figures:
-        check_figure_path(path)
-    known = {path.resolve() for path in inputs}
-    for path in [*(export or ()), *figures]:
-        check_writable(path)
-        if path.resolve() in known:
-            raise OutputError(
-                f"{path}: cannot write: it is an input, or two outputs go to the same file"
-            )
-        known.add(path.resolve())
+    check_outputs(inputs, figures=[plot, pareto], files=export or ())
 
 
 def _show(
@@ -265,25 +251,18 @@ def _show(
     pareto: Path | None,
 ) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
-    from rich.console import Console
-
     from stepsim.sweep import open_for_reading
+    from stepsim.sweep.export import write_table
     from stepsim.sweep.table import SweepTable
     from stepsim.tables import print_sweep
 
     with open_for_reading(database) as store:
         table = SweepTable(store=store)
         for path in export or ():
-            _write(table, path)
+            write_table(table, path)
         _refuse_if_all_failed(table)
         _draw(table, plot, plot_axes, pareto)
-        print_sweep(Console(highlight=False, markup=False), table)
-
-
-def _write(table: "SweepTable", path: Path) -> None:
-    from stepsim.sweep.export import write_table
-
-    write_table(table, path)
+        print_sweep(console(), table)
 
 
 def _draw(

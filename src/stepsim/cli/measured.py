@@ -1,36 +1,21 @@
-"""Commands on measured runs: calibrate, validate, what-if. Mounted by `stepsim.cli`."""
+"""`stepsim validate` and `stepsim what-if`; `inspect` and `simulate` of measured runs."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-import typer.core
 
+from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stepsim.api import Result
     from stepsim.calibration.document import Calibration
     from stepsim.comm_table import CommTable
     from stepsim.topology import Topology
     from stepsim.validation.load import MeasuredRuntime
     from stepsim.validation.replay import Durations
-
-app = typer.Typer(rich_markup_mode=None)
-
-
-class RunsByDefault(typer.core.TyperGroup):
-    """A group whose command `runs` may be left out."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command's name before arguments that name none."""
-        if args and args[0] not in (*self.commands, "--help"):
-            args = ["runs", *args]
-        return super().parse_args(ctx, args)
-
 
 RunsArgument = Annotated[
     list[Path],
@@ -51,38 +36,11 @@ NodeSizeOption = Annotated[
     int | None,
     typer.Option("--node-size", min=1, help="Ranks per node. [default: told by clocks, else 8]"),
 ]
-JsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
-]
 TimesOption = Annotated[
     str, typer.Option("--times", help="Stage times of a replay: median, mean or microbatch.")
 ]
 
 
-@app.command("calibrate")
-def calibrate_runs(
-    runs: RunsArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
-    nccl: NcclOption = None,
-    comm_source: CommSourceOption = None,
-    node_size: NodeSizeOption = None,
-) -> None:
-    """Find host, message and gradient costs of a machine in measured RUNs."""
-    from stepsim.calibration.runs import calibrate as fit
-    from stepsim.formats.calibration_toml import write_calibration
-    from stepsim.formats.outputs import check_writable
-    from stepsim.measured_tables import print_calibration
-    from stepsim.validation.load import load_run
-
-    check_writable(output)
-    summaries = [load_run(path, node_size=node_size) for path in runs]
-    _warn([text for each in summaries for text in each.run.warnings])
-    found = fit(summaries, _benchmarks(nccl, comm_source))
-    write_calibration(found, output)
-    print_calibration(_console(), found)
-
-
-@app.command()
 def validate(
     runs: Annotated[
         list[Path],
@@ -108,7 +66,6 @@ def validate(
     ] = None,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
-    from stepsim.formats.outputs import write_whole
     from stepsim.formats.step_table import is_step_table, read_step_table
     from stepsim.measured_tables import print_validation
     from stepsim.validation.load import load_run
@@ -116,34 +73,33 @@ def validate(
     from stepsim.validation.table import validate_table
     from stepsim.validation.validate import validate_runs
 
+    check_outputs(runs, json=json, figures=[plot])
     limit, durations = _limit(max_error), _durations(times)
     tables = [path for path in runs if is_step_table(path)]
     folders = [path for path in runs if path not in tables]
     _check_validation(tables, folders, nccl=nccl, times=times, leave_one_out=leave_one_out)
-    known, benchmarks = _calibration(calibration), _benchmarks(nccl, comm_source)
+    known, table = _calibration(calibration), benchmarks(nccl, comm_source)
     steps = [step for path in tables for step in read_step_table(path)]
-    rows = validate_table(steps, known, benchmarks)
+    rows = validate_table(steps, known, table)
     summaries = [load_run(path, node_size=node_size) for path in folders]
-    _warn([text for each in summaries for text in each.run.warnings])
-    _warn([note for row in rows for note in row.notes])
+    warn([text for each in summaries for text in each.run.warnings])
+    warn([note for row in rows for note in row.notes])
     found = validate_runs(
-        summaries, known, leave_one_out=leave_one_out, durations=durations, table=benchmarks
+        summaries, known, leave_one_out=leave_one_out, durations=durations, table=table
     )
     if plot:
         from stepsim.validation_plots import plot_validation
 
         plot_validation(found, rows, plot)
-    if json == "-":
-        typer.echo(validation_json(found, rows).decode(), nl=False)
-    else:
-        if json:
-            write_whole(Path(json), validation_json(found, rows))
-        print_validation(_console(), found, rows)
+    show(
+        json,
+        lambda: validation_json(found, rows),
+        lambda to: print_validation(to, found, rows),
+    )
     if exceeds(all_times(found, rows), limit):
         raise typer.Exit(1)
 
 
-@app.command("what-if")
 def what_if(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of traces, or one trace.")],
     schedule: Annotated[
@@ -173,7 +129,7 @@ def what_if(
     from stepsim.validation.whatif import what_if as change_run
 
     ready = with_runtime(load_run(run, node_size=node_size), _calibration(calibration))
-    _warn([*ready.summary.run.warnings, *ready.notes])
+    warn([*ready.summary.run.warnings, *ready.notes])
     change = Change(
         schedule=schedule,
         microbatches=microbatches,
@@ -182,7 +138,7 @@ def what_if(
         layers=layers,
     )
     result = change_run(ready.summary, ready.runtime, change)
-    print_what_if(_console(), result, ready.summary.step_ps)
+    print_what_if(console(), result, ready.summary.step_ps)
 
 
 def inspect_measured(path: Path, node_size: int | None = None) -> None:
@@ -194,12 +150,12 @@ def inspect_measured(path: Path, node_size: int | None = None) -> None:
 
     if not path.is_dir() and is_optimus_log(path):
         run = read_optimus_log(path)
-        _warn(run.warnings)
-        print_leaf_run(_console(), run, explained(run))
+        warn(run.warnings)
+        print_leaf_run(console(), run, explained(run))
         return
     summary = load_run(path, node_size=node_size)
-    _warn(summary.run.warnings)
-    print_run(_console(), summary)
+    warn(summary.run.warnings)
+    print_run(console(), summary)
 
 
 def simulate_measured(
@@ -219,6 +175,7 @@ def simulate_measured(
     """
     from stepsim.formats.optimus_log import is_optimus_log
     from stepsim.measured_tables import print_replay
+    from stepsim.tables import print_report
     from stepsim.validation.load import load_run, with_runtime
     from stepsim.validation.replay import replay
 
@@ -232,43 +189,41 @@ def simulate_measured(
         return
     ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
     result = replay(ready.summary, ready.runtime, _durations(times))
-    _warn([*result.report.warnings, *ready.notes])
+    warn([*result.report.warnings, *ready.notes])
     if plot:
         from stepsim.validation_plots import plot_measured
 
         plot_measured(ready.summary, result, plot)
-    if _write_result(result, json=json, csv=csv):
-        print_replay(_console(), ready.summary, result.report)
+    if csv:
+        result.write_csv(csv)
+
+    def tables(to: "Console") -> None:
+        print_report(to, result.report)
+        print_replay(to, ready.summary, result.report)
+
+    show(json, lambda: result.to_json().encode(), tables)
 
 
 def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path | None) -> None:
     """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
     from stepsim.formats.optimus_log import read_optimus_log
     from stepsim.measured_tables import print_leaf_run
+    from stepsim.tables import print_report
     from stepsim.validation.leaf import simulate_leaves
 
     run = read_optimus_log(path)
     result = simulate_leaves(run)
-    _warn(result.report.warnings)
+    warn(result.report.warnings)
     if plot:
         result.plot(plot)
-    if _write_result(result, json=json, csv=csv):
-        print_leaf_run(_console(), run, result.report.pipeline_time_ps / run.step_ps)
-
-
-def _write_result(result: "Result", *, json: str | None, csv: Path | None) -> bool:
-    """Write what was asked for, and the report to the terminal unless JSON goes there."""
-    from stepsim.tables import print_report
-
     if csv:
         result.write_csv(csv)
-    if json == "-":
-        typer.echo(result.to_json(), nl=False)
-        return False
-    if json:
-        result.write_json(json)
-    print_report(_console(), result.report)
-    return True
+
+    def tables(to: "Console") -> None:
+        print_report(to, result.report)
+        print_leaf_run(to, run, result.report.pipeline_time_ps / run.step_ps)
+
+    show(json, lambda: result.to_json().encode(), tables)
 
 
 def _check_validation(
@@ -290,14 +245,14 @@ def _check_validation(
         )
 
 
-def _benchmarks(files: list[Path] | None, source: str | None) -> "CommTable | None":
+def benchmarks(files: list[Path] | None, source: str | None) -> "CommTable | None":
     """All micro-benchmarks together."""
     if not files:
         return None
     from stepsim.formats.measurements import read_measurements
 
     table = read_measurements(files)
-    _warn(table.warnings)
+    warn(table.warnings)
     return table.choose(source) if source else table
 
 
@@ -357,14 +312,3 @@ def _topology(ready: "MeasuredRuntime", bandwidths: list[str] | None) -> "Topolo
             raise PlanError(f"bandwidth is {text!r}: expected {expected}")
         changed[Placement(name)] = parse_bandwidth(value)
     return message_topology(with_bandwidth(ready.links, changed), ready.summary.clocks.node_size)
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)
-
-
-def _warn(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from stepsim.cli.terminal import JsonOption, check_outputs, show
 
+if TYPE_CHECKING:
     from stepsim.collective_probe import Probe
 
 _EVERY = "all"
@@ -34,31 +34,22 @@ def collective(
             help="auto, names separated by commas, hierarchical:ring,direct, or all. Repeatable.",
         ),
     ] = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
-    ] = None,
+    json: JsonOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw time and busbw: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
     """Price one collective: time, algbw, busbw as nccl-tests count them, and the links used."""
-    from rich.console import Console
-
     from stepsim.formats.collective_json import probes_json
-    from stepsim.formats.outputs import write_whole
+    from stepsim.tables import print_probes
 
-    _check_outputs(json, plot)
+    check_outputs([], json=json, figures=[plot])
     probes = _probes(kind, size, topology, ranks, algorithm or ["auto"])
     if plot:
         from stepsim.collective_plot import plot_probes
 
         plot_probes(probes, plot)
-    if json == "-":
-        typer.echo(probes_json(probes).decode(), nl=False)
-        return
-    if json:
-        write_whole(Path(json), probes_json(probes))
-    _print(Console(highlight=False, markup=False), probes)
+    show(json, lambda: probes_json(probes), lambda to: print_probes(to, probes))
 
 
 def _probes(
@@ -100,26 +91,3 @@ def _split(texts: Iterable[str]) -> Iterable[str]:
         names = [name.strip() for name in plain.split(",")]
         yield from names[:-1]
         yield names[-1] + colon + levels
-
-
-def _check_outputs(json: str | None, plot: Path | None) -> None:
-    """Refuse outputs that cannot be written before the work, not after it."""
-    from stepsim.errors import OutputError
-    from stepsim.formats.outputs import check_writable
-
-    if json and json != "-":
-        check_writable(Path(json))
-    if plot is None:
-        return
-    from stepsim.plots import check_figure_path
-
-    check_figure_path(plot)
-    check_writable(plot)
-    if json and plot.resolve() == Path(json).resolve():
-        raise OutputError(f"{plot}: cannot write: two outputs go to the same file")
-
-
-def _print(console: "Console", probes: Sequence["Probe"]) -> None:
-    from stepsim.tables import print_probes
-
-    print_probes(console, probes)

@@ -1,0 +1,73 @@
+"""`stepsim compare` and `stepsim diff`: several schedules, two results."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.terminal import (
+    JsonOption,
+    WorkloadArgument,
+    check_outputs,
+    console,
+    show,
+    warn,
+)
+from stepsim.errors import PlanError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@takes(RunOptions)
+def compare(
+    file: WorkloadArgument,
+    options: RunOptions,
+    schedules: Annotated[
+        str, typer.Option("--schedules", help="Names or CSV files, separated by commas.")
+    ] = "1f1b,interleaved:2,interleaved:4,zb-h1",
+    with_: Annotated[
+        str | None, typer.Option("--with", help="simai-formula: add SimAI's closed formula.")
+    ] = None,
+    json: JsonOption = None,
+    plot: PlotOption = None,
+    messages: MessagesOption = False,
+) -> None:
+    """Compare pipeline schedules on a workload FILE."""
+    from stepsim import api
+    from stepsim.compare import compare as run
+    from stepsim.compare import comparison_json, simai_totals
+    from stepsim.progress import progress_bar
+    from stepsim.tables import print_comparison, print_simai
+
+    if with_ not in (None, "simai-formula"):
+        raise PlanError(f"with is {with_!r}: expected simai-formula")
+    check_outputs([file], json=json, figures=[plot])
+    check_messages(messages, plot)
+    workload = api.load_workload(file, strict=options.strict)
+    with progress_bar(enabled=not options.quiet) as progress:
+        comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
+    warn(comparison.warnings, quiet=options.quiet)
+    if plot:
+        comparison.plot(plot, messages=messages)
+    totals = simai_totals(workload, comparison) if with_ else None
+
+    def tables(to: "Console") -> None:
+        print_comparison(to, comparison)
+        if totals:
+            print_simai(to, totals)
+
+    show(json, lambda: comparison_json(comparison, totals), tables)
+
+
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="Result of simulate --json.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="Result to compare with it.")],
+) -> None:
+    """Explain the difference of two step times: settings, components, stages, links."""
+    from stepsim.diff import diff_results, print_diff
+    from stepsim.formats.result_read import read_result
+
+    print_diff(console(), diff_results(read_result(a), read_result(b)))

@@ -1,0 +1,72 @@
+"""`stepsim inspect`: what is understood of a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stepsim.cli.measured import inspect_measured
+from stepsim.cli.options import PlanOptions, takes
+from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
+from stepsim.errors import OutputError
+
+
+@takes(PlanOptions)
+def inspect(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="Workload, topology (file or name), or measured run."),
+    ],
+    options: PlanOptions,
+    json: JsonOption = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw a topology: .png, .svg or .pdf.")
+    ] = None,
+) -> None:
+    """Print what stepsim understands of a workload, a topology or a measured run."""
+    from stepsim.formats.topology_files import is_topology
+    from stepsim.validation.load import is_measured
+
+    if Path(file).exists() and is_measured(Path(file)):
+        inspect_measured(Path(file))
+    elif is_topology(file):
+        _inspect_topology(file, options, json, plot)
+    elif json or plot:
+        raise OutputError(f"{file}: --json and --plot are for topologies: this is a workload")
+    else:
+        _inspect_workload(Path(file), options)
+
+
+def _inspect_workload(file: Path, options: PlanOptions) -> None:
+    from stepsim import api
+    from stepsim.compute import scale_compute
+    from stepsim.inspection import inspect_workload
+    from stepsim.planning import plan_job
+    from stepsim.shipped import DEFAULT_TOPOLOGY
+    from stepsim.tables import print_inspection
+
+    arguments = options.arguments()
+    topology = api.load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
+    workload = api.load_workload(file, strict=options.strict)
+    workload = scale_compute(workload, arguments.pop("compute_scale"))
+    plan, assumed = plan_job(workload, topology, **arguments)
+    topology.fit(plan.npus)
+    seen = inspect_workload(workload, plan, assumed)
+    warn(seen.warnings, quiet=options.quiet)
+    print_inspection(console(), seen)
+
+
+def _inspect_topology(name: str, options: PlanOptions, json: str | None, plot: Path | None) -> None:
+    from stepsim import api
+    from stepsim.formats.topology_json import topology_json
+    from stepsim.tables import print_topology
+    from stepsim.topology_inspection import inspect_topology
+
+    check_outputs([Path(name)], json=json, figures=[plot])
+    topology = api.load_topology(name, options.npus)
+    if plot:
+        from stepsim.topology_plot import draw_topology
+
+        draw_topology(topology, plot)
+    seen = inspect_topology(topology)
+    show(json, lambda: topology_json(seen), lambda to: print_topology(to, seen))

@@ -1,0 +1,71 @@
+"""The root of the command line: what stands before a command, and how a command ends."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from stepsim import __version__
+from stepsim.cli.calibrate import app as calibrate
+from stepsim.cli.collective import collective
+from stepsim.cli.compare import compare, diff
+from stepsim.cli.convert import convert
+from stepsim.cli.inspect import inspect
+from stepsim.cli.measured import validate, what_if
+from stepsim.cli.sensitivity import noise, sensitivity
+from stepsim.cli.simulate import simulate
+from stepsim.cli.sweep import sweep, sweep_report
+from stepsim.errors import StepsimError
+
+app = typer.Typer(
+    name="stepsim",
+    help="Predict how long one training step takes on a cluster you do not have, and see why.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Handle options that stand before a command."""
+    if version:
+        typer.echo(f"stepsim {__version__}")
+        raise typer.Exit
+
+
+for command in (
+    simulate,
+    compare,
+    inspect,
+    convert,
+    diff,
+    collective,
+    sensitivity,
+    noise,
+    validate,
+    what_if,
+    sweep,
+    sweep_report,
+):
+    app.command(command.__name__.replace("_", "-"))(command)
+app.add_typer(calibrate, name="calibrate")
+
+
+def main() -> None:
+    """Run the command line; a user's mistake prints one message and exits with 2."""
+    try:
+        app()
+    except StepsimError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        typer.echo(f"error: cannot write to stdout: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)

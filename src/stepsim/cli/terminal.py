@@ -1,0 +1,71 @@
+"""What commands share: where results may go, warnings, and showing a result."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepsim.errors import OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STDOUT = "-"
+
+WorkloadArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Workload text of SimAI, AICB or ASTRA-sim.")
+]
+JsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
+]
+
+
+def check_outputs(
+    inputs: Sequence[Path],
+    *,
+    json: str | None = None,
+    figures: Iterable[Path | None] = (),
+    files: Iterable[Path | None] = (),
+) -> None:
+    """Refuse outputs that cannot be written before the work, not after it; raises OutputError."""
+    from stepsim.formats.outputs import check_figure_path, check_separate, check_writable
+
+    drawn = [path for path in figures if path]
+    written = [*drawn, *(path for path in files if path)]
+    if json and json != STDOUT:
+        written.append(Path(json))
+    for path in written:
+        if str(path) == STDOUT:
+            raise OutputError("only --json can be written to stdout: name a file")
+        check_writable(path)
+    check_separate(inputs, written)
+    for path in drawn:
+        check_figure_path(path)
+
+
+def console() -> "Console":
+    """Standard output; names from files are printed as they are."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
+    """Print warnings on stderr unless asked to be quiet."""
+    for warning in () if quiet else warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def show(
+    json: str | None, document: Callable[[], bytes], table: Callable[["Console"], None]
+) -> None:
+    """Write a result as JSON where that is asked for; print its tables unless that is stdout."""
+    from stepsim.formats.outputs import write_whole
+
+    if json == STDOUT:
+        typer.echo(document().decode(), nl=False)
+        return
+    if json:
+        write_whole(Path(json), document())
+    table(console())
