@@ -19,14 +19,14 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
-from multiprocessing.sharedctypes import Synchronized
+from itertools import accumulate, islice
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from random import Random
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -45,27 +45,18 @@ _NAMES = list(TARGETS)
 _SHARES = list(accumulate(target.weight for target in TARGETS.values()))
 
 
-class OutOfTime(BaseException):  # noqa: N818 - no error of the program, and caught by no handler
+class OutOfTime(BaseException):
     """An input takes longer than it may."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """An input that ended otherwise than it should; `kind` tells failures apart."""
+class Found(NamedTuple):
+    """What became of an input; failures that look the same are of one `kind`."""
 
     number: int
     reader: str
     outcome: str
-    kind: str
-    text: str
-
-
-@dataclass(kw_only=True)
-class Tally:
-    """Inputs by reader and outcome, and those that failed."""
-
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    failures: list[Failure] = field(default_factory=list)
+    kind: str = ""
+    text: str = ""
 
 
 def make_input(seed: int, number: int) -> tuple[str, bytes]:
@@ -99,7 +90,11 @@ def _refused(error: StepsimError) -> tuple[str, str, str]:
     """An error should be short, and one line that a terminal can show."""
     text = str(error)
     if len(text) > 1500 or not text.strip():
-        return "crash", f"message of {type(error).__name__}", f"{len(text)} characters: {text[:300]}"
+        return (
+            "crash",
+            f"message of {type(error).__name__}",
+            f"{len(text)} characters: {text[:300]}",
+        )
     return "refused", "", ""
 
 
@@ -111,25 +106,16 @@ def _place(error: BaseException) -> str:
     return f"{type(error).__name__} at {last}"
 
 
-def run_span(seed: int, start: int, stop: int, at: "Synchronized[int]", results: Any) -> None:
-    """Run inputs `start` to `stop` in this process, which is one of its own, and send the tally."""
+def run_span(seed: int, start: int, stop: int, results: Connection) -> None:
+    """Run inputs `start` to `stop` in this process, which is one of its own; send each outcome."""
     _limit()
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_fast_folder()))
-    tally = Tally()
-    try:
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast_folder()) as name:
+        folder = Path(name)
         for number in range(start, stop):
-            at.value = number
-            name, data = make_input(seed, number)
+            reader, data = make_input(seed, number)
             _empty(folder)
-            outcome, kind, text = outcome_of(TARGETS[name], data, folder)
-            tally.counts[name, outcome] += 1
-            if kind:
-                tally.failures.append(
-                    Failure(number=number, reader=name, outcome=outcome, kind=kind, text=text)
-                )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        results.send(tally)
+            outcome, kind, text = outcome_of(TARGETS[reader], data, folder)
+            results.send(Found(number, reader, outcome, kind, text))
 
 
 def _limit() -> None:
@@ -159,13 +145,46 @@ def _empty(folder: Path) -> None:
 
 
 @dataclass(kw_only=True)
+class _Chunk:
+    """Inputs that one process runs, and what it has found so far."""
+
+    start: int
+    stop: int
+    found: list[Found] = field(default_factory=list)
+    process: Any = None
+    results: Any = None
+
+    @property
+    def next(self) -> int:
+        """The input that is running or comes next."""
+        return self.start + len(self.found)
+
+    def begin(self, seed: int) -> None:
+        """Run the inputs that are left in a new process."""
+        context = multiprocessing.get_context("fork")
+        self.results, sender = context.Pipe(duplex=False)
+        self.process = context.Process(
+            target=run_span, args=(seed, self.next, self.stop, sender), daemon=True
+        )
+        self.process.start()
+        sender.close()
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self.process.kill()
+        self.process.join()
+        self.results.close()
+
+
+@dataclass(kw_only=True)
 class Campaign:
     """Inputs 0 to `inputs` of a seed; `folder` holds what is known of them."""
 
     inputs: int
     seed: int
     folder: Path
-    tally: Tally = field(default_factory=Tally)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -178,130 +197,87 @@ class Campaign:
             with contextlib.suppress(json.JSONDecodeError):
                 entry = json.loads(line)
                 if entry["stop"] <= self.inputs:
-                    self._take(_tally(entry))
+                    self._count(entry)
                     yield entry["start"]
 
     def run(self, jobs: int) -> None:
         """Run what is missing in `jobs` processes, each given one chunk at a time."""
-        context = multiprocessing.get_context("fork")
         for target in TARGETS.values():
             target.seeds()
-        spans = [
-            (start, min(start + CHUNK, self.inputs))
-            for start in range(0, self.inputs, CHUNK)
-            if start not in self.done
-        ]
-        with multiprocessing.pool.ThreadPool(jobs) as threads:
-            for start, stop, tally in threads.imap_unordered(
-                lambda span: self._span(context, *span), spans
-            ):
-                self._store(start, stop, tally)
+        starts = (each for each in range(0, self.inputs, CHUNK) if each not in self.done)
+        waiting = (_Chunk(start=s, stop=min(s + CHUNK, self.inputs)) for s in starts)
+        active: dict[Any, _Chunk] = {}
+        while True:
+            for chunk in islice(waiting, jobs - len(active)):
+                chunk.begin(self.seed)
+                active[chunk.results] = chunk
+            if not active:
+                return
+            ready = wait(active, timeout=_STUCK_S)
+            for results in ready or list(active):
+                chunk = active.pop(results)
+                if self._goes_on(chunk, stuck=not ready):
+                    active[chunk.results] = chunk
 
-    def _span(self, context: Any, start: int, stop: int) -> tuple[int, int, Tally]:
-        """A chunk in a process of its own; after an input that kills it, the rest in another."""
-        whole, here = Tally(), start
-        while here < stop:
-            at = context.Value("q", here)
-            receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(
-                target=run_span, args=(self.seed, here, stop, at, sender), daemon=True
-            )
-            process.start()
-            sender.close()
-            tally = _received(receiver, at)
-            process.kill()
-            process.join()
-            if tally is not None and sum(tally.counts.values()) == stop - here:
-                _add(whole, tally)
-                break
-            for number in range(here, at.value):
-                pass
-            _add(whole, self._killed(at.value))
-            _add(whole, self._again(context, here, at.value))
-            here = at.value + 1
-        return start, stop, whole
+    def _goes_on(self, chunk: _Chunk, *, stuck: bool) -> bool:
+        """Take what a process found; whether there is more to come of its chunk."""
+        try:
+            if stuck:
+                raise EOFError
+            chunk.found.append(chunk.results.recv())
+        except EOFError:
+            reader, _ = make_input(self.seed, chunk.next)
+            outcome = "timeout" if stuck else "crash"
+            chunk.found.append(Found(chunk.next, reader, outcome, "the process was lost"))
+            chunk.end()
+            if chunk.next < chunk.stop:
+                chunk.begin(self.seed)
+        if chunk.next < chunk.stop:
+            return True
+        chunk.end()
+        self._store(chunk)
+        return False
 
-    def _again(self, context: Any, start: int, stop: int) -> Tally:
-        """The inputs before one that killed its process, whose tally died with it."""
-        return self._span(context, start, stop)[2] if start < stop else Tally()
-
-    def _killed(self, number: int) -> Tally:
-        """An input that no limit could stop, or that ended its process."""
-        name, _ = make_input(self.seed, number)
-        failure = Failure(
-            number=number, reader=name, outcome="timeout", kind="process lost", text=""
-        )
-        return Tally(counts=Counter({(name, "timeout"): 1}), failures=[failure])
-
-    def _store(self, start: int, stop: int, tally: Tally) -> None:
+    def _store(self, chunk: _Chunk) -> None:
+        counts = Counter((found.reader, found.outcome) for found in chunk.found)
+        failures = [found for found in chunk.found if found.kind]
         entry = {
-            "start": start,
-            "stop": stop,
-            "counts": [[*key, count] for key, count in sorted(tally.counts.items())],
-            "failures": [
-                [f.number, f.reader, f.outcome, f.kind, f.text] for f in tally.failures
-            ],
+            "start": chunk.start,
+            "stop": chunk.stop,
+            "counts": [[*key, count] for key, count in sorted(counts.items())],
+            "kinds": [f"{found.outcome}: {found.kind}" for found in failures],
         }
+        for failure in failures:
+            if self.kinds[f"{failure.outcome}: {failure.kind}"] < _KEPT:
+                self._keep(failure)
         with self.log.open("a") as log:
             log.write(json.dumps(entry) + "\n")
-        self._take(tally)
-        self._keep(tally.failures)
-        done = sum(self.tally.counts.values())
-        print(f"\r{done} of {self.inputs}, {len(self.tally.failures)} failed", end="", flush=True)
+        self._count(entry)
+        done, failed = self.counts.total(), self.kinds.total()
+        print(f"\r{done} of {self.inputs}, {failed} failed", end="", file=sys.stderr, flush=True)
 
-    def _take(self, tally: Tally) -> None:
-        _add(self.tally, tally)
+    def _count(self, entry: dict[str, Any]) -> None:
+        self.counts.update({(reader, outcome): n for reader, outcome, n in entry["counts"]})
+        self.kinds.update(entry["kinds"])
 
-    def _keep(self, failures: Sequence[Failure]) -> None:
-        """Write the first inputs of each kind of failure, with what happened."""
-        kinds = Counter(failure.kind for failure in self.tally.failures)
-        for failure in failures:
-            if kinds[failure.kind] > _KEPT and failure.kind != "process lost":
-                continue
-            name, data = make_input(self.seed, failure.number)
-            place = self.folder / f"{failure.outcome}-{name}-{failure.number}"
-            place.with_suffix(".bin").write_bytes(data)
-            place.with_suffix(".txt").write_text(f"{failure.kind}\n{failure.text}", "utf-8", "replace")
+    def _keep(self, failure: Found) -> None:
+        """Write an input that failed, and what happened."""
+        _, data = make_input(self.seed, failure.number)
+        name = f"{failure.outcome}-{failure.reader}-{failure.number}"
+        (self.folder / f"{name}.bin").write_bytes(data)
+        text = f"{failure.kind}\n{failure.text}"
+        (self.folder / f"{name}.txt").write_text(text, "utf-8", "backslashreplace")
 
     def print(self) -> None:
         """The table of readers and outcomes, as docs/robustness.md has it."""
-        print("\n\n| reader | inputs | " + " | ".join(OUTCOMES) + " |")
-        print("|---|" + "---|" * (len(OUTCOMES) + 1))
-        for name in (*_NAMES, "all"):
-            found = [
-                sum(n for (reader, o), n in self.tally.counts.items()
-                    if o == outcome and name in (reader, "all"))
-                for outcome in OUTCOMES
-            ]
+        print("\n| reader | inputs | " + " | ".join(OUTCOMES) + " |")
+        print("|---|" + "--:|" * (len(OUTCOMES) + 1))
+        for name in (*TARGETS, "all"):
+            readers = TARGETS if name == "all" else [name]
+            found = [sum(self.counts[each, outcome] for each in readers) for outcome in OUTCOMES]
             print(f"| {name} | {sum(found)} | " + " | ".join(map(str, found)) + " |")
-        for kind, count in Counter(f"{f.outcome}: {f.kind}" for f in self.tally.failures).most_common():
+        for kind, count in self.kinds.most_common():
             print(f"{count} {kind}")
-
-
-def _received(receiver: Any, at: "Synchronized[int]") -> Tally | None:
-    """The tally of a process; None if it died, or an input of it is stuck in a library."""
-    seen = -1
-    while not receiver.poll(_STUCK_S):
-        if at.value == seen:
-            return None
-        seen = at.value
-    try:
-        tally: Tally = receiver.recv()
-    except EOFError:
-        return None
-    return tally
-
-
-def _tally(entry: dict[str, Any]) -> Tally:
-    counts = Counter({(reader, outcome): n for reader, outcome, n in entry["counts"]})
-    names = ("number", "reader", "outcome", "kind", "text")
-    failures = [Failure(**dict(zip(names, each, strict=True))) for each in entry["failures"]]
-    return Tally(counts=counts, failures=failures)
-
-
-def _add(whole: Tally, part: Tally) -> None:
-    whole.counts += part.counts
-    whole.failures += part.failures
 
 
 def main() -> int:
@@ -315,7 +291,7 @@ def main() -> int:
     campaign = Campaign(inputs=chosen.inputs, seed=chosen.seed, folder=chosen.output)
     campaign.run(chosen.jobs)
     campaign.print()
-    return int(bool(campaign.tally.failures))
+    return int(bool(campaign.kinds))
 
 
 if __name__ == "__main__":

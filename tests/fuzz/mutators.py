@@ -28,6 +28,7 @@ WORDS = (
     *("ALLREDUCE_EP", "ALLTOALL", "GB/s", "1 GB/s", "0 ns", "1 ps", "inf", "🙂", "\ud7ff"),
 )
 _NUMBER = re.compile(rb"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_DIGIT = re.compile(rb"\d")
 _TOKEN = re.compile(rb"[^\s,;:=()\[\]{}\"]+")
 _NESTS = (b"[", b"{", b'{"a":', b"a=[", b"(", b"[[", b"x.", b'{"stages":[', b"a=" + b"{b=")
 
@@ -72,6 +73,11 @@ def token_to_token(chance: Random, data: bytes) -> bytes:
     """A token becomes another one of the document."""
     found = _TOKEN.findall(data)
     return _replaced(chance, data, _TOKEN, chance.choice(found)) if found else data
+
+
+def digit_changed(chance: Random, data: bytes) -> bytes:
+    """A digit becomes another: most documents stay what they are."""
+    return _replaced(chance, data, _DIGIT, b"%d" % chance.randrange(10))
 
 
 def tokens_swapped(chance: Random, data: bytes) -> bytes:
@@ -196,6 +202,7 @@ def _spliced(chance: Random, data: bytes, other: bytes) -> bytes:
 _CHOSEN: tuple[tuple[Mutator, float], ...] = (
     (number_to_extreme, 6),
     (numbers_to_one, 3),
+    (digit_changed, 4),
     (token_to_word, 3),
     (token_to_token, 3),
     (tokens_swapped, 2),

@@ -131,6 +131,15 @@ npus_count: [ 4, 2, 8 ]
 bandwidth: [ 50.0, 25, 12.5 ]  # GB/s
 latency: [ 500.0, 700, 0 ]     # ns
 """
+SMALL_WORKLOAD = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 ep: 1 pp: 1 \
+vpp: 1 ga: 1 all_gpus: 2 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 1024
+5
+grad_param_comm -1 0 NONE 0 0 NONE 0 1 REDUCESCATTER 4096 100
+embedding_layer -1 1000 NONE 0 1000 NONE 0 1000 NONE 0 100
+attention -1 2000 ALLREDUCE 4096 2000 ALLREDUCE 4096 1500 NONE 0 100
+mlp -1 3000 ALLREDUCE 4096 3000 NONE 0 2500 NONE 0 100
+attention -1 2000 NONE 0 2000 NONE 0 1500 NONE 0 100
+"""
 SIMAI_NETWORK = """7 2 2 1 8 H100
 4 5 6
 0 4 2880Gbps 0.000025ms 0
@@ -180,15 +189,10 @@ SHAPES = (
     'kind = "cables"\ncables = [[0, 1], [1, 2], [0, 2]]\n',
     'kind = "fat_tree"\nsize = 4\nleaf = 4\nspines = 2\npod = 8\ncores = 2\nrails = true\n',
     'kind = "fat_tree"\nradix = 4\n',
-    'kind = "fat_tree"\nsize = "auto"\nleaf = 8\noversubscription = 2.0\nup_bandwidth = "800 Gbps"\n',
+    'kind = "fat_tree"\nsize = "auto"\nleaf = 8\noversubscription = 2.0\n',
     'kind = "dragonfly"\nrouters = 2\nnpus_per_router = 4\nglobal_links = 1\nsize = 4\n',
     'kind = "ring"\nsize = 4\n',
     'kind = "fully_connected"\nsize = 3\n',
-)
-MEGATRON = (
-    "rank:0:send_forward(stage_id=0,batch_id=0,mg_state=warmup,duration=0.31,description=None,"
-    "group_kind=pp,input__shape=[1024, 1, 4096],input__dtype=torch.bfloat16,"
-    "timestamp=1000.5,sub_operations=[])\n"
 )
 
 
@@ -239,12 +243,24 @@ def schedules() -> tuple[bytes, ...]:
 
 @cache
 def traces() -> tuple[bytes, ...]:
-    """A rank of a simulated run, and the beginning of the measured one."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = MadeRun(forward=[10, 10], backward=[20, 20], microbatches=2)
-        made = [path.read_bytes() for path in _files(run.write(Path(folder) / "run"), "*.txt")]
+    """The first rank of simulated runs, and the beginning of a measured one."""
+    shapes = [(2, 2, "1f1b"), (3, 3, "1f1b"), (2, 2, "gpipe"), (1, 1, "1f1b")]
+    made = [_trace(stages, count, schedule, 0) for stages, count, schedule in shapes]
     measured = ROOT / "workloads" / "measured" / "megatron_moe_rank0.txt"
-    return (*made, shortened(_text(measured), 10, 4), MEGATRON.encode())
+    return (*made, shortened(_text(measured), 10, 4))
+
+
+@cache
+def second_trace() -> bytes:
+    """The other rank of the first run."""
+    return _trace(2, 2, "1f1b", 1)
+
+
+def _trace(stages: int, microbatches: int, schedule: str, rank: int) -> bytes:
+    times = [10.0, 12.0, 11.0][:stages]
+    run = MadeRun(forward=times, backward=times, microbatches=microbatches, schedule=schedule)
+    with tempfile.TemporaryDirectory() as folder:
+        return _files(run.write(Path(folder) / "run"), "*.txt")[rank].read_bytes()
 
 
 @cache
@@ -308,4 +324,3 @@ def _files(folder: Path, pattern: str) -> Sequence[Path]:
 
 def _text(path: Path) -> str:
     return path.read_text("utf-8", errors="replace")
-

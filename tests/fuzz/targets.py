@@ -5,12 +5,14 @@ topology carries a collective, a result is compared, a sweep's database is print
 the document is accepted, and raises StepsimError when it is refused; anything else is a bug.
 """
 
+import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite, lcm
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -94,16 +96,15 @@ def _chosen(path: Path, of: int) -> bool:
     return crc32(path.read_bytes()) % of == 0
 
 
-def _printed(print_it: Callable[..., None], *documents: object) -> str:
-    """What a table looks like in a terminal."""
-    from rich.console import Console
+def _printed(path: Path, print_it: Callable[..., None], *documents: object) -> None:
+    """Print a table as in a terminal; it holds no number that is none, and no escapes."""
+    from stepsim.tables import PlainConsole
 
     text = io.StringIO()
-    print_it(Console(file=text, highlight=False, markup=False, width=100), *documents)
+    print_it(PlainConsole(file=text, width=100), *documents)
     shown = text.getvalue()
-    assert " nan" not in shown, shown
+    assert "nan" not in shown or b"nan" in path.read_bytes().lower(), shown
     assert "\x1b" not in shown, shown
-    return shown
 
 
 @cache
@@ -128,16 +129,16 @@ def _simulate(workload: Workload, path: Path) -> None:
     unit = header.pp * lcm(header.tp, header.ep)
     if unit > MOST_RANKS or rows > MOST_ROWS:
         return
-    npus = {} if header.npus and header.npus <= MOST_RANKS else {"npus": unit}
+    npus = None if header.npus and header.npus <= MOST_RANKS else unit
     contention = "fair" if _chosen(path, 18) else "none"
     result = stepsim.simulate(
-        workload, _network(), microbatches=blocks, contention=contention, **npus
+        workload, _network(), microbatches=blocks, contention=contention, npus=npus
     )
     report = report_dict(result.report)
     finite(report)
     assert sum(report["breakdown_ps"].values()) == report["step_time_ps"]
-    _printed(print_report, result.report)
-    _printed(print_inspection, inspect_workload(workload, result.report.plan))
+    _printed(path, print_report, result.report)
+    _printed(path, print_inspection, inspect_workload(workload, result.report.plan))
 
 
 def _check_topology(path: Path) -> None:
@@ -161,7 +162,7 @@ def _carry(topology: Topology, path: Path) -> None:
     if topology.npus > MOST_RANKS:
         return
     if _chosen(path, 9):
-        _printed(print_topology, inspect_topology(topology))
+        _printed(path, print_topology, inspect_topology(topology))
     ranks = range(min(topology.npus, 16))
     for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
         seconds = stepsim.collective_time(topology, kind, 1 << 20, ranks)
@@ -209,7 +210,7 @@ def _check_calibration(path: Path) -> None:
     written = calibration_toml(calibration)
     path.write_text(written, "utf-8")
     assert calibration_toml(read_calibration(path)) == written, "what is written reads otherwise"
-    _printed(print_calibration, calibration)
+    _printed(path, print_calibration, calibration)
     if calibration.collectives:
         for curve in calibration.collectives.curves:
             curve.duration_ps(12345)
@@ -252,26 +253,27 @@ def finite_json(text: bytes) -> None:
     finite(msgspec.json.decode(text))
 
 
-def _check_run(path: Path) -> None:
+def _check_run(source: Path) -> None:
     from stepsim.measured_tables import print_replay, print_run
     from stepsim.validation.load import is_measured, load_run, with_runtime
     from stepsim.validation.replay import Durations, replay
 
-    is_measured(path)
-    summary = load_run(path)
+    is_measured(source)
+    path = source if source.is_file() else source / "rank0.txt"
+    summary = load_run(source)
     degrees = summary.run.degrees
-    _printed(print_run, summary)
+    _printed(path, print_run, summary)
     if degrees.pp > 16 or degrees.microbatches > 64:
         return
     ready = with_runtime(summary)
     result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
     finite(report_dict(result.report))
-    _printed(print_replay, ready.summary, result.report)
+    _printed(path, print_replay, ready.summary, result.report)
 
 
 def _check_folder(path: Path) -> None:
     """A folder with this trace of rank 0 and a sound one of rank 1."""
-    (path.parent / "pp2_tp1_rank1.txt").write_bytes(seeds.traces()[1])
+    (path.parent / "rank1.txt").write_bytes(seeds.second_trace())
     _check_run(path.parent)
 
 
@@ -286,7 +288,7 @@ def _check_log(path: Path) -> None:
         return
     result = simulate_leaves(run)
     finite(report_dict(result.report))
-    _printed(print_leaf_run, run, 0.5)
+    _printed(path, print_leaf_run, run, 0.5)
 
 
 def _check_result(path: Path) -> None:
@@ -298,7 +300,7 @@ def _check_result(path: Path) -> None:
     other = read_result(path.with_name("other.json"))
     for diff in (diff_results(found, other), diff_results(other, found)):
         explain(diff)
-        _printed(print_diff, diff)
+        _printed(path, print_diff, diff)
 
 
 def _check_sweep(path: Path) -> None:
@@ -310,8 +312,89 @@ def _check_sweep(path: Path) -> None:
     with open_for_reading(path) as store:
         table = SweepTable(store=store)
         write_table(table, path.with_suffix(".csv"))
-        _printed(print_sweep, table)
+        _printed(path, print_sweep, table)
         table.pareto_front()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commands(Target):
+    """The command line itself, on small files; nothing is written.
+
+    Limits on the size of a job are lowered, so that large ones are refused and not run.
+    """
+
+    def run(self, data: bytes, folder: Path) -> None:
+        """Run a command; raises StepsimError where it is refused."""
+        arguments = data.decode("utf-8", "surrogateescape").split(" ")
+        if any(word.startswith("-") and word not in _OPTIONS for word in arguments):
+            return
+        files = {"W": folder / "w.txt", "T": folder / "t.toml"}
+        files["W"].write_bytes(seeds.shortened(seeds.SMALL_WORKLOAD))
+        files["T"].write_text(seeds.EXPLICIT)
+        words = [str(files.get(word, word)) for word in arguments]
+        printed = io.StringIO()
+        try:
+            with (
+                _small_jobs(),
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
+            ):
+                _command().main(words)
+        except SystemExit as end:
+            assert end.code in (0, 2), f"exit code {end.code}"
+            if end.code:
+                raise StepsimError(printed.getvalue()) from None
+        assert "\x1b" not in printed.getvalue(), printed.getvalue()
+
+
+_OPTIONS = (
+    *("--npus", "--pp", "--microbatches", "--global-batch", "--microbatch-size", "--topology"),
+    *("--compute-scale", "--schedule", "--chunks", "--slow", "--expert-skew", "--algorithm"),
+    *("--host-overhead", "--contention", "--kind", "--size", "--ranks", "--rank-order", "--p2p"),
+    *("--stage-rows", "--dp-bucket", "--activation-size", "--fused-factor", "--group-size"),
+    *("--memory-limit", "--samples", "--seed", "--task", "--rank", "--stragglers", "--schedules"),
+    *("--dp-overlap", "--strict", "--no-fold", "-q"),
+)
+COMMANDS = (
+    "simulate W --topology T --microbatches 4 --schedule gpipe --slow 0:1.5 -q",
+    "simulate W --npus 8 --pp 2 --microbatches 4 --schedule interleaved:2 --contention fair",
+    "simulate W --npus 4 --global-batch 16 --microbatch-size 2 --compute-scale forward=0.5",
+    "simulate W --host-overhead 10us --dp-overlap --dp-bucket 1MB --fused-factor 0.9 --no-fold",
+    "simulate W --rank-order tp-pp-dp --p2p eager --stage-rows every --activation-size 2GiB",
+    "collective --kind all_reduce --size 8..1GiB:x16 --ranks 0-7,16 --algorithm ring,nvls",
+    "collective --kind send_recv --size 0 --ranks 0,1",
+    "compare W --schedules 1f1b,gpipe --pp 2 --npus 2 --microbatches 4",
+    "noise W --samples 50 --seed 1 --task 0.02 --rank 0.1 --stragglers 0.1",
+    "sensitivity W --npus 2",
+    "inspect W --npus 8",
+    "inspect T",
+)
+
+
+@cache
+def _command() -> Any:
+    import typer
+
+    from stepsim.cli.root import app
+
+    return typer.main.get_command(app)
+
+
+@contextlib.contextmanager
+def _small_jobs() -> Iterator[None]:
+    """Lower what a job may have."""
+    from stepsim import collective_probe, planning, schedules
+
+    limits = [(planning, "MAX_NPUS", 1024), (planning, "MAX_MICROBATCHES", 256)]
+    limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "MAX_ACTIONS", 4096)]
+    kept = [(module, name, getattr(module, name)) for module, name, _ in limits]
+    try:
+        for module, name, value in limits:
+            setattr(module, name, value)
+        yield
+    finally:
+        for module, name, value in kept:
+            setattr(module, name, value)
 
 
 def _parse_axis(text: str) -> None:
@@ -401,16 +484,15 @@ TARGETS: Mapping[str, Target] = {
     "measurements": Target(
         file="m.csv", seeds=seeds.measurements, check=_check_measurements, weight=2
     ),
-    "megatron-trace": Target(
-        file="pp2_tp1_rank0.txt", seeds=seeds.traces, check=_check_run, weight=1.5
-    ),
+    "megatron-trace": Target(file="rank0.txt", seeds=seeds.traces, check=_check_run, weight=1.5),
     "megatron-folder": Target(
-        file="run/pp2_tp1_rank0.txt", seeds=seeds.traces, check=_check_folder, weight=0.5
+        file="run/rank0.txt", seeds=seeds.traces, check=_check_folder, weight=0.5
     ),
     "optimus-log": Target(file="log.txt", seeds=seeds.optimus_logs, check=_check_log),
     "result-json": Target(file="r.json", seeds=seeds.results, check=_check_result, weight=1.5),
-    "sweep-database": Target(
-        file="s.sqlite", seeds=seeds.sweeps, check=_check_sweep, weight=0.5
+    "sweep-database": Target(file="s.sqlite", seeds=seeds.sweeps, check=_check_sweep, weight=0.5),
+    "command-line": Commands(
+        file="arguments", seeds=lambda: seeds.encoded(*COMMANDS), check=_no_file, weight=0.3
     ),
     "axis": words(
         _parse_axis,

@@ -1,5 +1,6 @@
 """`stepsim inspect`: what is understood of a file."""
 
+from os.path import exists
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,7 @@ def inspect(
     from stepsim.formats.topology_files import is_topology
     from stepsim.validation.load import is_measured
 
-    if Path(file).exists() and is_measured(Path(file)):
+    if exists(file) and is_measured(Path(file)):
         inspect_measured(Path(file))
     elif is_topology(file):
         _inspect_topology(file, options, json, plot)

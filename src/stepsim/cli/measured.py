@@ -1,5 +1,6 @@
 """`stepsim validate` and `stepsim what-if`; `inspect` and `simulate` of measured runs."""
 
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -148,7 +149,7 @@ def inspect_measured(path: Path, node_size: int | None = None) -> None:
     from stepsim.validation.leaf import explained
     from stepsim.validation.load import load_run
 
-    if not path.is_dir() and is_optimus_log(path):
+    if not isdir(path) and is_optimus_log(path):
         run = read_optimus_log(path)
         warn(run.warnings)
         print_leaf_run(console(), run, explained(run))
@@ -179,7 +180,7 @@ def simulate_measured(
     from stepsim.validation.load import load_run, with_runtime
     from stepsim.validation.replay import replay
 
-    if not path.is_dir() and is_optimus_log(path):
+    if not isdir(path) and is_optimus_log(path):
         if calibration or times != "median":
             raise PlanError(
                 f"{path}: a log of leaf modules is simulated from its medians alone: leave out "

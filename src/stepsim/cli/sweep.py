@@ -9,7 +9,7 @@ import typer
 
 from stepsim.cli.options import RunOptions, Switch, takes
 from stepsim.cli.terminal import check_outputs, console, warn
-from stepsim.errors import OutputError, SweepError
+from stepsim.errors import OutputError, SweepError, printable
 
 if TYPE_CHECKING:
     from stepsim.formats.sweep_toml import SweepFile
@@ -107,7 +107,9 @@ def sweep(
                 progress=bar and (lambda p: bar(p.done, p.failed, p.size)),
             )
     except KeyboardInterrupt:
-        typer.echo(f"{options.database} keeps what is done: --resume continues", err=True)
+        typer.echo(
+            f"{printable(str(options.database))} keeps what is done: --resume continues", err=True
+        )
         raise
     _show(options.database, options.export, options.plot, options.plot_axes, options.pareto)
 

@@ -12,12 +12,15 @@ import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import TextIOWrapper
+from os.path import isdir
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.errors import TraceError, bad_value
+from stepsim.formats.text_files import open_file
 from stepsim.measured.checks import check_rank, check_ranks, last_step, missing_ranks
 from stepsim.measured.names import known_degrees, run_names
 from stepsim.measured.run import (
@@ -88,10 +91,10 @@ _INNER_MARK = "'trace_src_func="
 
 def is_megatron_trace(path: Path) -> bool:
     """Whether a path is a folder, or a file that begins like a trace."""
-    if path.is_dir():
+    if isdir(path):
         return True
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return re.match(rb"\s*rank:\d+:\w+\(", file.read(256)) is not None
     except OSError:
         return False
@@ -127,7 +130,7 @@ def read_megatron_trace(path: Path) -> MeasuredRun:
 
 def _files(path: Path) -> list[Path]:
     """The trace files of a run; raises TraceError where names tell that there are several runs."""
-    if not path.is_dir():
+    if not isdir(path):
         return [path]
     files = sorted(each for each in path.iterdir() if each.suffix in (".txt", ".log"))
     if not files:
@@ -234,7 +237,7 @@ def _read_rank(path: Path) -> RankTrace:
     owner: tuple[str, str] | None = None
     sizes: dict[tuple[str, ...], int] = {}
     try:
-        with path.open(encoding="utf-8") as file:
+        with TextIOWrapper(open_file(path), encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.isspace():
                     continue

@@ -1,6 +1,7 @@
 """Opening measured runs, and simulating them as any workload."""
 
 from dataclasses import dataclass, replace
+from os.path import exists, isdir
 from pathlib import Path
 
 from stepsim.api import Result
@@ -33,9 +34,9 @@ def is_measured(path: Path) -> bool:
 def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary:
     """Read and analyse a measured run; raises TraceError naming file, line and field."""
     path = Path(path)
-    if not path.exists():
+    if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
-    if not path.is_dir() and is_optimus_log(path):
+    if not isdir(path) and is_optimus_log(path):
         raise TraceError(
             f"{path}: a log of leaf modules holds no stage times: expected a trace (stepsim "
             "inspect and simulate read such logs)"
