@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from shapes import GPT, TOPOLOGY
 
-from stepsim.api import load_workload, simulate
+from stepsim.api import simulate
 from stepsim.batch import Batch, NoiseModel, make_batch, simulate_noise
+from stepsim.loading import load_workload
 from stepsim.sensitivity import sensitivity
 
 ROUNDS = 5

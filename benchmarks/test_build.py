@@ -5,9 +5,9 @@ from typing import Any
 from shapes import GPT, TOPOLOGY
 
 import stepsim
-from stepsim.api import prepare
 from stepsim.batch import make_batch
 from stepsim.execution import flatten
+from stepsim.job import prepare
 from stepsim.symmetry import every_rank, fold
 
 

@@ -1,55 +1,31 @@
 """The Python interface: the words of the command line, as functions."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec
 
 import numpy as np
 
-from stepsim import collector, engine
+from stepsim import collector
 from stepsim.collectives import (
     Algorithm,
     AlgorithmChoice,
     collective_shape,
     collective_time_ps,
     parse_algorithm,
-    parse_algorithms,
 )
-from stepsim.comm_table import CommTable
-from stepsim.compute import ComputeScale, placeholder_rows, scale_compute, slow_ranks
-from stepsim.contention import Contention, Sharing
-from stepsim.errors import PlanError, ScheduleError
-from stepsim.execution import flatten
-from stepsim.experts import load_experts, rank_loads, skewed_loads
-from stepsim.fabric import Fabric
-from stepsim.formats.simai_text import read_simai_text
-from stepsim.formats.topology_files import read_topology
-from stepsim.fragments import HostTimes
-from stepsim.p2p import P2PMode, P2POptions, default_mode
-from stepsim.parallel import ParallelPlan, RankOrder
-from stepsim.planning import check_plan, plan_job
-from stepsim.pricing import Prices
-from stepsim.probe import search_times
-from stepsim.program import GraphOptions
+from stepsim.errors import PlanError
+from stepsim.job import Job, prepare, run_graph
+from stepsim.loading import load_topology
 from stepsim.report import Report, make_report
-from stepsim.schedules import Placement, Schedule, build
-from stepsim.shipped import DEFAULT_TOPOLOGY, topology_file
-from stepsim.sites import colour_sites, find_sites
-from stepsim.stages import StageRows, split_stages
-from stepsim.symmetry import every_rank, fold
-from stepsim.taskgraph import TaskGraph, build_taskgraph
-from stepsim.timeline import Timeline, make_timeline
+from stepsim.timeline import Timeline
 from stepsim.topology import Topology
-from stepsim.topology.links import Floats
-from stepsim.units import PS_PER_S, parse_size_bytes, parse_time_ps
-from stepsim.workload import CollectiveKind, Workload
+from stepsim.units import PS_PER_S
+from stepsim.workload import CollectiveKind
 
-Choice = TypeVar("Choice", bound=StrEnum)
-
-_DP_BUCKET = "160 MB"
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,79 +68,6 @@ class Result:
         write_spans(self.timeline, Path(path))
 
 
-def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
-    """Read a SimAI / AICB / ASTRA-sim workload file.
-
-    Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise
-    a warning about the file.
-    """
-    return read_simai_text(Path(path), strict=strict)
-
-
-def load_topology(name_or_path: str | Path, npus: int | None = None) -> Topology:
-    """A shipped topology by name, or a user's TOML file, with room for `npus`.
-
-    Raises TopologyError naming the file and entry at fault, or when the topology is too small.
-    """
-    topology = read_topology(topology_file(name_or_path))
-    if npus is not None and npus < 1:
-        raise PlanError(f"npus is {npus}: expected at least 1")
-    return topology if npus is None else topology.fit(npus)
-
-
-def collective_time(
-    topology: str | Path | Topology,
-    kind: CollectiveKind | str,
-    size_bytes: int,
-    ranks: Sequence[int],
-    algorithm: AlgorithmChoice | str = Algorithm.AUTO,
-) -> float:
-    """Seconds of one collective over these NPUs, the network to itself.
-
-    `size_bytes` is the full (gathered) tensor; for all_to_all what each rank sends, its own share
-    included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
-    unknown kinds, algorithms or ranks.
-    """
-    if isinstance(topology, str | Path):
-        topology = load_topology(topology, npus=max(ranks, default=0) + 1)
-    try:
-        kind = CollectiveKind(kind)
-    except ValueError as error:
-        raise PlanError(f"{error}: expected {', '.join(CollectiveKind)}") from None
-    if isinstance(algorithm, str):
-        algorithm = parse_algorithm(algorithm)
-    members = np.array(ranks, dtype=np.int64)
-    if len(set(ranks)) != len(ranks) or not all(0 <= r < topology.npus for r in ranks):
-        raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
-    if size_bytes < 0:
-        raise PlanError(f"size_bytes is {size_bytes}: it cannot be negative")
-    shape = collective_shape(topology, kind, members, algorithm)
-    return collective_time_ps(topology, shape, size_bytes) / PS_PER_S
-
-
-Arguments = ParamSpec("Arguments")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A step that is ready to run: its graph, what its communications cost, and how it is run.
-
-    `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
-    """
-
-    workload: Workload
-    schedule: Schedule
-    options: GraphOptions
-    graph: TaskGraph
-    prices: Prices
-    slow: Floats | None
-    sharing: Sharing
-    fold_ranks: bool
-    activation_bytes: int | None
-    progress: engine.Progress | None
-    warnings: tuple[str, ...]
-
-
 def run_job(job: Job) -> Result:
     """Run a job and analyse what happened."""
     timeline = run_graph(
@@ -200,220 +103,34 @@ def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:
     return simulate
 
 
-def prepare(
-    workload: Workload | str | Path,
-    topology: Topology | str | Path | None = None,
-    *,
-    plan: ParallelPlan | None = None,
-    schedule: str = "1f1b",
-    microbatches: int | None = None,
-    chunks: int | None = None,
-    p2p: P2PMode | str | None = None,
-    npus: int | None = None,
-    pp: int | None = None,
-    rank_order: RankOrder | str | None = None,
-    global_batch: int | None = None,
-    microbatch_size: int = 1,
-    compute_scale: ComputeScale | None = None,
-    stage_rows: StageRows | str = StageRows.ENDS,
-    tp_overlap: bool = True,
-    dp_overlap: bool = False,
-    dp_bucket: str = _DP_BUCKET,
-    p2p_options: P2POptions | None = None,
-    schedule_options: Mapping[str, object] | None = None,
-    host_overhead: str = "0 ns",
-    get_batch: str = "0 ns",
-    loss_time: str = "0 ns",
-    fused_factor: float = 1.0,
-    activation_size: str | None = None,
-    contention: Sharing | str = Sharing.NONE,
-    algorithm: str | Sequence[str] = (),
-    comm_table: CommTable | str | Path | None = None,
-    expert_load: Sequence[float] | float | None = None,
-    slow: str | None = None,
-    fold_ranks: bool = True,
-    progress: engine.Progress | None = None,
-) -> Job:
-    """One training step, ready to run; `simulate` takes the same arguments and runs it.
-
-    Without `topology` it is hgx-h100. `plan` replaces what the file, `npus`, `pp`, `microbatches`
-    and `global_batch` would give; `rank_order`, e.g. `tp-pp-dp`, says which axis runs fastest
-    through the NPUs. `schedule` is a name such as `interleaved:4` or a .csv file in torch's
-    notation; `p2p` defaults to what its runtime does. `host_overhead` is paid before each action,
-    `get_batch` before the first stage's forwards, `loss_time` after the last's. `dp_overlap`
-    reduces gradients while the last backward goes on, in buckets of at least `dp_bucket` (Megatron-
-    LM's default of 40 million fp32 gradients). With `contention="fair"` transfers that overlap
-    share links. `algorithm`, e.g. `all_reduce=ring`, replaces the fastest for a kind, or for all
-    that it can carry out; times of `comm_table` replace the model's where it has them.
-    `expert_load` are the tokens of each expert, or the load of the busiest expert rank over the
-    mean; `slow`, e.g. `12:1.3,40-47:1.1`, are factors on the compute times of ranks.
-    `activation_size`, e.g. `2 GiB`, is what a chunk keeps of one microbatch. Raises the errors of
-    `stepsim.errors` when the input is wrong or contradictory.
-    """
-    workload = workload if isinstance(workload, Workload) else load_workload(workload)
-    workload = scale_compute(workload, compute_scale or ComputeScale())
-    workload = _load_experts(workload, expert_load)
-    notes = [*workload.warnings, *_assumed_inputs(workload, topology)]
-    topology = _resolve(topology)
-    if plan is None:
-        plan, assumed = plan_job(
-            workload,
-            topology,
-            npus=npus,
-            pp=pp,
-            microbatches=microbatches,
-            global_batch=global_batch,
-            microbatch_size=microbatch_size,
-        )
-        notes += assumed
-    if rank_order is not None:
-        plan = replace(plan, rank_order=_choice(RankOrder, "rank_order", rank_order))
-    check_plan(plan, workload)
-    if dp_bucket != _DP_BUCKET and not dp_overlap:
-        notes.append(
-            f"dp_bucket {dp_bucket} has no effect: gradients are not overlapped (dp_overlap)"
-        )
-    rows = _choice(StageRows, "stage_rows", stage_rows)
-    options = GraphOptions(
-        p2p_options=p2p_options or P2POptions(),
-        tp_overlap=tp_overlap,
-        dp_bucket_bytes=parse_size_bytes(dp_bucket) if dp_overlap else None,
-        host=HostTimes(
-            overhead_ps=parse_time_ps(host_overhead),
-            get_batch_ps=parse_time_ps(get_batch),
-            loss_ps=parse_time_ps(loss_time),
-        ),
-        fused_factor=fused_factor,
-    )
-    chosen = dict(schedule_options or {})
-    if schedule == "auto-zb":
-        alone = split_stages(workload, plan, Placement(ranks=plan.pp), rows)
-        searched = search_times(alone, plan, options, topology.fit(plan.npus))
-        chosen = {"objective": "makespan", **searched, **chosen}
-    order = _schedule(schedule, plan, chunks, chosen)
-    mode = _choice(P2PMode, "p2p", p2p or default_mode(order))
-    stages = split_stages(workload, plan, order.placement, rows)
-    options = replace(options, p2p=mode)
-    graph = build_taskgraph(stages, order, plan, options)
-    prices = Prices(
-        plan=plan,
-        topology=topology.fit(plan.npus),
-        comms=graph.comms,
-        algorithms=parse_algorithms([algorithm] if isinstance(algorithm, str) else algorithm),
-        table=load_comm_table(comm_table, notes) if comm_table is not None else None,
-    )
-    sharing = _choice(Sharing, "contention", contention)
-    return Job(
-        workload=workload,
-        schedule=order,
-        options=options,
-        graph=graph,
-        prices=prices,
-        slow=slow_ranks(slow, plan.npus) if slow else None,
-        sharing=sharing,
-        fold_ranks=fold_ranks,
-        activation_bytes=parse_size_bytes(activation_size) if activation_size else None,
-        progress=progress,
-        warnings=(*notes, *stages.warnings, *graph.warnings),
-    )
-
-
 simulate = _running(prepare)
 
 
-def run_graph(
-    graph: TaskGraph,
-    prices: Prices,
-    *,
-    fold_ranks: bool = True,
-    slow: Floats | None = None,
-    sharing: Sharing = Sharing.NONE,
-    progress: engine.Progress | None = None,
-) -> Timeline:
-    """Run a task graph: every rank, or one of each class of ranks that behave alike.
+def collective_time(
+    topology: str | Path | Topology,
+    kind: CollectiveKind | str,
+    size_bytes: int,
+    ranks: Sequence[int],
+    algorithm: AlgorithmChoice | str = Algorithm.AUTO,
+) -> float:
+    """Seconds of one collective over these NPUs, the network to itself.
 
-    `slow` are factors on the ranks' compute times.
+    `size_bytes` is the full (gathered) tensor; for all_to_all what each rank sends, its own share
+    included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
+    unknown kinds, algorithms or ranks.
     """
-    sites = find_sites(graph, prices) if sharing is Sharing.FAIR else None
-    actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
-    contention = None
-    if sites is not None:
-        colours = colour_sites(sites, actors.actor_of)
-        contention = Contention(graph=graph, sites=sites, colours=colours)
-    execution = flatten(graph, actors, prices, slow, contention)
-    fabric = Fabric(capacity=contention.capacity) if contention else None
-    starts, ends = engine.run(execution, actors, graph.plan, fabric, progress)
-    return make_timeline(graph, actors, execution.flats, starts, ends)
-
-
-def _schedule(
-    name: str, plan: ParallelPlan, chunks: int | None, options: Mapping[str, object]
-) -> Schedule:
-    """The schedule of a name, or of a file."""
-    if not name.endswith(".csv"):
-        ranks, count = plan.pp, plan.microbatches
-        return build(name, ranks=ranks, microbatches=count, chunks=chunks, **options)
-    from stepsim.formats.schedule_csv import read_schedule
-
-    if chunks is not None or options:
-        asked = ", ".join([*(["chunks"] if chunks is not None else []), *options])
-        raise ScheduleError(f"{name}: a schedule file sets {asked} itself: leave it out")
-    schedule = read_schedule(Path(name))
-    found = schedule.placement.ranks, schedule.microbatches
-    if found != (plan.pp, plan.microbatches):
-        raise ScheduleError(
-            f"{name}: holds {found[0]} ranks and {found[1]} microbatches: "
-            f"the job has pp {plan.pp} and {plan.microbatches} (--pp, --microbatches)"
-        )
-    return schedule
-
-
-def load_comm_table(
-    table: CommTable | str | Path | Sequence[str | Path],
-    notes: list[str] | None = None,
-    source: str = "",
-) -> CommTable:
-    """Measured times of collectives from CSV files or nccl-tests output, outliers left out.
-
-    `source` are texts that machine or run of a curve must hold (not: after `!`). What was assumed
-    or left out is added to `notes`. Raises CalibrationError naming file and line.
-    """
-    from stepsim.formats.measurements import read_measurements
-
-    notes = notes if notes is not None else []
-    if not isinstance(table, CommTable):
-        several = [table] if isinstance(table, str | Path) else table
-        table = read_measurements([Path(each) for each in several])
-        table, outliers = (table.choose(source) if source else table).without_outliers()
-        notes += [*table.warnings, *(f"outlier left out: {each}" for each in outliers)]
-    return table
-
-
-def _load_experts(workload: Workload, load: Sequence[float] | float | None) -> Workload:
-    if load is None:
-        return workload
-    ep = workload.header.ep
-    loads = skewed_loads(load, ep) if isinstance(load, int | float) else rank_loads(load, ep)
-    return load_experts(workload, loads)
-
-
-def _resolve(topology: Topology | str | Path | None) -> Topology:
-    if topology is None or isinstance(topology, str | Path):
-        return load_topology(topology or DEFAULT_TOPOLOGY)
-    return topology
-
-
-def _assumed_inputs(workload: Workload, topology: Topology | str | Path | None) -> Iterator[str]:
-    """What the user did not say and what the file's numbers do not hold."""
-    if topology is None:
-        yield f"no topology given: {DEFAULT_TOPOLOGY} assumed (--topology sets it)"
-    bare, rows = placeholder_rows(workload)
-    if bare:
-        yield f"{bare} of {rows} rows with compute have only placeholders (1 or 1000 ns)"
-
-
-def _choice(kind: type[Choice], name: str, value: str) -> Choice:
+    if isinstance(topology, str | Path):
+        topology = load_topology(topology, npus=max(ranks, default=0) + 1)
     try:
-        return kind(value)
-    except ValueError:
-        raise PlanError(f"{name} is {value!r}: expected one of {', '.join(kind)}") from None
+        kind = CollectiveKind(kind)
+    except ValueError as error:
+        raise PlanError(f"{error}: expected {', '.join(CollectiveKind)}") from None
+    if isinstance(algorithm, str):
+        algorithm = parse_algorithm(algorithm)
+    members = np.array(ranks, dtype=np.int64)
+    if len(set(ranks)) != len(ranks) or not all(0 <= r < topology.npus for r in ranks):
+        raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
+    if size_bytes < 0:
+        raise PlanError(f"size_bytes is {size_bytes}: it cannot be negative")
+    shape = collective_shape(topology, kind, members, algorithm)
+    return collective_time_ps(topology, shape, size_bytes) / PS_PER_S

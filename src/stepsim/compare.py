@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from stepsim.analysis import Part
-from stepsim.api import Result, load_workload, simulate
+from stepsim.api import Result, simulate
 from stepsim.errors import PlanError, ScheduleError
 from stepsim.formats.result_json import report_dict
+from stepsim.loading import load_workload
 from stepsim.report import SCHEMA_VERSION
 from stepsim.schedules import options_of, parse_name
 from stepsim.simai_formula import SimaiTotals, simai_formula

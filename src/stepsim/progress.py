@@ -29,6 +29,28 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int], None]
 
 
 @contextmanager
+def working(text: str, *, enabled: bool = True) -> Iterator[None]:
+    """Show on stderr that something goes on, once it has taken a second."""
+    if not (enabled and sys.stderr.isatty()):
+        yield
+        return
+    from threading import Timer
+
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None, visible=False)
+        timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@contextmanager
 def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
     """Yield a function to call with (scenarios done, failed, all), None where nobody watches.
 

@@ -64,10 +64,6 @@ class Sites:
     first: dict[SiteKind, int]
     prices: dict[tuple[int, int], tuple[PhasePrice, ...]]
 
-    def kind_of(self, site: int) -> SiteKind:
-        """The kind of a site."""
-        return max((first, kind) for kind, first in self.first.items() if first <= site)[1]
-
 
 def site_kind(graph: TaskGraph, use: Use) -> SiteKind:
     """The kind of the sites where a communication happens."""

@@ -10,6 +10,7 @@ from rich.text import Text
 from stepsim.analysis import Part
 from stepsim.collective_probe import Probe, ProbeRow
 from stepsim.compare import Comparison, exposed_p2p_ps
+from stepsim.doctor import Check
 from stepsim.errors import printable
 from stepsim.inspection import Inspection, Traffic
 from stepsim.parallel import ParallelPlan, RankOrder
@@ -345,6 +346,13 @@ def print_table(console: Console, table: Table) -> None:
     console.print(f"\n{table.title}", style="bold", soft_wrap=True)
     table.title = None
     console.print(table)
+
+
+def print_checks(console: Console, checks: Sequence[Check]) -> None:
+    """What `stepsim doctor` found, a line each."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        console.print(f"{check.status:<6}  {check.name:<{width}}  {check.detail}", soft_wrap=True)
 
 
 def print_probes(console: Console, probes: Sequence[Probe]) -> None:

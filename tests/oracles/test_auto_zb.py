@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -318,7 +319,7 @@ def test_share_of_the_weight_gradient() -> None:
     ],
 )
 def test_impossible_jobs_are_refused(options: dict[str, object], message: str) -> None:
-    job: dict[str, object] = {"ranks": 4, "microbatches": 8, "forward_ps": 1}
+    job: dict[str, Any] = {"ranks": 4, "microbatches": 8, "forward_ps": 1}
     job |= {"input_grad_ps": 1, "weight_grad_ps": 1, **options}
     with pytest.raises(ScheduleError, match=f"schedule auto-zb: {message}"):
-        auto_zb(**job)  # type: ignore[arg-type]
+        auto_zb(**job)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from helpers import pipeline_graph, prices_of
 
-from stepsim.api import run_graph
 from stepsim.fragments import HostTimes
+from stepsim.job import run_graph
 from stepsim.p2p import P2PMode
 from stepsim.schedules import build
 from stepsim.units import PS_PER_S

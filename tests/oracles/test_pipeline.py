@@ -9,7 +9,7 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.api import run_graph
+from stepsim.job import run_graph
 from stepsim.p2p import P2PMode
 from stepsim.report import make_report
 from stepsim.schedules import build

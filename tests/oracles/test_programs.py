@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from helpers import line_of_npus
 
-from stepsim.api import run_graph
+from stepsim.job import run_graph
 from stepsim.p2p import P2PMode, P2POptions
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.api import load_topology
 from stepsim.collectives import (
     Algorithm,
     AlgorithmChoice,
@@ -21,6 +20,7 @@ from stepsim.collectives import (
     flow_steps,
 )
 from stepsim.collectives.flows import link_parameters
+from stepsim.loading import load_topology
 from stepsim.shipped import topology_names
 from stepsim.topology import Topology
 from stepsim.topology.links import Ints

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from invariants import check_timeline
 from shapes import dualpipe, freely, shapes
 
-from stepsim.api import run_graph
 from stepsim.errors import ScheduleError
 from stepsim.fragments import TaskKind
+from stepsim.job import run_graph
 from stepsim.p2p import P2PMode, P2POptions
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import typer.main
 from helpers import Run
-from typer import Typer
 
 from stepsim import cli
 from stepsim.analysis import Part
@@ -43,6 +42,7 @@ PLAN_OPTIONS = {
     "--quiet",
     "--strict",
     "--topology",
+    "--verbose",
 }
 RUN_OPTIONS = PLAN_OPTIONS | {
     "--activation-size",
@@ -105,7 +105,8 @@ OPTIONS = {
         "--source",
         "--table",
     },
-    "convert": {"--chunks", "--microbatches", "--ranks"},
+    "convert": {"--chunks", "--microbatches", "--pp"},
+    "doctor": {"--json"},
     "diff": set[str](),
     "sensitivity": RUN_OPTIONS - {"--messages"} | {"--chunks", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages"}
@@ -117,9 +118,9 @@ OPTIONS = {
 
 
 def commands() -> dict[str, Any]:
-    app: Typer = cli.app
+    root: Any = typer.main.get_command(cli.app)
     found: dict[str, Any] = {}
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in root.commands.items():
         inner = getattr(command, "commands", {name: command})
         found |= {each if each == name else f"{name} {each}": c for each, c in inner.items()}
     return found

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stepsim.api import collective_time, load_topology
+from stepsim.api import collective_time
 from stepsim.cli.collective import collective
 from stepsim.collective_plot import plot_probes, probes_figure
 from stepsim.collective_probe import (
@@ -21,6 +21,7 @@ from stepsim.collective_probe import (
 )
 from stepsim.collectives import Algorithm, parse_algorithm
 from stepsim.errors import PlanError, StepsimError
+from stepsim.loading import load_topology
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 from stepsim.workload import CollectiveKind
 

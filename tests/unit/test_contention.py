@@ -10,12 +10,13 @@ from helpers import pipeline_graph, prices_of, row, uniform_workload
 from invariants import check_timeline
 
 import stepsim
-from stepsim.api import Result, run_graph
+from stepsim.api import Result
 from stepsim.buckets import gradient_buckets
 from stepsim.comm_table import CommTable
 from stepsim.contention import Sharing
 from stepsim.errors import PlanError, SimulationError
 from stepsim.fragments import TaskKind
+from stepsim.job import run_graph
 from stepsim.p2p import P2PMode
 from stepsim.program import SegmentKind
 from stepsim.schedules import Action, ActionKind, Placement, Schedule

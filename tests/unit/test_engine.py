@@ -4,8 +4,8 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.api import run_graph
 from stepsim.errors import SimulationError
+from stepsim.job import run_graph
 from stepsim.p2p import P2PMode
 from stepsim.schedules import Action, ActionKind, Placement, Schedule
 

@@ -6,11 +6,11 @@ import pytest
 from helpers import Run
 
 from stepsim import simulate
-from stepsim.api import load_workload
 from stepsim.collectives.direct import uneven_all_to_all
 from stepsim.errors import PlanError, WorkloadError
 from stepsim.experts import load_experts, rank_loads, skewed_loads
 from stepsim.formats.expert_load import read_expert_load
+from stepsim.loading import load_workload
 from stepsim.workload import CollectiveKind, Group
 
 

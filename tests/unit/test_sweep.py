@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -244,9 +245,11 @@ def damaged(path: Path) -> None:
         (damaged, "damaged"),
     ],
 )
-def test_other_files_are_refused_and_kept(tmp_path: Path, make: object, message: str) -> None:
+def test_other_files_are_refused_and_kept(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
     path = tmp_path / "a.sqlite"
-    make(path)  # type: ignore[operator]
+    make(path)
     before = path.read_bytes()
     with pytest.raises(SweepError, match=message):
         sweep(study(), path, resume=True, jobs=1, evaluators=(Quick(),))
@@ -309,10 +312,10 @@ def test_readers_in_other_threads_see_whole_chunks(tmp_path: Path) -> None:
     ],
 )
 def test_contradicting_options_are_refused_before_a_database_is_made(
-    tmp_path: Path, options: dict[str, object], message: str
+    tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        sweep(study(), tmp_path / "a.sqlite", **options)  # type: ignore[arg-type]
+        sweep(study(), tmp_path / "a.sqlite", **options)
     assert not (tmp_path / "a.sqlite").exists()
 
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations, pairwise, permutations, product
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -349,6 +350,6 @@ def test_explicit_topology_has_the_size_it_has() -> None:
         ({"bandwidth": 1.0, "endpoint_latency_ps": -1}, "latency"),
     ],
 )
-def test_link_classes_refuse_impossible_values(values: dict[str, float], problem: str) -> None:
+def test_link_classes_refuse_impossible_values(values: dict[str, Any], problem: str) -> None:
     with pytest.raises(TopologyError, match=f"wire.*{problem}"):
-        LinkClass(name="wire", **values)  # type: ignore[arg-type]
+        LinkClass(name="wire", **values)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepsim.api import load_topology
 from stepsim.errors import TopologyError
 from stepsim.formats.topology_toml import read_topology
+from stepsim.loading import load_topology
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))

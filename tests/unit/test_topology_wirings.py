@@ -1,7 +1,9 @@
 """Every kind of dimension: routes are paths of its graph, and what flows cross adds up."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import combinations, product
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -20,9 +22,9 @@ CUBE_MESH = (
 )  # fmt: skip
 
 
-def dim(kind: str, size: int, name: str = "a", **options: object) -> Dimension:
+def dim(kind: str, size: int, name: str = "a", **options: Any) -> Dimension:
     link = LinkClass(name=name, bandwidth=1e9, latency_ps=1_000)
-    return Dimension(kind=DimensionKind(kind), size=size, link=link, **options)  # type: ignore[arg-type]
+    return Dimension(kind=DimensionKind(kind), size=size, link=link, **options)
 
 
 def network(*dimensions: Dimension) -> DimensionTopology:
@@ -260,9 +262,9 @@ def test_walks_of_nothing_cross_nothing() -> None:
         ),
     ],
 )  # fmt: skip
-def test_impossible_dimensions_are_refused(make: object, words: str) -> None:
+def test_impossible_dimensions_are_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(TopologyError, match=words):
-        make()  # type: ignore[operator]
+        make()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepsim.analysis import Part, ProgramGaps, breakdown, program_gaps
-from stepsim.api import Job, prepare
 from stepsim.batch.lengths import LengthTable
 from stepsim.batch.passes import Passes
 from stepsim.batch.program import compile_program
@@ -20,6 +19,7 @@ from stepsim.contention import Sharing
 from stepsim.errors import PlanError, SimulationError
 from stepsim.execution import FlatProgram, Times, flatten
 from stepsim.fragments import HostTimes
+from stepsim.job import Job, prepare
 from stepsim.report import bubble_fraction, mean_columns
 from stepsim.schedules import FusedPair
 from stepsim.symmetry import Actors, every_rank, fold

@@ -37,7 +37,6 @@ app = typer.Typer(
     cls=RunsByDefault,
     help="Fit the numbers of a machine to measurements.",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
@@ -86,7 +85,7 @@ def nccl(
     ] = None,
     node_size: Annotated[
         int | None,
-        typer.Option("--node-size", min=1, help="Ranks of a node. [default: as measured]"),
+        typer.Option("--node-size", min=1, help="Ranks of a node.", show_default="as measured"),
     ] = None,
     latency: Annotated[
         str, typer.Option("--latency", help="Sizes whose latency -o writes: bulk or small.")

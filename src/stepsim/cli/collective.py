@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.cli import completion
 from stepsim.cli.terminal import JsonOption, check_outputs, show
 
 if TYPE_CHECKING:
@@ -15,17 +16,32 @@ _EVERY = "all"
 
 
 def collective(
-    kind: Annotated[str, typer.Option("--kind", help="all_reduce, all_gather, all_to_all, ...")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            help="all_reduce, all_gather, all_to_all, ...",
+            autocompletion=completion.collectives,
+        ),
+    ],
     size: Annotated[
         str, typer.Option("--size", help="Size, e.g. 64MiB, or a range such as 8..1GiB:x2.")
     ],
     topology: Annotated[
         str | None,
-        typer.Option("--topology", "-t", help="Shipped topology or TOML file. [default: hgx-h100]"),
+        typer.Option(
+            "--topology",
+            "-t",
+            help="Shipped topology or TOML file.",
+            show_default="hgx-h100",
+            autocompletion=completion.topologies,
+        ),
     ] = None,
     ranks: Annotated[
         str | None,
-        typer.Option("--ranks", help="Ranks, e.g. 0-7,16. [default: all NPUs of the topology]"),
+        typer.Option(
+            "--ranks", help="Ranks, e.g. 0-7,16.", show_default="all NPUs of the topology"
+        ),
     ] = None,
     algorithm: Annotated[
         list[str] | None,
@@ -55,7 +71,6 @@ def collective(
 def _probes(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
 ) -> list["Probe"]:
-    from stepsim.api import load_topology
     from stepsim.collective_probe import (
         parse_ranks,
         parse_sizes,
@@ -64,6 +79,7 @@ def _probes(
     )
     from stepsim.collectives import parse_algorithm
     from stepsim.errors import PlanError
+    from stepsim.loading import load_topology
     from stepsim.shipped import DEFAULT_TOPOLOGY
     from stepsim.workload import CollectiveKind
 

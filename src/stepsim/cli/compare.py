@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.cli import completion
 from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
-from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.options import PIPELINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
@@ -26,7 +27,13 @@ def compare(
     file: WorkloadArgument,
     options: RunOptions,
     schedules: Annotated[
-        str, typer.Option("--schedules", help="Names or CSV files, separated by commas.")
+        str,
+        typer.Option(
+            "--schedules",
+            help="Names or CSV files, separated by commas.",
+            autocompletion=completion.several(completion.schedules),
+            rich_help_panel=PIPELINE,
+        ),
     ] = "1f1b,interleaved:2,interleaved:4,zb-h1",
     with_: Annotated[
         str | None, typer.Option("--with", help="simai-formula: add SimAI's closed formula.")
@@ -36,9 +43,9 @@ def compare(
     messages: MessagesOption = False,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
-    from stepsim import api
     from stepsim.compare import compare as run
     from stepsim.compare import comparison_json, simai_totals
+    from stepsim.loading import load_workload
     from stepsim.progress import progress_bar
     from stepsim.tables import print_comparison, print_simai
 
@@ -46,7 +53,7 @@ def compare(
         raise PlanError(f"with is {with_!r}: expected simai-formula")
     check_outputs([file], json=json, figures=[plot])
     check_messages(messages, plot)
-    workload = api.load_workload(file, strict=options.strict)
+    workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
     warn(comparison.warnings, quiet=options.quiet)

@@ -5,17 +5,20 @@ from typing import Annotated
 
 import typer
 
+from stepsim.cli import completion
+from stepsim.cli.options import ChunksOption
 from stepsim.errors import OutputError
 
 
 def convert(
-    schedule: Annotated[str, typer.Argument(help="Schedule, e.g. interleaved:4.")],
+    schedule: Annotated[
+        str,
+        typer.Argument(help="Schedule, e.g. interleaved:4.", autocompletion=completion.schedules),
+    ],
     target: Annotated[Path, typer.Argument(metavar="OUT.csv", help="File to write.")],
-    ranks: Annotated[int, typer.Option("--ranks", help="Pipeline ranks.")],
+    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")],
     microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Microbatches.")],
-    chunks: Annotated[
-        int | None, typer.Option("--chunks", help="Virtual stages of each rank.")
-    ] = None,
+    chunks: ChunksOption = None,
 ) -> None:
     """Write a schedule as a torch pipeline CSV."""
     from stepsim.formats.schedule_csv import write_schedule
@@ -23,4 +26,4 @@ def convert(
 
     if target.suffix != ".csv":
         raise OutputError(f"{target}: a schedule is written as .csv")
-    write_schedule(build(schedule, ranks=ranks, microbatches=microbatches, chunks=chunks), target)
+    write_schedule(build(schedule, ranks=pp, microbatches=microbatches, chunks=chunks), target)

@@ -39,16 +39,16 @@ def inspect(
 
 
 def _inspect_workload(file: Path, options: PlanOptions) -> None:
-    from stepsim import api
     from stepsim.compute import scale_compute
     from stepsim.inspection import inspect_workload
+    from stepsim.loading import load_topology, load_workload
     from stepsim.planning import plan_job
     from stepsim.shipped import DEFAULT_TOPOLOGY
     from stepsim.tables import print_inspection
 
     arguments = options.arguments()
-    topology = api.load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
-    workload = api.load_workload(file, strict=options.strict)
+    topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
+    workload = load_workload(file, strict=options.strict)
     workload = scale_compute(workload, arguments.pop("compute_scale"))
     plan, assumed = plan_job(workload, topology, **arguments)
     topology.fit(plan.npus)
@@ -58,13 +58,13 @@ def _inspect_workload(file: Path, options: PlanOptions) -> None:
 
 
 def _inspect_topology(name: str, options: PlanOptions, json: str | None, plot: Path | None) -> None:
-    from stepsim import api
     from stepsim.formats.topology_json import topology_json
+    from stepsim.loading import load_topology
     from stepsim.tables import print_topology
     from stepsim.topology_inspection import inspect_topology
 
     check_outputs([Path(name)], json=json, figures=[plot])
-    topology = api.load_topology(name, options.npus)
+    topology = load_topology(name, options.npus)
     if plot:
         from stepsim.topology_plot import draw_topology
 

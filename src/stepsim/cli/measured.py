@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.cli import completion
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.errors import PlanError
 
@@ -35,10 +36,17 @@ CommSourceOption = Annotated[
 ]
 NodeSizeOption = Annotated[
     int | None,
-    typer.Option("--node-size", min=1, help="Ranks per node. [default: told by clocks, else 8]"),
+    typer.Option(
+        "--node-size", min=1, help="Ranks per node.", show_default="told by clocks, else 8"
+    ),
 ]
 TimesOption = Annotated[
-    str, typer.Option("--times", help="Stage times of a replay: median, mean or microbatch.")
+    str,
+    typer.Option(
+        "--times",
+        help="Stage times of a replay: median, mean or microbatch.",
+        autocompletion=completion.durations,
+    ),
 ]
 
 
@@ -104,7 +112,12 @@ def validate(
 def what_if(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of traces, or one trace.")],
     schedule: Annotated[
-        str | None, typer.Option("--schedule", help="Another schedule, e.g. interleaved:2.")
+        str | None,
+        typer.Option(
+            "--schedule",
+            help="Another schedule, e.g. interleaved:2.",
+            autocompletion=completion.schedules,
+        ),
     ] = None,
     microbatches: Annotated[
         int | None, typer.Option("--microbatches", "-m", help="Microbatches per pipeline.")

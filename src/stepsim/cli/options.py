@@ -9,10 +9,33 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from stepsim.cli import completion
+from stepsim.cli.terminal import log_shown
 from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
     from stepsim.comm_table import CommTable
+
+
+JOB = "Size of the job"
+PIPELINE = "Pipeline"
+NETWORK = "Network and communication"
+COMPUTE = "Compute and host"
+
+
+ScheduleOption = Annotated[
+    str,
+    typer.Option(
+        "--schedule",
+        help="Schedule, e.g. interleaved:4, or torch's CSV.",
+        autocompletion=completion.schedules,
+        rich_help_panel=PIPELINE,
+    ),
+]
+ChunksOption = Annotated[
+    int | None,
+    typer.Option("--chunks", help="Virtual stages of each rank.", rich_help_panel=PIPELINE),
+]
 
 
 class Switch(StrEnum):
@@ -28,35 +51,57 @@ class PlanOptions:
 
     topology: Annotated[
         str | None,
-        typer.Option("--topology", "-t", help="Shipped topology or TOML file. [default: hgx-h100]"),
+        typer.Option(
+            "--topology",
+            "-t",
+            help="Shipped topology or TOML file.",
+            show_default="hgx-h100",
+            autocompletion=completion.topologies,
+            rich_help_panel=NETWORK,
+        ),
     ] = None
     npus: Annotated[
-        int | None, typer.Option("--npus", help="NPUs of the job; more or fewer scale dp.")
+        int | None,
+        typer.Option(
+            "--npus", help="NPUs of the job; more or fewer scale dp.", rich_help_panel=JOB
+        ),
     ] = None
     pp: Annotated[
-        int | None, typer.Option("--pp", help="Pipeline stages; the layers are re-split.")
+        int | None,
+        typer.Option("--pp", help="Pipeline stages; the layers are re-split.", rich_help_panel=JOB),
     ] = None
     microbatches: Annotated[
-        int | None, typer.Option("--microbatches", "-m", help="Microbatches of each pipeline.")
+        int | None,
+        typer.Option(
+            "--microbatches", "-m", help="Microbatches of each pipeline.", rich_help_panel=JOB
+        ),
     ] = None
     global_batch: Annotated[
         int | None,
-        typer.Option("--global-batch", help="Samples per step, of all pipelines together."),
+        typer.Option(
+            "--global-batch",
+            help="Samples per step, of all pipelines together.",
+            rich_help_panel=JOB,
+        ),
     ] = None
     microbatch_size: Annotated[
-        int, typer.Option("--microbatch-size", help="Samples of a microbatch.")
+        int, typer.Option("--microbatch-size", help="Samples of a microbatch.", rich_help_panel=JOB)
     ] = 1
     compute_scale: Annotated[
         str,
         typer.Option(
             "--compute-scale",
             help="Factor on compute, e.g. 0.5, or forward=0.5,input_grad=0.6,weight_grad=0.6.",
+            rich_help_panel=COMPUTE,
         ),
     ] = "1"
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse files whose header and rows disagree.")
     ] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No warnings, no progress.")] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say what is done, and when, on stderr.")
+    ] = False
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`, the topology among them."""
@@ -81,40 +126,61 @@ class RunOptions(PlanOptions):
         str | None,
         typer.Option(
             "--rank-order",
-            help="Which axis runs fastest through the NPUs, e.g. tp-pp-dp. [default: tp-dp-pp]",
+            help="Which axis runs fastest through the NPUs, e.g. tp-pp-dp.",
+            show_default="tp-dp-pp",
+            rich_help_panel=JOB,
         ),
     ] = None
     p2p: Annotated[
         str | None,
         typer.Option(
-            "--p2p", help="eager, blocking or overlap. [default: as the schedule's runtime]"
+            "--p2p",
+            help="eager, blocking or overlap.",
+            show_default="as the schedule's runtime",
+            autocompletion=completion.p2p_modes,
+            rich_help_panel=PIPELINE,
         ),
     ] = None
     warmup_flush: Annotated[
         bool,
-        typer.Option("--warmup-flush", help="Megatron's overlap_p2p_comm_warmup_flush."),
+        typer.Option(
+            "--warmup-flush",
+            help="Megatron's overlap_p2p_comm_warmup_flush.",
+            rich_help_panel=PIPELINE,
+        ),
     ] = False
     deallocate_outputs: Annotated[
         bool,
         typer.Option(
             "--deallocate-outputs",
             help="Wait for each asynchronous forward send at once, as Megatron's training does.",
+            rich_help_panel=PIPELINE,
         ),
     ] = False
     group_size: Annotated[
         int | None,
-        typer.Option("--group-size", help="Microbatches per group of an interleaved schedule."),
+        typer.Option(
+            "--group-size",
+            help="Microbatches per group of an interleaved schedule.",
+            rich_help_panel=PIPELINE,
+        ),
     ] = None
     memory_limit: Annotated[
         float | None,
         typer.Option(
-            "--memory-limit", help="Activations auto-zb may hold, over pipeline ranks. [default: 2]"
+            "--memory-limit",
+            help="Activations auto-zb may hold, over pipeline ranks.",
+            show_default="2",
+            rich_help_panel=PIPELINE,
         ),
     ] = None
     stage_rows: Annotated[
         str,
         typer.Option(
-            "--stage-rows", help="Who runs embedding and head rows: ends, or every stage (SimAI)."
+            "--stage-rows",
+            help="Who runs embedding and head rows: ends, or every stage (SimAI).",
+            autocompletion=completion.stage_rows,
+            rich_help_panel=COMPUTE,
         ),
     ] = "ends"
     tp_overlap: Annotated[
@@ -122,68 +188,122 @@ class RunOptions(PlanOptions):
         typer.Option(
             "--tp-overlap",
             help="Compute weight gradients beside the input gradient's collective.",
+            rich_help_panel=NETWORK,
         ),
     ] = Switch.ON
     dp_overlap: Annotated[
         bool,
-        typer.Option("--dp-overlap", help="Reduce gradients while the last backward goes on."),
+        typer.Option(
+            "--dp-overlap",
+            help="Reduce gradients while the last backward goes on.",
+            rich_help_panel=NETWORK,
+        ),
     ] = False
     dp_bucket: Annotated[
-        str, typer.Option("--dp-bucket", help="Gradients reduced at a time, with --dp-overlap.")
+        str,
+        typer.Option(
+            "--dp-bucket",
+            help="Gradients reduced at a time, with --dp-overlap.",
+            rich_help_panel=NETWORK,
+        ),
     ] = "160 MB"
     contention: Annotated[
         str,
         typer.Option(
-            "--contention", help="Transfers that overlap share links: none, or fair (max-min)."
+            "--contention",
+            help="Transfers that overlap share links: none, or fair (max-min).",
+            autocompletion=completion.sharings,
+            rich_help_panel=NETWORK,
         ),
     ] = "none"
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
-            "--algorithm", help="e.g. all_reduce=ring. Repeatable. [default: the fastest]"
+            "--algorithm",
+            help="e.g. all_reduce=ring. Repeatable.",
+            show_default="the fastest",
+            rich_help_panel=NETWORK,
         ),
     ] = None
     comm_table: Annotated[
         list[Path] | None,
         typer.Option(
-            "--comm-table", help="Measured times of collectives: CSV or nccl-tests. Repeatable."
+            "--comm-table",
+            help="Measured times of collectives: CSV or nccl-tests. Repeatable.",
+            rich_help_panel=NETWORK,
         ),
     ] = None
     comm_source: Annotated[
         str | None,
-        typer.Option("--comm-source", help="Text in machine or run of the curves to use; !: not."),
+        typer.Option(
+            "--comm-source",
+            help="Text in machine or run of the curves to use; !: not.",
+            rich_help_panel=NETWORK,
+        ),
     ] = None
     expert_load: Annotated[
         Path | None,
         typer.Option(
             "--expert-load",
             help="File with the tokens of each expert (or expert rank), a line each.",
+            rich_help_panel=COMPUTE,
         ),
     ] = None
     expert_skew: Annotated[
         float | None,
-        typer.Option("--expert-skew", help="Load of the busiest expert rank over the mean."),
+        typer.Option(
+            "--expert-skew",
+            help="Load of the busiest expert rank over the mean.",
+            rich_help_panel=COMPUTE,
+        ),
     ] = None
     slow: Annotated[
         str | None,
-        typer.Option("--slow", help="Stragglers: factors on compute, e.g. 12:1.3,40-47:1.1."),
+        typer.Option(
+            "--slow",
+            help="Stragglers: factors on compute, e.g. 12:1.3,40-47:1.1.",
+            rich_help_panel=COMPUTE,
+        ),
     ] = None
     host_overhead: Annotated[
-        str, typer.Option("--host-overhead", help="Host time before each action, e.g. 250us.")
+        str,
+        typer.Option(
+            "--host-overhead",
+            help="Host time before each action, e.g. 250us.",
+            rich_help_panel=COMPUTE,
+        ),
     ] = "0 ns"
     get_batch: Annotated[
-        str, typer.Option("--get-batch", help="Host time before the first stage's forwards.")
+        str,
+        typer.Option(
+            "--get-batch",
+            help="Host time before the first stage's forwards.",
+            rich_help_panel=COMPUTE,
+        ),
     ] = "0 ns"
     loss_time: Annotated[
-        str, typer.Option("--loss-time", help="Host time after the last stage's forwards.")
+        str,
+        typer.Option(
+            "--loss-time",
+            help="Host time after the last stage's forwards.",
+            rich_help_panel=COMPUTE,
+        ),
     ] = "0 ns"
     fused_factor: Annotated[
         float,
-        typer.Option("--fused-factor", help="Compute of a fused pair over that of its halves."),
+        typer.Option(
+            "--fused-factor",
+            help="Compute of a fused pair over that of its halves.",
+            rich_help_panel=COMPUTE,
+        ),
     ] = 1.0
     activation_size: Annotated[
         str | None,
-        typer.Option("--activation-size", help="What a chunk keeps of a microbatch, e.g. 2GiB."),
+        typer.Option(
+            "--activation-size",
+            help="What a chunk keeps of a microbatch, e.g. 2GiB.",
+            rich_help_panel=COMPUTE,
+        ),
     ] = None
     fold: Annotated[
         bool,
@@ -202,7 +322,7 @@ class RunOptions(PlanOptions):
             if self.comm_source:
                 raise PlanError("--comm-source chooses curves of a --comm-table: name one")
             return None
-        from stepsim.api import load_comm_table
+        from stepsim.loading import load_comm_table
 
         return load_comm_table(self.comm_table, source=self.comm_source or "")
 
@@ -249,8 +369,9 @@ def takes(options_type: type[Options]) -> Callable[[Callable[..., None]], Callab
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(**arguments: Any) -> None:
-            chosen = {field.name: arguments.pop(field.name) for field in declared}
-            command(**arguments, options=options_type(**chosen))
+            options = options_type(**{each.name: arguments.pop(each.name) for each in declared})
+            with log_shown(enabled=options.verbose):
+                command(**arguments, options=options)
 
         own = inspect.signature(command).parameters
         shared = [

@@ -11,6 +11,7 @@ from stepsim.cli.calibrate import app as calibrate
 from stepsim.cli.collective import collective
 from stepsim.cli.compare import compare, diff
 from stepsim.cli.convert import convert
+from stepsim.cli.doctor import doctor
 from stepsim.cli.inspect import inspect
 from stepsim.cli.measured import validate, what_if
 from stepsim.cli.sensitivity import noise, sensitivity
@@ -22,7 +23,6 @@ app = typer.Typer(
     name="stepsim",
     help="Predict how long one training step takes on a cluster you do not have, and see why.",
     no_args_is_help=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -50,6 +50,7 @@ for command in (
     what_if,
     sweep,
     sweep_report,
+    doctor,
 ):
     app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(calibrate, name="calibrate")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
 
 
@@ -14,12 +14,8 @@ from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, sh
 class StudyOptions(RunOptions):
     """A run that is looked at from several sides."""
 
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="Schedule, e.g. interleaved:4, or torch's CSV.")
-    ] = "1f1b"
-    chunks: Annotated[int | None, typer.Option("--chunks", help="Virtual stages of each rank.")] = (
-        None
-    )
+    schedule: ScheduleOption = "1f1b"
+    chunks: ChunksOption = None
     json: JsonOption = None
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
@@ -33,14 +29,16 @@ class StudyOptions(RunOptions):
 @takes(StudyOptions)
 def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
-    from stepsim.api import load_workload
+    from stepsim.loading import load_workload
+    from stepsim.progress import working
     from stepsim.sensitivity import sensitivity as run
     from stepsim.sensitivity.figures import plot_sensitivity
     from stepsim.sensitivity.output import print_sensitivity, sensitivity_json
 
     check_outputs([file], json=options.json, figures=[options.plot])
     workload = load_workload(file, strict=options.strict)
-    found = run(workload, **options.arguments())
+    with working("changing one number at a time", enabled=not options.quiet):
+        found = run(workload, **options.arguments())
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_sensitivity(found, options.plot)
@@ -74,8 +72,9 @@ def noise(
     seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal samples.")] = 0,
 ) -> None:
     """Print how the step time of FILE is distributed when tasks take longer or shorter."""
-    from stepsim.api import load_workload
     from stepsim.batch import NoiseModel, simulate_noise
+    from stepsim.loading import load_workload
+    from stepsim.progress import working
     from stepsim.sensitivity.figures import plot_noise
     from stepsim.sensitivity.output import noise_json, print_noise
 
@@ -88,7 +87,9 @@ def noise(
         straggler_factor=straggler_factor,
     )
     workload = load_workload(file, strict=options.strict)
-    found = simulate_noise(workload, model=model, samples=samples, seed=seed, **options.arguments())
+    arguments = options.arguments()
+    with working(f"drawing {samples} steps", enabled=not options.quiet):
+        found = simulate_noise(workload, model=model, samples=samples, seed=seed, **arguments)
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_noise(found, options.plot)

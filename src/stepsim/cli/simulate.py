@@ -8,7 +8,7 @@ import typer
 
 from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
 from stepsim.cli.measured import CalibrationOption, TimesOption, simulate_measured
-from stepsim.cli.options import RunOptions, takes
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
 from stepsim.errors import PlanError
 
@@ -17,12 +17,8 @@ from stepsim.errors import PlanError
 def simulate(
     file: WorkloadArgument,
     options: RunOptions,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="Schedule, e.g. interleaved:4, or torch's CSV.")
-    ] = "1f1b",
-    chunks: Annotated[
-        int | None, typer.Option("--chunks", help="Virtual stages of each rank.")
-    ] = None,
+    schedule: ScheduleOption = "1f1b",
+    chunks: ChunksOption = None,
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
@@ -32,6 +28,7 @@ def simulate(
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
     from stepsim import api, collector
+    from stepsim.loading import load_workload
     from stepsim.progress import progress_bar
     from stepsim.tables import print_report
     from stepsim.validation.load import is_measured
@@ -44,7 +41,7 @@ def simulate(
         _refuse_options(file, options, schedule, chunks)
         simulate_measured(file, calibration=calibration, times=times, json=json, plot=plot, csv=csv)
         return
-    workload = api.load_workload(file, strict=options.strict)
+    workload = load_workload(file, strict=options.strict)
     with progress_bar(enabled=not options.quiet) as progress:
         result = api.simulate(
             workload,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stepsim.cli.options import RunOptions, Switch, takes
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, Switch, takes
 from stepsim.cli.terminal import check_outputs, console, warn
 from stepsim.errors import OutputError, SweepError, printable
 
@@ -38,12 +38,8 @@ ParetoOption = Annotated[
 class SweepOptions(RunOptions):
     """What is swept, where results go, and who computes."""
 
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="Schedule where it is no axis, e.g. interleaved:4.")
-    ] = "1f1b"
-    chunks: Annotated[int | None, typer.Option("--chunks", help="Virtual stages of each rank.")] = (
-        None
-    )
+    schedule: ScheduleOption = "1f1b"
+    chunks: ChunksOption = None
     axes: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,7 +58,7 @@ class SweepOptions(RunOptions):
         False
     )
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Local processes. [default: as useful]")
+        int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="as useful")
     ] = None
     executor: Annotated[str, typer.Option("--executor", help="Who computes: local, or dask.")] = (
         "local"
@@ -184,15 +180,15 @@ def _converted(place: str, field: str, value: Any) -> Any:
 
 
 def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
-    from stepsim import api
+    from stepsim.loading import load_topology, load_workload
     from stepsim.shipped import DEFAULT_TOPOLOGY
     from stepsim.sweep import Grid, Study, parse_axis
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
     _check_options(options, given, {axis.name for axis in grid.axes})
     arguments = options.arguments()
-    topology = api.load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
-    workload = api.load_workload(file, strict=options.strict)
+    topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
+    workload = load_workload(file, strict=options.strict)
     study = Study(
         workload=workload,
         topology=topology,

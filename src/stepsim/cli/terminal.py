@@ -1,6 +1,7 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,26 @@ def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
+
+
+@contextmanager
+def log_shown(*, enabled: bool) -> Iterator[None]:
+    """Print the package's log on stderr, each line with the time since the start."""
+    import logging
+
+    if not enabled:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(relativeCreated)7.0f ms  %(message)s"))
+    log = logging.getLogger("stepsim")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
 
 
 def show(

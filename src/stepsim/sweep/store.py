@@ -28,7 +28,6 @@ from stepsim.sweep.work import SpanResult
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
 SCHEMA_VERSION = 1
 PART_COLUMNS = tuple(f"{part.name.lower()}_ps" for part in Part)
-NUMBER_COLUMNS = ("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth")
 _WAIT_S = 30.0
 _MISSING = """
     SELECT id + 1, following FROM (

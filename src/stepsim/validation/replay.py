@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stepsim.api import Result, run_graph
+from stepsim.api import Result
 from stepsim.errors import TraceError
 from stepsim.fragments import HostTimes
+from stepsim.job import run_graph
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, Sample, StageTimes, StepOp, of_ranks
 from stepsim.p2p import P2PMode, P2POptions, default_mode

@@ -1,0 +1,129 @@
+"""What the command line is in a terminal: completion, colour, log, equal options everywhere."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from inspect import signature
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args
+
+import pytest
+import typer
+from helpers import Run
+from typer.models import OptionInfo
+
+from stepsim import cli
+
+STEPSIM = Path(sys.executable).parent / "stepsim"
+
+
+def complete(line: str) -> list[str]:
+    """What bash would offer at the end of a line."""
+    words = line.split(" ")
+    environment = os.environ | {
+        "_STEPSIM_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    run = subprocess.run([STEPSIM], env=environment, capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("stepsim sens", ["sensitivity"]),
+        ("stepsim simulate file --topology hgx-h", ["hgx-h100", "hgx-h200"]),
+        ("stepsim simulate file --schedule zb", ["zb-h1", "zb-v"]),
+        ("stepsim compare file --schedules 1f1b,gp", ["1f1b,gpipe"]),
+        ("stepsim simulate file --p2p e", ["eager"]),
+        ("stepsim simulate file --contention f", ["fair"]),
+        ("stepsim simulate file --stage-rows ev", ["every"]),
+        ("stepsim simulate run --times mi", ["microbatch"]),
+        ("stepsim collective --kind all_to", ["all_to_all"]),
+    ],
+)
+def test_a_shell_completes_values(line: str, offered: list[str]) -> None:
+    assert complete(line) == offered
+
+
+def in_terminal(*arguments: str, **environment: str) -> str:
+    """Output of a command whose stdout and stderr are a terminal."""
+    parent, child = pty.openpty()
+    known = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI", "PY_COLORS")}
+    process = subprocess.Popen(
+        [STEPSIM, *arguments],
+        stdout=child,
+        stderr=child,
+        env=known | {"TERM": "xterm-256color"} | environment,
+    )
+    os.close(child)
+    parts = []
+    try:
+        while part := os.read(parent, 1 << 16):
+            parts.append(part)
+    except OSError:  # Linux says so when the other end is closed
+        pass
+    os.close(parent)
+    assert process.wait() == 0
+    return b"".join(parts).decode()
+
+
+def test_colour_is_for_terminals_that_want_it(moe: Path) -> None:
+    command = ("simulate", str(moe), "-q")
+    assert "\x1b[1m" in in_terminal(*command)
+    assert "\x1b[3" not in in_terminal(*command, NO_COLOR="1"), "no colour"
+    piped = subprocess.run([STEPSIM, *command], capture_output=True, text=True, check=True)
+    assert "\x1b" not in piped.stdout + piped.stderr
+
+
+def test_long_work_shows_that_it_goes_on(moe: Path) -> None:
+    command = ("noise", str(moe), "--samples", "2500", "--pp", "8", "-m", "64")
+    assert "drawing 2500 steps" in in_terminal(*command)
+    assert "drawing" not in in_terminal(*command, "-q")
+
+
+def test_verbose_says_what_is_done_on_stderr(run: Run, moe: Path) -> None:
+    code, out, err = run("simulate", moe, "--verbose", "-q")
+    assert code == 0
+    assert out == run("simulate", moe, "-q")[1]
+    assert "ms  workload moe_128.txt" in err
+    assert "4 of 128 ranks are simulated" in err
+    assert err.index("task graph") < err.index("all tasks ended")
+
+
+def _plain(kind: Any) -> str:
+    """A type without saying that an option may be left out."""
+    present = [each for each in get_args(kind) if each is not NoneType]
+    kind = present[0] if NoneType in get_args(kind) else kind
+    return kind.__name__ if isinstance(kind, type) else str(kind)
+
+
+def declared(app: typer.Typer) -> Iterator[tuple[str, str, Any]]:
+    """Command, longest option name, and what the option takes, of every option."""
+    for group in app.registered_groups:
+        if group.typer_instance:
+            yield from declared(group.typer_instance)
+    for command in app.registered_commands:
+        callback = command.callback
+        assert callback is not None
+        for parameter in signature(callback).parameters.values():
+            kind, *marks = get_args(parameter.annotation) or (None,)
+            for option in (mark for mark in marks if isinstance(mark, OptionInfo)):
+                first = [option.default] if isinstance(option.default, str) else []
+                names = sorted([*first, *(option.param_decls or ())], key=len)
+                yield callback.__name__, names[-1], (_plain(kind), *names)
+
+
+def test_options_of_one_name_are_alike() -> None:
+    """What an option takes and its short form do not depend on the command."""
+    found: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for command, name, alike in declared(cli.app):
+        found[name][alike].append(command)
+    assert len(found) > 60
+    different = {name: dict(uses) for name, uses in found.items() if len(uses) > 1}
+    assert not different
