@@ -1,6 +1,7 @@
 """What the command line prints: reports as tables of at most 80 columns."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -382,8 +383,7 @@ def _print_rows(console: Console, title: str, rows: Sequence[ProbeRow]) -> None:
         table.add_row(
             format_size_bytes(row.size_bytes),
             format_time_ps(row.time_ps),
-            f"{row.algbw / 1e9:.2f}",
-            f"{row.busbw / 1e9:.2f}",
+            *(f"{rate / 1e9:.2f}" if isfinite(rate) else "-" for rate in (row.algbw, row.busbw)),
             row.algorithm,
         )
     print_table(console, table)

@@ -185,6 +185,7 @@ class Campaign:
     folder: Path
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -246,6 +247,7 @@ class Campaign:
             "stop": chunk.stop,
             "counts": [[*key, count] for key, count in sorted(counts.items())],
             "kinds": [f"{found.outcome}: {found.kind}" for found in failures],
+            "failed": [found.number for found in failures],
         }
         for failure in failures:
             if self.kinds[f"{failure.outcome}: {failure.kind}"] < _KEPT:
@@ -259,6 +261,7 @@ class Campaign:
     def _count(self, entry: dict[str, Any]) -> None:
         self.counts.update({(reader, outcome): n for reader, outcome, n in entry["counts"]})
         self.kinds.update(entry["kinds"])
+        self.failed += entry["failed"]
 
     def _keep(self, failure: Found) -> None:
         """Write an input that failed, and what happened."""
@@ -267,6 +270,22 @@ class Campaign:
         (self.folder / f"{name}.bin").write_bytes(data)
         text = f"{failure.kind}\n{failure.text}"
         (self.folder / f"{name}.txt").write_text(text, "utf-8", "backslashreplace")
+
+    def again(self) -> int:
+        """Run the inputs that failed once more and say what becomes of them; 1 if any fails."""
+        counts: Counter[str] = Counter()
+        for number in self.failed:
+            chunk = _Chunk(start=number, stop=number + 1)
+            chunk.begin(self.seed)
+            found = None
+            with contextlib.suppress(EOFError):
+                found = chunk.results.recv() if chunk.results.poll(_STUCK_S) else None
+            chunk.end()
+            counts[found.outcome if found else "timeout"] += 1
+            if found is None or found.kind:
+                print(f"{number}: {found}")
+        print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "none failed")
+        return int(any(counts[outcome] for outcome in OUTCOMES[2:]))
 
     def print(self) -> None:
         """The table of readers and outcomes, as docs/robustness.md has it."""
@@ -286,9 +305,14 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument(
+        "--again", action="store_true", help="only run again what failed, one by one"
+    )
     parser.add_argument("--output", type=Path, default=Path("fuzz-results"))
     chosen = parser.parse_args()
     campaign = Campaign(inputs=chosen.inputs, seed=chosen.seed, folder=chosen.output)
+    if chosen.again:
+        return campaign.again()
     campaign.run(chosen.jobs)
     campaign.print()
     return int(bool(campaign.kinds))

@@ -341,9 +341,10 @@ class Commands(Target):
             ):
                 _command().main(words)
         except SystemExit as end:
-            assert end.code in (0, 2), f"exit code {end.code}"
-            if end.code:
+            if end.code == 2:
                 raise StepsimError(printed.getvalue()) from None
+            if end.code:
+                raise RuntimeError(f"exit code {end.code}") from None
         assert "\x1b" not in printed.getvalue(), printed.getvalue()
 
 

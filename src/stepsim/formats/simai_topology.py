@@ -41,6 +41,10 @@ def read_simai_topology(path: Path) -> ExplicitTopology:
 
 def _read(path: Path, lines: list[str]) -> ExplicitTopology:
     header = _header(lines[0] if lines else "")
+    if header.nodes > max(1, 2 * (len(lines) - 2)):
+        raise TopologyError(
+            f"line 1: {header.nodes} nodes: the file has too few links to join them"
+        )
     names = _names(header, lines[1].split() if len(lines) > 1 else [])
     classes: dict[tuple[str, str, str], int] = {}
     links: list[Link] = []

@@ -6,6 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from stepsim.errors import StepsimError, SweepError
+from stepsim.job import prepare
 from stepsim.planning import plan_job
 from stepsim.sweep.axes import Value
 from stepsim.sweep.batched import Batched
@@ -49,6 +51,22 @@ class SpanResult:
     span: Span
     outcomes: Outcomes
     total_bandwidth: Floats
+
+
+def check_options(study: Study) -> None:
+    """Refuse options that keep every scenario from running, before any of them is tried.
+
+    They do where the job without axes, and the first scenario, fail for the same reason. Raises
+    SweepError.
+    """
+    try:
+        prepare(study.workload, study.topology, **study.options)
+    except StepsimError as alone:
+        try:
+            prepare(study.workload, study.topology, **study.arguments(study.grid.settings(0)))
+        except StepsimError as first:
+            if str(alone) == str(first):
+                raise SweepError(f"no scenario can run: {alone}") from None
 
 
 def evaluate_span(packed: bytes, span: Span) -> SpanResult:
