@@ -2,9 +2,10 @@
 
     python tests/fuzz/campaign.py --inputs 1000000 --seed 0
 
-An input is told by the seed and its number, so that every run makes the same ones. Each may compute
-for 5 s and take 1 GiB more than the program itself. Outcomes are written chunk by chunk into the folder of
-`--output`, with the inputs that failed: the same command continues where it was stopped.
+An input is told by the seed and its number, so that every run makes the same ones. Each may
+compute for 5 s and take 1 GiB more than the program itself. Outcomes are written chunk by chunk
+into the folder of `--output`, with the inputs that failed: the same command continues where it was
+stopped. `--again` runs only those that failed, `--replay FILE...` files named like theirs.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from multiprocessing.connection import Connection, wait
@@ -307,6 +308,22 @@ def _warm_up() -> None:
                     target.run(document, Path(folder))
 
 
+def replay(files: Sequence[Path]) -> int:
+    """Give files to readers that their names tell, e.g. `crash-units-17.bin`; 1 if any fails.
+
+    Prints a line per file: its name, what became of it, and of a failure what it looks like.
+    """
+    _limit()
+    failed = False
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        for file in files:
+            reader = next(name for name in TARGETS if f"-{name}-" in file.stem)
+            outcome, kind, _ = outcome_of(TARGETS[reader], file.read_bytes(), Path(folder))
+            failed |= bool(kind)
+            print(file.name, outcome, kind)
+    return int(failed)
+
+
 def main() -> int:
     """Run a campaign; 1 where an input failed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -317,7 +334,10 @@ def main() -> int:
         "--again", action="store_true", help="only run again what failed, one by one"
     )
     parser.add_argument("--output", type=Path, default=Path("fuzz-results"))
+    parser.add_argument("--replay", type=Path, nargs="+", default=[], metavar="FILE")
     chosen = parser.parse_args()
+    if chosen.replay:
+        return replay(chosen.replay)
     campaign = Campaign(inputs=chosen.inputs, seed=chosen.seed, folder=chosen.output)
     if chosen.again:
         return campaign.again()
