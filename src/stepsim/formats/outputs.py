@@ -15,8 +15,14 @@ FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 def check_writable(path: Path) -> None:
     """Raise OutputError now rather than after a long run when `path` cannot be written."""
-    if "\0" in str(path):
-        raise OutputError(f"{path}: cannot write: no file can have this name")
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+    except ValueError:
+        raise OutputError(f"{path}: cannot write: no file can have this name") from None
     if isdir(path):
         raise OutputError(f"{path}: cannot write: it is a folder")
     if not isdir(path.parent):
@@ -27,7 +33,7 @@ def check_writable(path: Path) -> None:
 
 def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
     """Raise OutputError when an output would replace an input or another output."""
-    known = {realpath(path) for path in inputs}
+    known = {realpath(path) for path in inputs if "\0" not in str(path)}
     for path in outputs:
         if realpath(path) in known:
             raise OutputError(
