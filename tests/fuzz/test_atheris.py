@@ -14,7 +14,7 @@ HARNESS = Path(__file__).with_name("atheris_harness.py")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_no_reader_fails(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, HARNESS, name, tmp_path / "corpus", "-runs=3000", "-timeout=60"]
+    command = [sys.executable, str(HARNESS), name, "corpus", "-runs=3000", "-timeout=60"]
     process = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert process.returncode == 0, process.stderr[-3000:]
     assert "Done 3000 runs" in process.stderr
