@@ -1,8 +1,9 @@
 """The Python interface: the words of the command line, as functions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import ParamSpec
 
@@ -20,6 +21,7 @@ from stepsim.errors import PlanError
 from stepsim.job import Job, prepare, run_graph
 from stepsim.loading import load_topology
 from stepsim.report import Report, make_report
+from stepsim.settings import changed_settings
 from stepsim.timeline import Timeline
 from stepsim.topology import Topology
 from stepsim.units import PS_PER_S
@@ -68,8 +70,8 @@ class Result:
         write_spans(self.timeline, Path(path))
 
 
-def run_job(job: Job) -> Result:
-    """Run a job and analyse what happened."""
+def run_job(job: Job, settings: Mapping[str, str]) -> Result:
+    """Run a job and analyse what happened; the report records the `settings` that made it."""
     timeline = run_graph(
         job.graph,
         job.prices,
@@ -86,6 +88,7 @@ def run_job(job: Job) -> Result:
         p2p=job.options.p2p,
         contention=job.sharing,
         activation_bytes=job.activation_bytes,
+        settings=settings,
         warnings=job.warnings,
     )
     return Result(report=report, timeline=timeline)
@@ -93,11 +96,12 @@ def run_job(job: Job) -> Result:
 
 def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:
     """The function that also runs what a function prepares."""
+    defaults = {each.name: each.default for each in signature(prepare).parameters.values()}
 
     @wraps(prepare)
     def simulate(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
         with collector.paused():
-            return run_job(prepare(*args, **options))
+            return run_job(prepare(*args, **options), changed_settings(options, defaults))
 
     simulate.__name__ = simulate.__qualname__ = "simulate"
     return simulate

@@ -25,11 +25,12 @@ _SETTINGS = ("workload", "topology", "schedule", "p2p", "contention", "npus", "m
 _STAGES_SHOWN = 3
 _ALIKE = 0.01
 _ABSENT = "-"
+_DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting that differs; `-` stands for one that a result does not have."""
+    """A setting that differs; `-` stands for a degree that a result does not have."""
 
     name: str
     a: str
@@ -232,6 +233,10 @@ def _settings(a: ResultDocument, b: ResultDocument) -> tuple[Setting, ...]:
     pairs += [
         (degree, str(a.plan.get(degree, _ABSENT)), str(b.plan.get(degree, _ABSENT)))
         for degree in dict.fromkeys((*a.plan, *b.plan))
+    ]
+    pairs += [
+        (name, a.settings.get(name, _DEFAULT), b.settings.get(name, _DEFAULT))
+        for name in dict.fromkeys((*a.settings, *b.settings))
     ]
     return tuple(Setting(name=name, a=one, b=other) for name, one, other in pairs if one != other)
 

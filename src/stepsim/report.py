@@ -1,7 +1,8 @@
 """The report of a run: what the command line prints and the JSON result holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,7 +68,8 @@ class Report:
 
     `breakdown[a]` and `idle[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
     `critical_path_ps` says what the chain of tasks that sets the step time is made of.
-    `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said.
+    `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said. `settings`
+    are options that are not the default, by name.
     """
 
     workload: str
@@ -86,6 +88,7 @@ class Report:
     comms: tuple[CommUse, ...]
     critical_path_ps: dict[Part, int]
     activation_bytes: int | None
+    settings: Mapping[str, str]
     warnings: tuple[str, ...]
 
     @property
@@ -172,6 +175,7 @@ def make_report(
     warnings: tuple[str, ...],
     contention: Sharing = Sharing.NONE,
     activation_bytes: int | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
     """Analyse a timeline."""
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
@@ -202,6 +206,7 @@ def make_report(
         comms=comms,
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
         activation_bytes=activation_bytes,
+        settings=settings,
         warnings=(
             *warnings,
             *_price_warnings(comms, prices),

@@ -59,12 +59,14 @@ def print_report(console: Console, report: Report) -> None:
     piped = plan.pp > 1
     pipeline = format_time_ps(report.pipeline_time_ps)
     rates = f"bubble {report.bubble_fraction:.1%}, zero-bubble rate {report.zero_bubble_rate:.1%}"
+    settings = "; ".join(f"{name} {text}" for name, text in report.settings.items())
     lines = [
         ("workload", report.workload),
         ("topology", report.topology),
         ("job", _job(plan)),
         ("simulated", f"{len(report.counts)} of {plan.npus} ranks, the others behave alike"),
         ("schedule", f"{report.schedule}, {report.p2p} p2p" if piped else report.schedule),
+        *([("settings", settings)] if settings else []),
         ("step time", format_time_ps(report.step_time_ps)),
         ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),
     ]

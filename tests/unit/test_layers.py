@@ -40,7 +40,7 @@ LAYERS = (
     ("formats",),
     ("plots", "progress"),
     ("collective_plot", "topology_plot"),
-    ("loading",),
+    ("loading", "settings"),
     ("job",),
     ("api",),
     ("batch",),

@@ -1,8 +1,8 @@
 """The result of a run as JSON: everything in the report, integers in picoseconds.
 
 Keys: `schema_version`, `workload`, `topology`, `schedule`, `p2p`, `contention`, `npus`,
-`microbatches`, `rank_order`, `plan`, `step_time_s`, `step_time_ps`, `pipeline_time_s`,
-`pipeline_time_ps`, `bubble_fraction`,
+`microbatches`, `rank_order`, `plan`, `settings` (options that are not the default), `step_time_s`,
+`step_time_ps`, `pipeline_time_s`, `pipeline_time_ps`, `bubble_fraction`,
 `breakdown_ps` (mean over ranks, its parts sum to the step time), `ranks` (one entry per rank, each
 breakdown sums to the step time), `stages`, `links` (with `users` of the busiest),
 `comms` (communications with their algorithms), `warnings`.
@@ -38,6 +38,7 @@ def report_dict(report: Report) -> dict[str, Any]:
         "microbatches": plan.microbatches,
         "rank_order": plan.rank_order,
         "plan": {"tp": plan.tp, "dp": plan.dp, "pp": plan.pp, "ep": plan.ep},
+        "settings": dict(report.settings),
         "step_time_s": report.step_time_s,
         "step_time_ps": report.step_time_ps,
         "pipeline_time_s": report.pipeline_time_ps / PS_PER_S,

@@ -57,6 +57,7 @@ class ResultDocument(msgspec.Struct, frozen=True):
     stages: tuple[StageEntry, ...]
     links: tuple[LinkEntry, ...]
     contention: str = "none"
+    settings: dict[str, str] = {}
 
 
 def read_result(path: str | Path) -> ResultDocument:
