@@ -1,5 +1,8 @@
 """Names in documents are printed as they are: no markup, no emoji, no escapes."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,20 @@ def test_file_names(name: str, run: Run, tmp_path: Path) -> None:
         code, out, _ = run(*command, "-q") if command[0] == "simulate" else run(*command)
         assert code == 0
         assert path.name in out
+
+
+def test_names_that_the_encoding_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "é日.txt"
+    path.write_text(seeds.SMALL_WORKLOAD)
+    found = subprocess.run(
+        [sys.executable, "-c", "from stepsim.cli import main; main()", "simulate", path, "-q"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "\\xe9\\u65e5.txt" in found.stdout
+    assert found.stderr == ""
 
 
 def test_escapes_in_names_are_shown(run: Run, tmp_path: Path) -> None:
