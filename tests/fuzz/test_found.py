@@ -15,6 +15,10 @@ LONG = "9" * 400
 
 REFUSED = {
     "conversion in a row's name": ("workload", f"{HEADER}%s -1 x NONE 0 1 NONE 0 1 NONE 0 1\n"),
+    "bottom layers without any layer": (
+        "workload",
+        "HYBRID_DLRM DLRM_LAST_BOTTOM_LAYER 1\n1\nnorm -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n",
+    ),
     "5,000 digits and a unit": ("units", f"{DIGITS} ns"),
     "5,000 digits of bytes": ("sizes", DIGITS),
     "integer above all floats": ("axis", f"compute_scale={LONG}"),

@@ -52,8 +52,9 @@ def read_text(
         return read_bytes(path).decode(encoding)
     except OSError as reason:
         raise error(f"{path}: cannot read the {what}: {reason.strerror}") from None
-    except UnicodeDecodeError:
-        raise error(f"{path}: not a text file: expected {expected}") from None
+    except UnicodeDecodeError as reason:
+        wrong = f"byte {reason.start} is not UTF-8"
+        raise error(f"{path}: not a text file: {wrong}: expected {expected}") from None
 
 
 def read_toml(path: Path, schema: type[Document], error: type[StepsimError], what: str) -> Document:
