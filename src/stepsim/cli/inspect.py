@@ -1,5 +1,6 @@
 """`stepsim inspect`: what is understood of a file."""
 
+from os.path import exists
 from pathlib import Path
 from typing import Annotated
 
@@ -36,7 +37,7 @@ def inspect(
     from stepsim.formats.topology_files import is_topology
     from stepsim.validation.load import is_measured
 
-    if Path(file).exists() and is_measured(Path(file)):
+    if exists(file) and is_measured(Path(file)):
         refuse_options(Path(file), options, *(["--plot"] if plot else []))
         inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)
         return
