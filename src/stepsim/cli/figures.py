@@ -1,4 +1,4 @@
-"""Options of commands that show timelines: figures and traces."""
+"""Options of commands that show timelines: figures, traces, pages that show everything."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import typer
 
 from stepsim.cli.terminal import command_line
 from stepsim.errors import OutputError, PlanError
+from stepsim.figure_style import FigureStyle
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
@@ -16,21 +17,31 @@ PlotOption = Annotated[
 MessagesOption = Annotated[
     bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
 ]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", help="Write all there is to see as one HTML page.")
+]
+TraceOption = Annotated[
+    Path | None, typer.Option("--trace", help="Write a trace for Perfetto: .json or .json.gz.")
+]
+RanksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ranks", help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"
+    ),
+]
+StyleOption = Annotated[
+    FigureStyle,
+    typer.Option(
+        "--style",
+        help="Width and type of figures: screen, or a paper's column (3.3 in) or page (7 in).",
+    ),
+]
 
 
 def check_messages(messages: bool, plot: Path | None) -> None:
     """Raise OutputError when arrows are asked for and no figure."""
     if messages and not plot:
         raise OutputError("--messages draws arrows into a figure: name one with --plot")
-
-
-TraceOption = Annotated[
-    Path | None, typer.Option("--trace", help="Write a trace for Perfetto: .json or .json.gz.")
-]
-RanksOption = Annotated[
-    str | None,
-    typer.Option("--ranks", help="Ranks in the trace, e.g. 0,8-15. [default: one of each class]"),
-]
 
 
 class Traceable(Protocol):

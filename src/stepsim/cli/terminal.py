@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.errors import OutputError
+from stepsim.errors import OutputError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +22,7 @@ WorkloadArgument = Annotated[
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No warnings.")]
 
 
 def check_outputs(
@@ -30,12 +31,18 @@ def check_outputs(
     json: str | None = None,
     figures: Iterable[Path | None] = (),
     files: Iterable[Path | None] = (),
+    page: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError."""
-    from stepsim.formats.outputs import check_figure_path, check_separate, check_writable
+    from stepsim.formats.outputs import (
+        check_figure_path,
+        check_page_path,
+        check_separate,
+        check_writable,
+    )
 
     drawn = [path for path in figures if path]
-    written = [*drawn, *(path for path in files if path)]
+    written = [*drawn, *(path for path in (*files, page) if path)]
     if json and json != STDOUT:
         written.append(Path(json))
     for path in written:
@@ -45,6 +52,8 @@ def check_outputs(
     check_separate(inputs, written)
     for path in drawn:
         check_figure_path(path)
+    if page:
+        check_page_path(page)
 
 
 def command_line() -> str:
@@ -53,16 +62,16 @@ def command_line() -> str:
 
 
 def console() -> "Console":
-    """Standard output; names from files are printed as they are."""
-    from rich.console import Console
+    """Standard output; names from files are printed as they are, what is not printable escaped."""
+    from stepsim.tables import PlainConsole
 
-    return Console(highlight=False, markup=False)
+    return PlainConsole()
 
 
 def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        typer.echo(f"warning: {one_line(warning)}", err=True)
 
 
 @contextmanager

@@ -19,22 +19,27 @@ from stepsim.calibration.document import (
     ExpertImbalance,
     Fitted,
     LayerTimes,
+    LeafOverhead,
     LinkFit,
 )
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, StepsimError, bad_value
 from stepsim.formats.outputs import write_whole
-from stepsim.formats.quantities import Bandwidth, Bytes, Share, Time
+from stepsim.formats.quantities import Bandwidth, Time
 from stepsim.formats.text_files import read_toml
 from stepsim.measured.clocks import Placement
-from stepsim.units import parse_bandwidth, parse_time_ps
+from stepsim.units import MAX_INT64, parse_bandwidth, parse_time_ps
 from stepsim.workload import CollectiveKind
 
 SCHEMA_VERSION = 1
 PS_PER_US = 1_000_000
 PlacementName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in Placement]})]
 KindName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in CollectiveKind]})]
-Milliseconds = Annotated[float, Meta(description="milliseconds")]
+Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
+Share = Annotated[float, Meta(description="a share: 0.1 is 10 %", ge=0, le=1e6)]
+Micros = Annotated[float, Meta(description="microseconds", ge=0, le=1e12)]
+Millis = Annotated[float, Meta(description="milliseconds", ge=-1e9, le=1e9)]
 Choice = TypeVar("Choice", Placement, CollectiveKind)
 
 
@@ -46,6 +51,16 @@ class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     value: Annotated[str, Meta(description="a time or bandwidth with its unit")]
     residual: Share
+    samples: Count
+
+
+class LeafTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[leaf_overhead]`: what logs of leaf modules do not show; residuals relative."""
+
+    action: Annotated[Time, Meta(description="host time of an action, with its unit")]
+    action_residual: float
+    layer_factor: float
+    layer_factor_residual: float
     samples: int
 
 
@@ -56,8 +71,8 @@ class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     latency: Time
     bandwidth: Bandwidth
     residual: Share
-    samples: int
-    sizes: list[Bytes] = []
+    samples: Count
+    sizes: list[Count] = []
     both_ways: bool = True
 
 
@@ -67,40 +82,40 @@ class CollectiveEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     machine: str
     source: str
     kind: KindName
-    ranks: int
-    nodes: int
-    size_bytes: list[Bytes]
-    time_us: list[Annotated[float, Meta(description="microseconds")]]
+    ranks: Degree
+    nodes: Degree
+    size_bytes: list[Count]
+    time_us: list[Micros]
 
 
 class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[expert_imbalance]]`: busiest expert rank over the mean, per run."""
 
     source: str
-    ep: int
-    mean: float
-    largest: float
-    samples: int
-    experts: int | None = None
+    ep: Degree
+    mean: Share
+    largest: Share
+    samples: Count
+    experts: Degree | None = None
 
 
 class LayerTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[layer_times]]`: a layer, and what the pipeline's ends add, in one run; ms."""
 
     source: str
-    hidden: int
-    sequence: int
-    tp: int
-    ep: int
-    forward_ms: Milliseconds
-    backward_ms: Milliseconds
-    first_forward_ms: Milliseconds
-    first_backward_ms: Milliseconds
-    last_forward_ms: Milliseconds
-    last_backward_ms: Milliseconds
-    get_batch_ms: Milliseconds
-    loss_ms: Milliseconds
-    experts: int | None = None
+    hidden: Count
+    sequence: Count
+    tp: Degree
+    ep: Degree
+    forward_ms: Millis
+    backward_ms: Millis
+    first_forward_ms: Millis
+    first_backward_ms: Millis
+    last_forward_ms: Millis
+    last_backward_ms: Millis
+    get_batch_ms: Millis
+    loss_ms: Millis
+    experts: Degree | None = None
 
 
 class Unidentified(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -116,11 +131,12 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     schema_version: int
     sources: Annotated[list[str], Meta(description="what it was calibrated on")]
     traces: Annotated[list[str], Meta(description="fingerprints of the ranks' traces")] = []
-    node_size: Annotated[int, Meta(description="ranks of a node")] = DEFAULT_NODE_SIZE
+    node_size: Annotated[Degree, Meta(description="ranks of a node")] = DEFAULT_NODE_SIZE
     host_overhead: FittedTable | None = None
     gradient_launch: FittedTable | None = None
     gradient_scaling: FittedTable | None = None
     optimizer: FittedTable | None = None
+    leaf_overhead: LeafTable | None = None
     point_to_point: list[LinkTable] = []
     expert_imbalance: list[ImbalanceTable] = []
     layer_times: list[LayerTable] = []
@@ -128,8 +144,9 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     collective: list[CollectiveEntry] = []
 
 
-def read_calibration(path: Path) -> Calibration:
+def read_calibration(path: str | Path) -> Calibration:
     """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
+    path = Path(path)
     file = read_toml(path, CalibrationFile, CalibrationError, "calibration")
     if file.schema_version != SCHEMA_VERSION:
         raise CalibrationError(
@@ -141,9 +158,9 @@ def read_calibration(path: Path) -> Calibration:
         raise CalibrationError(f"{path}: {error}") from None
 
 
-def write_calibration(calibration: Calibration, path: Path) -> None:
+def write_calibration(calibration: Calibration, path: str | Path) -> None:
     """Write a calibration; raises OutputError when the file cannot be written."""
-    write_whole(path, calibration_toml(calibration).encode())
+    write_whole(Path(path), calibration_toml(calibration).encode())
 
 
 def _calibration(file: CalibrationFile) -> Calibration:
@@ -157,6 +174,7 @@ def _calibration(file: CalibrationFile) -> Calibration:
         gradient_launch=_fitted(file.gradient_launch, parse_time_ps),
         gradient_scaling=_fitted(file.gradient_scaling, parse_bandwidth),
         optimizer=_fitted(file.optimizer, parse_bandwidth),
+        leaf_overhead=_leaf_overhead(file.leaf_overhead),
         expert_imbalance=tuple(
             ExpertImbalance(
                 source=each.source,
@@ -176,8 +194,23 @@ def _calibration(file: CalibrationFile) -> Calibration:
 def _fitted(table: FittedTable | None, parse: Callable[[str], float]) -> Fitted | None:
     if table is None:
         return None
-    value = float(parse(table.value))
-    return Fitted(value=value, residual=table.residual * value, samples=table.samples)
+    return _number(float(parse(table.value)), table.residual, table.samples)
+
+
+def _number(value: float, residual: float, samples: int) -> Fitted:
+    """A number with its relative residual."""
+    return Fitted(value=value, residual=residual * value, samples=samples)
+
+
+def _leaf_overhead(table: LeafTable | None) -> LeafOverhead | None:
+    if table is None:
+        return None
+    action = float(parse_time_ps(table.action))
+    factor, residual = table.layer_factor, table.layer_factor_residual
+    return LeafOverhead(
+        action=_number(action, table.action_residual, table.samples),
+        layer_factor=_number(factor, residual, table.samples),
+    )
 
 
 def _layers(table: LayerTable) -> LayerTimes:
@@ -268,9 +301,19 @@ def _lines(calibration: Calibration) -> Iterator[str]:
             yield from _table(
                 f"[{name}]",
                 value=f"{found.value / scale:.3f} {unit}",
-                residual=round(found.residual / found.value, 4) if found.value else 0.0,
+                residual=_relative(found),
                 samples=found.samples,
             )
+    if calibration.leaf_overhead:
+        action, factor = calibration.leaf_overhead.action, calibration.leaf_overhead.layer_factor
+        yield from _table(
+            "[leaf_overhead]",
+            action=f"{action.value / 1e6:.3f} us",
+            action_residual=_relative(action),
+            layer_factor=round(factor.value, 4),
+            layer_factor_residual=_relative(factor),
+            samples=action.samples,
+        )
     for link in calibration.point_to_point:
         yield from _table(
             "[[point_to_point]]",
@@ -283,6 +326,10 @@ def _lines(calibration: Calibration) -> Iterator[str]:
             both_ways=link.both_ways,
         )
     yield from _evidence(calibration)
+
+
+def _relative(number: Fitted) -> float:
+    return round(number.residual / number.value, 4) if number.value else 0.0
 
 
 def _evidence(calibration: Calibration) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Sweep files: TOML that says what the flags of `stepsim sweep` say."""
 
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,8 +27,11 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     database: Annotated[str | None, Meta(description="SQLite file")] = None
     export: Annotated[list[str], Meta(description="tables, .csv or .parquet")] = []
     plot: Annotated[str | None, Meta(description="figure, .png, .svg or .pdf")] = None
+    plot_kind: Annotated[str | None, Meta(description="what it shows, as --plot-kind")] = None
     plot_axes: Annotated[str | None, Meta(description="names of its axes, x,y")] = None
     pareto: Annotated[str | None, Meta(description="figure of time against bandwidth")] = None
+    report: Annotated[str | None, Meta(description="HTML page")] = None
+    style: Annotated[str | None, Meta(description="of figures, as --style")] = None
     breakdown: Annotated[bool | None, Meta(description="whether the parts are stored")] = None
 
 
@@ -77,7 +81,7 @@ def read_sweep(path: Path) -> SweepFile:
 
 def _option(path: Path, value: Scalar) -> Scalar:
     """An option's value; a file beside the sweep file is found from anywhere."""
-    is_file = isinstance(value, str) and Path(value).suffix and (path.parent / value).is_file()
+    is_file = isinstance(value, str) and Path(value).suffix and isfile(path.parent / value)
     return str(path.parent / str(value)) if is_file else value
 
 
