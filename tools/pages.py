@@ -4,10 +4,10 @@
     python tools/pages.py --fill [PAGE...]    write the true outputs below the commands, and the
                                               figures that the page shows and its commands draw
 
-A page runs in a folder of its own that has the shipped workloads and topologies, its blocks in
-order: `console` blocks are commands with what they print, `sh` blocks are commands whose output is
-not shown, `python` blocks are programs, and a block with a title is a file of that name. A block
-below `<!-- not run: REASON -->` is only shown.
+A page runs in a folder of its own that has the shipped workloads and topologies and an empty
+`docs/figures`, its blocks in order: `console` blocks are commands with what they print, `sh` blocks
+are commands whose output is not shown, `python` blocks are programs, and a block with a title is a
+file of that name. A block below `<!-- not run: REASON -->` is only shown.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROVIDED = ("workloads", "topologies")
+FIGURES = Path("docs", "figures")
 SHOWN = {"", "text", "yaml"}
 """Languages of blocks that are neither run nor checked."""
 
@@ -112,6 +113,7 @@ def run_page(page: Path, folder: Path, *, fill: bool = False) -> Iterator[str]:
     """Do what a page says in an empty folder; yields what differs, or fills in the outputs."""
     for name in PROVIDED:
         (folder / name).symlink_to(ROOT / name)
+    (folder / FIGURES).mkdir(parents=True)
     filled: list[tuple[Block, str]] = []
     for block in blocks(page):
         if block.mark:
@@ -184,8 +186,9 @@ def _rewrite(page: Path, filled: Sequence[tuple[Block, str]]) -> None:
 def _keep_figures(page: Path, folder: Path) -> None:
     """Copy what the page's commands drew to where it shows it."""
     for target in _FIGURE.findall(page.read_text()):
-        if (folder / Path(target).name).is_file():
-            shutil.copyfile(folder / Path(target).name, page.parent / target)
+        for drawn in (folder / Path(target).name, folder / FIGURES / Path(target).name):
+            if drawn.is_file():
+                shutil.copyfile(drawn, page.parent / target)
 
 
 def main() -> None:

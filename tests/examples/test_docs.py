@@ -17,7 +17,7 @@ from reference import outputs
 from stepsim import cli
 
 MARKS = {
-    "installs": 5,
+    "installs": 6,
     "starts servers": 2,
     "needs measured runs of your own": 1,
 }
