@@ -284,7 +284,7 @@ class ProgramGaps:
     def times(
         self, start: Times, end: Times, place: NDArray[np.int64] | None = None
     ) -> tuple[Times, Times]:
-        """Starts and ends of the rows from those of the tasks, both of shape (tasks, columns).
+        """Starts and ends of the rows from those of the tasks, ps, both of shape (tasks, columns).
 
         `place[i]` is where task i lies in them, if not at i.
         """

@@ -141,8 +141,9 @@ def run_job(job: Job, settings: Mapping[str, str]) -> Result:
 
 
 def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:
-    """The function that also runs what a function prepares."""
-    defaults = {each.name: each.default for each in signature(prepare).parameters.values()}
+    """The function that also runs what a function prepares; its help says that it does."""
+    taken = signature(prepare)
+    defaults = {each.name: each.default for each in taken.parameters.values()}
 
     @wraps(prepare)
     def simulate(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
@@ -150,6 +151,10 @@ def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:
             return run_job(prepare(*args, **options), changed_settings(options, defaults))
 
     simulate.__name__ = simulate.__qualname__ = "simulate"
+    about = (prepare.__doc__ or "").partition("\n\n")[2]
+    simulate.__doc__ = f"Simulate one training step.\n\n{about}"
+    # what help() shows; mypy does not know functions to have it
+    simulate.__signature__ = taken.replace(return_annotation=Result)  # type: ignore[attr-defined]
     return simulate
 
 

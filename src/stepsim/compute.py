@@ -33,7 +33,10 @@ class ComputeScale:
 
 
 def parse_compute_scale(text: str) -> ComputeScale:
-    """Factors in `0.5` or `forward=0.5,input_grad=0.6,weight_grad=0.6`; phases left out keep 1."""
+    """Factors in `0.5` or `forward=0.5,input_grad=0.6,weight_grad=0.6`; phases left out keep 1.
+
+    Raises PlanError for anything else.
+    """
     factors: dict[str, float] = {}
     phases = ("forward", "input_grad", "weight_grad")
     for item in text.split(","):

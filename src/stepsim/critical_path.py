@@ -137,7 +137,10 @@ class Walk:
         )
 
     def cause(self, place: Place, start_ps: int) -> Place:
-        """A task that ends when this one starts, among what its members wait for."""
+        """A task that ends when this one starts, among what its members wait for.
+
+        Raises SimulationError where none does.
+        """
         for actor, task in self.members(place):
             cohort, column = self.columns[actor]
             for before in reversed(cohort.flat.after[task]):

@@ -63,10 +63,10 @@ class FlatProgram:
     """A program as the engine runs it: task i takes `duration_ps[i]` after all of `after[i]`.
 
     `segment[i]` is its segment and `inner[i]` its task within the segment's fragment, -1 where the
-    segment is one task; then `times[fragment]` holds the times inside. `group[i]` is the group
-    that must meet before the task starts, None if it is the rank's own. `slowed[i]` names the
-    communication where others may slow the task; its duration is then the shortest. `first[s]` is
-    the first task of segment s.
+    segment is one task; then `times[fragment]` holds the times inside, in ps. `group[i]` is the
+    group that must meet before the task starts, None if it is the rank's own. `slowed[i]` names
+    the communication where others may slow the task; its duration is then the shortest. `first[s]`
+    is the first task of segment s.
     """
 
     program: Program

@@ -84,7 +84,7 @@ class _Flight:
 
 @dataclass(kw_only=True)
 class Fabric:
-    """The links and the flights that use them; flights are named by increasing numbers."""
+    """The links, of `capacity` bytes/s, and the flights; these are named by increasing numbers."""
 
     capacity: Floats
     _flights: dict[int, _Flight] = field(default_factory=dict)

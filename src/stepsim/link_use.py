@@ -27,7 +27,7 @@ class LinkUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """Use of one class of links in a step; one direction is one link.
+    """Use of one class of links, of `bandwidth` bytes/s, in a step; one direction is one link.
 
     `used` of the `links` carry anything. `busiest` is the link with the most bytes, `busy_ps` how
     long it takes to carry them, `utilisation` that time over the step time, and `users` says whose

@@ -67,7 +67,7 @@ class ParallelPlan:
         return rank // self.stage_ranks
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
-        """(tp, dp, pp) indices of a rank."""
+        """(tp, dp, pp) indices of a rank; raises PlanError for a rank beyond the job."""
         if not 0 <= rank < self.npus:
             raise PlanError(f"rank is {rank}: the job has ranks 0 to {self.npus - 1}")
         return rank % self.tp, rank // self.tp % self.dp, self.stage_of(rank)

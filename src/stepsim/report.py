@@ -112,7 +112,7 @@ class Report:
 
     @property
     def zero_bubble_rate(self) -> float:
-        """Pipeline time that a stage without idle time would not need, over pipeline time.
+        """Share of the pipeline time that a stage without idle time would not need.
 
         (T - m(F+B+W)) / T of the Zero Bubble paper (arXiv:2401.10241), for the busiest rank.
         """

@@ -3,7 +3,7 @@
 A transfer puts a load on several links at once: as many of its flows (or shares of flows) as cross
 each. All flows of a transfer have one rate, its level. Progressive filling raises all levels
 together; when a link is full, the transfers that cross it keep their level and the others go on
-(Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2). The result is the one allocation in
+(Bertsekas and Gallager, Data Networks, 1992, section 6.5.2). The result is the one allocation in
 which every transfer crosses a full link on which no other has a higher level.
 """
 

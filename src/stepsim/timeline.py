@@ -54,13 +54,13 @@ class Cohort:
         return bool((self.end - self.start > alone).any())
 
     def segment_times(self) -> tuple[Times, Times]:
-        """Start and end of every segment of the program, of shape (segments, actors)."""
+        """Start and end in ps of every segment of the program, of shape (segments, actors)."""
         place = np.array(self.flat.segment, dtype=np.int64)
         return self._extents(place, len(self.flat.program.segments))
 
     @cached_property
     def entry_times(self) -> tuple[Times, Times]:
-        """Start and end of every entry of the schedule's order, of shape (entries, actors)."""
+        """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
         segments = self.flat.program.segments
         place = np.array([segments[s].entry for s in self.flat.segment], dtype=np.int64)
         return self._extents(place, len(self.flat.program.entries))
@@ -149,7 +149,7 @@ class Timeline:
                     last[span.stream] = span.end_ps
 
     def place(self, rank: int) -> tuple[Cohort, int]:
-        """The cohort and the column that hold a rank's times."""
+        """Cohort and column with a rank's times; raises PlanError for a rank beyond the job."""
         if not 0 <= rank < self.graph.plan.npus:
             raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
         actor = int(self.actors.actor_of[rank])

@@ -6,6 +6,7 @@ per direction. `GB` is 1e9 bytes, `GiB` is 2**30 bytes, `Gbps` is 1e9 bit/s.
 
 import math
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 
 from stepsim.errors import UnitError
@@ -14,9 +15,8 @@ PS_PER_NS = 1_000
 PS_PER_S = 1_000_000_000_000
 MAX_INT64 = 2**63 - 1
 
-_QUANTITY = re.compile(
-    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-z/]+)\s*", re.ASCII
-)
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z/]+)\s*", re.ASCII)
 _LONGEST = 100
 
 _TIME_PS = {
@@ -32,6 +32,16 @@ _SIZE_BYTES = {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).i
 _BANDWIDTH = {f"{unit}/s": Fraction(factor) for unit, factor in _SIZE_BYTES.items()} | {
     f"{prefix}bps": Fraction(factor, 8) for prefix, factor in (_DECIMAL | _BINARY).items()
 }
+
+
+def _pattern(units: Iterable[str]) -> str:
+    return rf"^\s*{_NUMBER}\s*({'|'.join(units)})\s*$"
+
+
+TIME_PATTERN = _pattern(_TIME_PS)
+SIZE_PATTERN = _pattern(_SIZE_BYTES)
+BANDWIDTH_PATTERN = rf"{_pattern(_BANDWIDTH)}|^\s*[Ii][Nn][Ff]\s*$"
+"""What quantities look like, for JSON Schemas; the ranges are left to the parsers."""
 
 
 def plain_number(text: str) -> int | float:

@@ -126,6 +126,7 @@ OPTIONS = {
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,
     "report": {"--output"},
+    "schema": set[str](),
 }
 
 

@@ -49,7 +49,7 @@ LAYERS = (
     ("sensitivity", "compare", "validation", "sweep", "doctor"),
     ("runs",),
     ("tables", "measured_tables", "validation_plots"),
-    ("diff", "nccl_tables", "html_report"),
+    ("diff", "nccl_tables", "html_report", "schemas"),
     ("cli",),
 )
 HEAVY = {

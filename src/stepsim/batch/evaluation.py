@@ -92,7 +92,10 @@ class Batch:
         return not (self.fixed and any(name.split(".")[0] in _OF_TASKS for name in names))
 
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
-        """Scenarios that differ from the job in these columns, see `Setting.scenarios`."""
+        """Scenarios that differ from the job in these columns, see `Setting.scenarios`.
+
+        Raises PlanError for columns that cannot vary within this batch.
+        """
         refused = [name for name in columns if not self.takes([name])]
         if refused:
             raise PlanError(f"{', '.join(refused)} cannot vary within a batch: {self.fixed}")

@@ -109,7 +109,10 @@ def _bounds(length: CommLength, scenario: Scenarios) -> tuple[int | Bounds, ...]
 
 
 def step_bounds(step: StepShape, capacity: Floats, latency: Floats, endpoint: Floats) -> Bounds:
-    """What a step's time is the sum of, see `collectives.flows.step_times_ps`."""
+    """What a step's time in ps is the sum of, see `collectives.flows.step_times_ps`.
+
+    `latency` and `endpoint` in ps and `capacity` in bytes/s are those of each class of links.
+    """
     slowest = int(np.argmax(step.loads / capacity)) if np.any(step.loads) else -1
     if not len(step.hops):
         return -1, -1, slowest

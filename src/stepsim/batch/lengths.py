@@ -122,7 +122,7 @@ class BlockLength:
         return longest
 
     def times(self, earlier: Sequence[Times]) -> tuple[list[Times], list[Times]]:
-        """Start and end of each task from the start of the block."""
+        """Start and end of each task in ps from the start of the block."""
         starts: list[Times] = []
         ends: list[Times] = []
         for number, after in zip(self.numbers, self.after, strict=True):

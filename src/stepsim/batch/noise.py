@@ -1,4 +1,8 @@
-"""Monte-Carlo runs: step times when tasks do not take what was planned, and ranks straggle."""
+"""Monte-Carlo runs: step times when tasks do not take what was planned, and ranks straggle.
+
+A lognormal factor of mean 1 and coefficient of variation c is exp of a normal variable of variance
+v = ln(1 + c**2) and mean -v / 2 (closed form of its moments).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -84,7 +84,7 @@ class Passes:
         return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
 
     def times(self, lengths: Iterable[Times], count: int) -> tuple[Times, Times]:
-        """Start and end of every node, both of shape (nodes, scenarios)."""
+        """Start and end of every node in ps, both of shape (nodes, scenarios)."""
         start, end = np.zeros((2, len(self.program), count), dtype=np.int64)
         for node, (after, length) in enumerate(zip(self.program.after, lengths, strict=True)):
             begin = start[node]

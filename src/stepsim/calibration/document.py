@@ -222,8 +222,8 @@ def message_curve(link: LinkFit) -> MeasuredCurve:
 def message_topology(links: Sequence[LinkFit], node_size: int) -> DimensionTopology:
     """A topology on which point-to-point messages cost what a calibration says.
 
-    A placement that was not calibrated takes the numbers of the other one; without any, messages
-    are free.
+    Nodes hold `node_size` ranks. A placement that was not calibrated takes the numbers of the
+    other one; without any, messages are free.
     """
     found = {link.placement: link for link in links}
     inside = found.get(Placement.INTRA_NODE) or found.get(Placement.INTER_NODE) or FREE

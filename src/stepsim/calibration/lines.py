@@ -123,6 +123,7 @@ def least_distance(columns: Floats, values: Floats) -> Floats:
     """Factors of 0 or more, one per column, that bring the columns' sum closest to the values.
 
     Closest means the least sum of |sum / value - 1|. Columns must be independent, values positive.
+    Raises CalibrationError where no such factors are found.
     """
     scaled = columns / values[:, None]
     best: Floats | None = None

@@ -24,7 +24,10 @@ from stepsim.measured.clocks import Placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFit:
-    """Curves of one machine and its links; `unidentified` are (name, reason) pairs."""
+    """Curves of one machine, of `node_size` ranks per node, and its links.
+
+    `unidentified` are (name, reason) pairs.
+    """
 
     machine: str
     node_size: int
@@ -60,8 +63,8 @@ class NcclFit:
 def fit_nccl(table: CommTable, node_size: int | None = None) -> NcclFit:
     """Fits of all curves, machine by machine; outliers are left out (`without_outliers`).
 
-    `node_size` is by default that of the fullest node measured. Raises CalibrationError where a
-    node would hold more.
+    `node_size`, in ranks, is by default that of the fullest node measured. Raises
+    CalibrationError where a node would hold more.
     """
     clean, outliers = table.without_outliers()
     machines: dict[str, list[MeasuredCurve]] = {}
@@ -78,7 +81,10 @@ def fit_nccl(table: CommTable, node_size: int | None = None) -> NcclFit:
 def fit_machine(
     machine: str, curves: Sequence[MeasuredCurve], node_size: int | None = None
 ) -> MachineFit:
-    """Fits of a machine's curves, outliers left out before, and of its links."""
+    """Fits of a machine's curves, outliers left out before, and of its links.
+
+    Raises CalibrationError where a node would hold more than `node_size` ranks.
+    """
     fits = tuple(fit_curve(curve) for curve in curves)
     fullest = max(fit.ranks_per_node for fit in fits)
     if node_size is not None and node_size < fullest:

@@ -176,7 +176,7 @@ def _shape(curve: MeasuredCurve | None) -> LinkShape | None:
 
 
 def line_through(sizes: Ints, times: Floats, shape: LinkShape | None) -> tuple[float, float, str]:
-    """(latency in ps, ps per byte, what could not be told apart) of times over sizes.
+    """(latency in ps, ps per byte, what could not be told apart) of times over sizes in bytes.
 
     Least squares of relative errors. One size gives one number: with a shape its latency and time
     per byte are scaled alike, without one all of it is taken as time per byte.

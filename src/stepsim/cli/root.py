@@ -16,6 +16,7 @@ from stepsim.cli.doctor import doctor
 from stepsim.cli.inspect import inspect
 from stepsim.cli.measured import validate, what_if
 from stepsim.cli.report import report
+from stepsim.cli.schema import schema
 from stepsim.cli.sensitivity import noise, sensitivity
 from stepsim.cli.simulate import simulate
 from stepsim.cli.sweep import sweep, sweep_report
@@ -53,6 +54,7 @@ for command in (
     sweep,
     sweep_report,
     report,
+    schema,
     doctor,
 ):
     app.command(command.__name__.replace("_", "-"))(command)

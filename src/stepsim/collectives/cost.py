@@ -1,8 +1,9 @@
 """What a collective costs on a topology with each algorithm that may carry it out.
 
 The cost of a step is the longest path latency of its flows plus the largest bytes over capacity of
-any link they cross. A collective takes the least of its candidates' sums, so links faster never
-make it slower.
+any link they cross: latency and inverse bandwidth, as in Hockney, "The communication challenge for
+MPP", Parallel Computing 20, 1994. A collective takes the least of its candidates' sums, so links
+faster never make it slower.
 """
 
 from collections.abc import Iterator

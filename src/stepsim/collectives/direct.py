@@ -1,4 +1,7 @@
-"""Direct algorithms: every rank sends to every other rank at once."""
+"""Direct algorithms: every rank sends to every other rank at once.
+
+So are all-to-alls in NCCL, of grouped sends and receives; ASTRA-sim calls it `direct`.
+"""
 
 import numpy as np
 

@@ -2,6 +2,7 @@
 
 Broadcasts go to the near ranks first, so that many links carry the last steps; scatters to the far
 ones, so that each step hands on half of what is left.
+MPICH: Thakur et al., "Optimization of collective communication operations in MPICH", IJHPCA 2005.
 """
 
 import numpy as np

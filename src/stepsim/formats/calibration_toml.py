@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from stepsim.calibration.document import (
     DEFAULT_NODE_SIZE,
@@ -24,6 +25,7 @@ from stepsim.calibration.document import (
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, StepsimError, bad_value
 from stepsim.formats.outputs import write_whole
+from stepsim.formats.quantities import Bandwidth, Time
 from stepsim.formats.text_files import read_toml
 from stepsim.measured.clocks import Placement
 from stepsim.units import MAX_INT64, parse_bandwidth, parse_time_ps
@@ -31,44 +33,47 @@ from stepsim.workload import CollectiveKind
 
 SCHEMA_VERSION = 1
 PS_PER_US = 1_000_000
-Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
-Degree = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
-Micros = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-Millis = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+PlacementName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in Placement]})]
+KindName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in CollectiveKind]})]
+Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Bytes = Annotated[int, Meta(ge=0, le=MAX_INT64, description="bytes")]
+Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
+Ratio = Annotated[float, Meta(ge=0, le=1e6, description="relative: 0.1 is 10 %")]
+Microseconds = Annotated[float, Meta(ge=0, le=1e12, description="microseconds")]
+Milliseconds = Annotated[float, Meta(ge=-1e9, le=1e9, description="milliseconds")]
 Choice = TypeVar("Choice", Placement, CollectiveKind)
 
 
 class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[host_overhead]` and `[gradient_launch]`, times; the others, bytes per second.
 
-    `residual` is relative.
+    `residual` is the median relative distance of the samples.
     """
 
-    value: str
-    residual: Share
+    value: Annotated[str, Meta(description="a time or bandwidth with its unit")]
+    residual: Ratio
     samples: Count
 
 
 class LeafTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[leaf_overhead]`: what logs of leaf modules do not show; residuals relative."""
 
-    action: str
-    action_residual: float
+    action: Time
+    action_residual: Ratio
     layer_factor: float
-    layer_factor_residual: float
-    samples: int
+    layer_factor_residual: Ratio
+    samples: Count
 
 
 class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[point_to_point]]`: messages between two ranks, `residual` relative."""
 
-    placement: str
-    latency: str
-    bandwidth: str
-    residual: Share
+    placement: PlacementName
+    latency: Time
+    bandwidth: Bandwidth
+    residual: Ratio
     samples: Count
-    sizes: list[Count] = []
+    sizes: list[Bytes] = []
     both_ways: bool = True
 
 
@@ -77,11 +82,11 @@ class CollectiveEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     machine: str
     source: str
-    kind: str
+    kind: KindName
     ranks: Degree
     nodes: Degree
-    size_bytes: list[Count]
-    time_us: list[Micros]
+    size_bytes: list[Bytes]
+    time_us: list[Microseconds]
 
 
 class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -89,8 +94,8 @@ class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     source: str
     ep: Degree
-    mean: Share
-    largest: Share
+    mean: Ratio
+    largest: Ratio
     samples: Count
     experts: Degree | None = None
 
@@ -103,14 +108,14 @@ class LayerTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sequence: Count
     tp: Degree
     ep: Degree
-    forward_ms: Millis
-    backward_ms: Millis
-    first_forward_ms: Millis
-    first_backward_ms: Millis
-    last_forward_ms: Millis
-    last_backward_ms: Millis
-    get_batch_ms: Millis
-    loss_ms: Millis
+    forward_ms: Milliseconds
+    backward_ms: Milliseconds
+    first_forward_ms: Milliseconds
+    first_backward_ms: Milliseconds
+    last_forward_ms: Milliseconds
+    last_backward_ms: Milliseconds
+    get_batch_ms: Milliseconds
+    loss_ms: Milliseconds
     experts: Degree | None = None
 
 
@@ -122,12 +127,12 @@ class Unidentified(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A calibration file."""
+    """A calibration: what runs tell about a machine; `node_size` ranks share a node."""
 
     schema_version: int
-    sources: list[str]
-    traces: list[str] = []
-    node_size: Degree = DEFAULT_NODE_SIZE
+    sources: Annotated[list[str], Meta(description="what it was calibrated on")]
+    traces: Annotated[list[str], Meta(description="fingerprints of the ranks' traces")] = []
+    node_size: Annotated[Degree, Meta(description="ranks of a node")] = DEFAULT_NODE_SIZE
     host_overhead: FittedTable | None = None
     gradient_launch: FittedTable | None = None
     gradient_scaling: FittedTable | None = None

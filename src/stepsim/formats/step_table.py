@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from os.path import isfile
 from pathlib import Path
 
+import msgspec
+
 from stepsim.errors import TraceError, bad_value
 from stepsim.formats.text_files import parse_toml, read_text
+from stepsim.shipped import DEFAULT_TOPOLOGY
 from stepsim.units import PS_PER_S
 
 Value = str | int | float | bool
@@ -45,7 +48,26 @@ OPTIONS: Mapping[str, type[int] | type[float] | type[str] | type[bool]] = {
 }
 """Options of a row beside workload, topology and schedule: those of `stepsim simulate`."""
 
-_COLUMNS = ("workload", "topology", "schedule", "measured_s", *OPTIONS)
+MeasuredStepRow = msgspec.defstruct(
+    "MeasuredStepRow",
+    [
+        ("workload", str),
+        ("topology", str, DEFAULT_TOPOLOGY),
+        ("schedule", str, "1f1b"),
+        ("measured_s", float),
+        *((name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in OPTIONS.items()),
+    ],
+    namespace={"__doc__": "A measured step: seconds, and options of `stepsim simulate`."},
+    forbid_unknown_fields=True,
+    kw_only=True,
+)
+_COLUMNS = MeasuredStepRow.__struct_fields__
+
+
+class StepTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A table of measured steps as TOML; a CSV has the same columns."""
+
+    run: list[MeasuredStepRow]  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,44 +2,55 @@
 
 from os.path import isfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from stepsim.errors import SweepError, bad_value
 from stepsim.formats.text_files import read_toml
 
 Scalar = str | int | float | bool
+Axis = Annotated[
+    Any,
+    Meta(
+        description="a range, a list, or a table of such: `fabric.bandwidth` is a key in `fabric`",
+        examples=["100..800 Gbps:8", ["1f1b", "interleaved:4"]],
+        extra_json_schema={"type": ["string", "number", "boolean", "array", "object"]},
+    ),
+]
 
 
 class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """`[output]`: where results go."""
 
-    database: str | None = None
-    export: list[str] = []
-    plot: str | None = None
-    plot_kind: str | None = None
-    plot_axes: str | None = None
-    pareto: str | None = None
-    report: str | None = None
-    style: str | None = None
-    breakdown: bool | None = None
+    database: Annotated[str | None, Meta(description="SQLite file")] = None
+    export: Annotated[list[str], Meta(description="tables, .csv or .parquet")] = []
+    plot: Annotated[str | None, Meta(description="figure, .png, .svg or .pdf")] = None
+    plot_axes: Annotated[str | None, Meta(description="names of its axes, x,y")] = None
+    plot_kind: Annotated[str | None, Meta(description="what the figure shows")] = None
+    pareto: Annotated[str | None, Meta(description="figure of time against bandwidth")] = None
+    report: Annotated[str | None, Meta(description="HTML page")] = None
+    style: Annotated[str | None, Meta(description="width and type of figures")] = None
+    breakdown: Annotated[bool | None, Meta(description="whether the parts are stored")] = None
 
 
 class RunTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """`[run]`: who computes."""
 
-    jobs: int | None = None
-    executor: str | None = None
-    scheduler: str | None = None
+    jobs: Annotated[int | None, Meta(description="local processes; default: processors")] = None
+    executor: Annotated[str | None, Meta(description="local or dask")] = None
+    scheduler: Annotated[str | None, Meta(description="address of a Dask scheduler")] = None
 
 
 class SweepFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A sweep file. `axes` maps names to ranges; paths are those of the file's folder."""
 
-    workload: str
-    axes: dict[str, Any]
-    options: dict[str, Scalar] = {}
+    workload: Annotated[str, Meta(description="a workload file, from the folder of this one")]
+    axes: Annotated[dict[str, Axis], Meta(description="what is varied, by name of the axis")]
+    options: Annotated[
+        dict[str, Scalar], Meta(description="of `stepsim simulate`, by their long names")
+    ] = {}
     output: OutputTable = OutputTable()
     run: RunTable = RunTable()
 

@@ -35,7 +35,7 @@ class LeafStage:
 class LeafRun:
     """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.
 
-    `step_spread_ps` is their median distance from it.
+    `step_spread_ps` is their median distance from it; `microbatch_size` is in samples.
     """
 
     source: str

@@ -53,7 +53,7 @@ def interleaved(
 
 
 def forward_table(chunks: int, microbatches: int, group_size: int) -> Table:
-    """Groups of microbatches pass through chunk after chunk; the last group may be short."""
+    """Groups of `group_size` microbatches pass chunk after chunk; the last may be short."""
     return [
         (chunk, microbatch)
         for first in range(0, microbatches, group_size)
@@ -82,7 +82,10 @@ def by_turns(*columns: Sequence[Action | None]) -> Iterator[Action]:
 
 
 def torch_group_size(name: str, ranks: int, microbatches: int) -> int:
-    """Microbatches per round of torch's interleaved schedules; all in one if fewer than ranks."""
+    """Microbatches per round of torch's interleaved schedules; all in one if fewer than ranks.
+
+    Raises ScheduleError when the rounds would be uneven.
+    """
     rounds = max(1, microbatches // ranks)
     group, left = divmod(microbatches, rounds)
     if left:

@@ -43,7 +43,10 @@ class Bundles:
 
 
 def bundle_links(tails: Ints, heads: Ints, latencies: Ints, classes: Ints, nodes: int) -> Bundles:
-    """Bundles of links given by their ends; raises TopologyError when latencies cannot be added."""
+    """Bundles of links given by their ends, latencies in ps.
+
+    Raises TopologyError when latencies cannot be added.
+    """
     if len(tails) and int(latencies.max()) >= FAR // (nodes + 2) ** 2:
         raise TopologyError(f"latencies are too large to add up over {nodes} nodes")
     order = np.lexsort((latencies, heads, tails))

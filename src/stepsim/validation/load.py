@@ -1,7 +1,7 @@
 """Opening measured runs, and simulating them as any workload."""
 
 from dataclasses import dataclass, replace
-from os.path import exists
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 

@@ -118,7 +118,7 @@ class Cables:
         return self._distances[flows.start, flows.end][:, None]
 
     def halves(self, capacities: tuple[float, ...]) -> float:
-        """The cables between the lower and the upper half of the positions."""
+        """Bytes/s of the cables between the lower and the upper half of the positions."""
         half = self.size // 2
         return capacities[0] * float(self._adjacency[:half, half:].sum())
 

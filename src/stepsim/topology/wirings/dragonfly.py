@@ -41,7 +41,7 @@ class DragonflyShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Dragonfly:
-    """Links as in `Ports`, then local ones group by group, then global ones.
+    """Links of `size` positions as in `Ports`, then local ones group by group, then global ones.
 
     Global port j of a group leads j % (groups - 1) + 1 groups on, and sits on router
     j // global_links; ports that make no whole round stay empty. Routes are minimal: at most one
@@ -217,7 +217,7 @@ class Dragonfly:
         return np.stack([*self.ports.hops(flows), local, apart.astype(np.int64)], axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
-        """The global links between the lower and the upper groups, or the NICs of half."""
+        """Bytes/s of the global links between lower and upper groups, or of the NICs of half."""
         nics = self.ports.capacity(self.size // 2, capacities)
         groups = self._groups
         if groups == 1:

@@ -41,7 +41,10 @@ class TreeShape:
 
     @classmethod
     def k_ary(cls, radix: int) -> "TreeShape":
-        """Three layers of switches with `radix` ports: room for radix**3 / 4 NPUs."""
+        """Three layers of switches with `radix` ports: room for radix**3 / 4 NPUs.
+
+        Raises TopologyError for an odd radix.
+        """
         if radix < 2 or radix % 2:
             raise TopologyError(f"radix is {radix}: expected an even number of ports, at least 2")
         return cls(down=(radix // 2, radix // 2), up=(radix // 2, radix // 2), most=radix)
@@ -54,10 +57,10 @@ class TreeShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatTree:
-    """Links as in `Ports`, then those between switches: layer by layer, upward before downward.
+    """Links of `size` positions as in `Ports`, then those between switches.
 
-    Going up, a flow spreads evenly over all shortest ways (equal-cost multipath), and comes down
-    the one way there is from each top.
+    They are numbered layer by layer, upward before downward. Going up, a flow spreads evenly over
+    all shortest ways (equal-cost multipath), and comes down the one way there is from each top.
     """
 
     size: int
@@ -165,7 +168,7 @@ class FatTree:
         return np.stack([*self.ports.hops(flows), climbed], axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
-        """The narrowest layer below the top, of half the subtrees that it joins."""
+        """Bytes/s of the narrowest layer below the top, of half the subtrees that it joins."""
         narrowest = self.ports.capacity(self.size // 2, capacities)
         for trees, _, links in self._layers:
             if trees > 1:

@@ -49,7 +49,7 @@ class FullyConnected:
         return np.ones((len(flows.start), 1), dtype=np.int64)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
-        """A cable from each lower position to each upper one."""
+        """Bytes/s of a cable from each lower position to each upper one."""
         return capacities[0] * (self.size // 2) * (self.size - self.size // 2)
 
     def share_a_switch(self, positions: Ints) -> bool:

@@ -63,7 +63,7 @@ class Line:
         return distance[:, None]
 
     def halves(self, capacities: tuple[float, ...]) -> float:
-        """The cable in the middle."""
+        """Bytes/s of the cable in the middle."""
         return capacities[0]
 
     def share_a_switch(self, positions: Ints) -> bool:

@@ -70,7 +70,7 @@ class Ring:
         return shorter[:, None]
 
     def halves(self, capacities: tuple[float, ...]) -> float:
-        """Two cables, or one."""
+        """Bytes/s of two cables, or one."""
         return capacities[0] * min(2, self.size - 1)
 
     def share_a_switch(self, positions: Ints) -> bool:

@@ -11,7 +11,7 @@ from stepsim.topology.wirings.ports import ONE_NIC, Ports
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Star:
-    """Links as in `Ports`."""
+    """Links as in `Ports`, of `size` positions."""
 
     size: int
     ports: Ports = ONE_NIC
@@ -49,7 +49,7 @@ class Star:
         return np.stack(self.ports.hops(flows), axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
-        """The NICs of the lower half."""
+        """Bytes/s of the NICs of the lower half."""
         return self.ports.capacity(self.size // 2, capacities)
 
     def share_a_switch(self, positions: Ints) -> bool:

@@ -1,0 +1,186 @@
+"""JSON Schemas: what is shipped, written and shown fits them, and what is wrong does not."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Run
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import ROOT, blocks
+
+from stepsim.errors import StepsimError, UnitError
+from stepsim.schemas import FORMATS, schema
+from stepsim.units import (
+    BANDWIDTH_PATTERN,
+    SIZE_PATTERN,
+    TIME_PATTERN,
+    parse_bandwidth,
+    parse_size_bytes,
+    parse_time_ps,
+)
+
+jsonschema = pytest.importorskip("jsonschema")
+
+WRITTEN = {
+    "result": ("simulate {moe} --json -", "simulate {leaf} --json -", "simulate {trace} --json -"),
+    "comparison": (
+        "compare {moe} --schedules 1f1b,zb-h1,dualpipe-v --with simai-formula --json -",
+    ),
+    "collective": ("collective --kind all_reduce --size 1MiB..4MiB:x2 --ranks 0-15 --json -",),
+    "topology-numbers": ("inspect hgx-h100 --json -", "inspect ideal --json -"),
+    "sensitivity": ("sensitivity {moe} --json -",),
+    "noise": ("noise {moe} --samples 16 --task 0.1 --json -",),
+    "validation": ("validate {trace} {table} --json -",),
+    "collective-fit": ("calibrate nccl {nccl} --json -",),
+}
+"""Commands that write every document with `--json`."""
+
+
+def errors(name: str, document: Any) -> list[str]:
+    validator = jsonschema.Draft202012Validator(schema(name))
+    return [f"{e.json_path}: {e.message}" for e in validator.iter_errors(document)]
+
+
+@pytest.fixture
+def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
+    """Inputs of the commands in WRITTEN."""
+    table = tmp_path / "steps.csv"
+    table.write_text(f"workload,measured_s,npus,pp\n{workloads / 'gpt_tp4.txt'},1.5,32,4\n")
+    nccl = tmp_path / "nccl.csv"
+    times = {1 << n: 20 + (1 << n) / 2e5 for n in range(12, 31)}
+    lines = [
+        f"A,{kind},{ranks},{nodes},{size},{time * factor}"
+        for kind, ranks, nodes, factor in (("all_reduce", 8, 1, 1), ("all_reduce", 16, 2, 1.5))
+        for size, time in times.items()
+    ]
+    nccl.write_text("machine,kind,ranks,nodes,bytes,time_us\n" + "\n".join(lines) + "\n")
+    return {
+        "moe": str(workloads / "moe_128.txt"),
+        "leaf": str(workloads / "measured" / "llama_pp8_a40.txt"),
+        "trace": str(workloads / "measured" / "megatron_moe_rank0.txt"),
+        "table": str(table),
+        "nccl": str(nccl),
+    }
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_schemas_are_valid_and_name_their_fields(name: str) -> None:
+    document = schema(name)
+    jsonschema.Draft202012Validator.check_schema(document)
+    for title, definition in document["$defs"].items():
+        assert definition["description"].strip(), title
+        assert "   " not in definition["description"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_committed_schemas_are_current(name: str) -> None:
+    committed = ROOT / "docs" / "schemas" / f"{name}.json"
+    assert json.loads(committed.read_text()) == schema(name), "run python tools/reference.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [(name, command) for name, commands in WRITTEN.items() for command in commands],
+)
+def test_what_is_written_fits(run: Run, files: dict[str, str], name: str, command: str) -> None:
+    code, out, err = run(*command.format(**files).split())
+    assert code == 0, err
+    document = json.loads(out)
+    assert errors(name, document) == []
+    assert errors(name, document | {"unknown": 1})
+
+
+def test_every_json_option_has_a_format() -> None:
+    """A new command that writes JSON needs a type, a schema, and a line in WRITTEN."""
+    sources = [p for p in (ROOT / "src" / "stepsim" / "cli").glob("*.py") if p.stem != "terminal"]
+    writers = {name for p in sources for name in re.findall(r"lambda: (\w+_json)\(", p.read_text())}
+    assert len(writers) + 1 == len(WRITTEN)  # the result's own to_json beside them
+    assert set(WRITTEN) <= set(FORMATS)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "topologies").glob("*.toml")), ids=lambda p: p.stem)
+def test_shipped_topologies_fit(path: Path) -> None:
+    assert errors("topology", tomllib.loads(path.read_text())) == []
+
+
+def examples(page: str) -> list[tuple[str, Any]]:
+    """TOML documents of a page, with the format each belongs to."""
+    formats = {"axes": "sweep", "run": "step-table", "traces": "calibration", "source": "topology"}
+    found = []
+    for block in blocks(ROOT / "docs" / page):
+        if block.language == "toml":
+            document = tomllib.loads(block.text)
+            found += [(formats[key], document) for key in formats if key in document][:1]
+    return found
+
+
+def test_examples_of_the_formats_page_fit() -> None:
+    found = examples("formats.md")
+    assert {name for name, _ in found} >= {"topology", "sweep", "calibration"}
+    for name, document in found:
+        assert errors(name, document) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "place"),
+    [
+        ("topology", {"name": "a", "source": "b", "dimensions": []}, "dimensions"),
+        ("topology", {"name": "a"}, "source"),
+        ("topology", {"name": "a", "source": "b", "collective": {"launch_latency": "5"}}, "5"),
+        (
+            "topology",
+            {"name": "a", "source": "b", "collective": {"algorithms": ["rings"]}},
+            "rings",
+        ),
+        ("sweep", {"workload": "a.txt"}, "axes"),
+        ("calibration", {"schema_version": 1, "sources": [], "host_overhead": {}}, "host_overhead"),
+        ("step-table", {"run": [{"workload": "a.txt", "measured_s": "long"}]}, "long"),
+    ],
+)
+def test_wrong_documents_do_not_fit(name: str, document: Any, place: str) -> None:
+    found = errors(name, document)
+    assert len(found) == 1
+    assert place in found[0]
+
+
+QUANTITIES: list[tuple[str, Callable[[str], float]]] = [
+    (TIME_PATTERN, parse_time_ps),
+    (SIZE_PATTERN, parse_size_bytes),
+    (BANDWIDTH_PATTERN, parse_bandwidth),
+]
+
+
+@given(
+    number=st.sampled_from(["1", "0.5", ".5", "5.", "1e3", "+2", "2E-1", "1_0", "", "x"]),
+    space=st.sampled_from(["", " ", "\t"]),
+    unit=st.sampled_from(["", "s", "us", "B", "KiB", "GB/s", "Gbps", "gbps", "inf", "GB/h"]),
+)
+def test_patterns_say_what_the_parsers_say(number: str, space: str, unit: str) -> None:
+    text = number + space + unit
+    for pattern, parse in QUANTITIES:
+        try:
+            parse(text)
+            fits = True
+        except UnitError:
+            fits = False
+        assert bool(re.search(pattern, text)) == fits
+
+
+def test_the_command_prints_schemas(run: Run) -> None:
+    code, out, _ = run("schema", "topology")
+    assert (code, json.loads(out)) == (0, schema("topology"))
+    code, out, _ = run("schema")
+    assert [line.split()[0] for line in out.splitlines()] == list(FORMATS)
+    code, out, err = run("schema", "yaml")
+    assert (code, out) == (2, "")
+    assert "'yaml': expected one of topology, sweep" in err
+
+
+def test_an_unknown_format_is_an_error() -> None:
+    with pytest.raises(StepsimError, match="format is 'x'"):
+        schema("x")

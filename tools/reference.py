@@ -1,0 +1,45 @@
+"""Write the pages of the reference that are made from the program: the commands and the schemas.
+
+python tools/reference.py            write docs/reference/*.md and docs/schemas/*.json
+python tools/reference.py --check    say which of them are not current
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from cli_page import cli_page
+from schema_page import schemas_page
+
+from stepsim.schemas import FORMATS, schema_json
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def outputs() -> dict[Path, bytes]:
+    """Every file of the reference that is made here, and what it should hold."""
+    found = {
+        DOCS / "reference" / "cli.md": cli_page().encode(),
+        DOCS / "reference" / "schemas.md": schemas_page().encode(),
+    }
+    return found | {DOCS / "schemas" / f"{name}.json": schema_json(name) for name in FORMATS}
+
+
+def main() -> None:
+    """Write the files, or say which are not current."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    stale = [
+        path for path, data in outputs().items() if not path.exists() or path.read_bytes() != data
+    ]
+    for path in stale:
+        print(path.relative_to(DOCS.parent))
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(outputs()[path])
+    sys.exit(1 if check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()
