@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _check_name(name: str) -> None:
     """Raise ScheduleError for what is no schedule at all, rather than one that cannot run."""
     if not name.endswith(".csv"):
         parse_name(name)
-    elif not Path(name).is_file():
+    elif not isfile(name):
         raise ScheduleError(f"{name}: cannot read the schedule: no such file")
 
 

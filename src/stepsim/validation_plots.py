@@ -1,6 +1,5 @@
 """Figures of validations: simulated over measured times, and a run above its simulation."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,8 @@ from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.schedules import ActionKind
 from stepsim.units import PS_PER_S
-from stepsim.validation.output import summary_errors
-from stepsim.validation.validate import Compared, RunValidation
+from stepsim.validation.output import Validation
+from stepsim.validation.validate import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,30 +34,24 @@ _MESSAGE = "#b8b8b8"
 
 
 def plot_validation(
-    runs: Sequence[RunValidation],
-    rows: Sequence[Compared],
-    path: Path,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
+    found: Validation, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
 ) -> None:
     """Draw simulated over measured times beside a table of their errors.
 
     Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
     """
-    write_figure(lambda chosen: validation_figure(runs, rows, chosen), path, style)
+    write_figure(lambda chosen: validation_figure(found, chosen), path, style)
 
 
-def validation_figure(
-    runs: Sequence[RunValidation], rows: Sequence[Compared], style: FigureStyle
-) -> "Figure":
+def validation_figure(found: Validation, style: FigureStyle) -> "Figure":
     """The figure that `plot_validation` writes."""
     figure = style.figure(5.0 if style.narrow else 3.0)
     if style.narrow:
         first, second = figure.subplots(2, 1, height_ratios=(2, 1))
     else:
         first, second = figure.subplots(1, 2, width_ratios=(1, 1.2))
-    _identity(first, runs, rows)
-    _table(second, runs, rows, style)
+    _identity(first, found)
+    _table(second, found, style)
     return figure
 
 
@@ -147,15 +140,17 @@ def _simulated_bars(result: Result, stage: int) -> _Bars:
     return bars
 
 
-def _identity(axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compared]) -> None:
+def _identity(axes: "Axes", found: Validation) -> None:
     """Points on the identity line are right; both axes are logarithmic."""
     from matplotlib.ticker import NullFormatter
 
+    runs, rows = found.runs, found.rows
     kinds = (
         ("pipeline, replay", "o", PALETTE[0], [run.pipeline for run in runs]),
         ("per-step operation, prediction", "s", PALETTE[1], [e for r in runs for e in r.finalize]),
         ("pipeline and step, prediction", "D", PALETTE[2], [e for r in runs for e in r.predicted]),
-        ("step, prediction", "^", PALETTE[3], list(rows)),
+        ("step, replay", "v", PALETTE[0], [r for r in rows if r.source is Source.REPLAY]),
+        ("step, prediction", "^", PALETTE[3], [r for r in rows if r.source is Source.PREDICTION]),
     )
     shown = [e for _, _, _, several in kinds for e in several if e.measured_ps and e.simulated_ps]
     if not shown:
@@ -183,18 +178,16 @@ def _identity(axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compar
     axes.legend(loc="upper left")
 
 
-def _table(
-    axes: "Axes", runs: Sequence[RunValidation], rows: Sequence[Compared], style: FigureStyle
-) -> None:
+def _table(axes: "Axes", found: Validation, style: FigureStyle) -> None:
     """Mean and largest error of every kind of number."""
     axes.axis("off")
     cells = [
         [name, f"{errors.mean:.2%}", f"{errors.largest:.2%}", str(errors.count)]
-        for name, errors in summary_errors(runs, rows).items()
+        for name, errors in found.errors().items()
     ]
-    if runs:
-        worst = max(run.worst_bubble_points for run in runs)
-        count = sum(len(run.bubbles) for run in runs)
+    if found.runs:
+        worst = max(run.worst_bubble_points for run in found.runs)
+        count = sum(len(run.bubbles) for run in found.runs)
         cells.append(["rank bubble (replay)", "", f"{worst:.1f} points", str(count)])
     table = axes.table(
         cellText=cells,

@@ -22,6 +22,7 @@ VALIDATE_OPTIONS = {
     "--node-size",
     "--plot",
     "--style",
+    "--quiet",
     "--times",
 }
 WHAT_IF_OPTIONS = {
@@ -31,6 +32,7 @@ WHAT_IF_OPTIONS = {
     "--calibration",
     "--microbatches",
     "--node-size",
+    "--quiet",
     "--schedule",
 }
 PLAN_OPTIONS = {
@@ -93,12 +95,12 @@ SWEEP_OPTIONS = {
 OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--calibration", "--chunks", "--csv", "--report", "--schedule", "--times"},
-    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--report", "--schedules", "--with"},
-    "inspect": PLAN_OPTIONS | {"--json", "--plot", "--style"},
+    | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"},
+    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--calibration", "--report", "--schedules", "--with"},
+    "inspect": PLAN_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
-    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
+    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
     "calibrate nccl": {

@@ -47,6 +47,7 @@ LAYERS = (
     ("api",),
     ("batch",),
     ("sensitivity", "compare", "validation", "sweep", "doctor"),
+    ("runs",),
     ("tables", "measured_tables", "validation_plots"),
     ("diff", "nccl_tables", "html_report"),
     ("cli",),

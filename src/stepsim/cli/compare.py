@@ -16,6 +16,7 @@ from stepsim.cli.figures import (
     check_messages,
     check_trace,
 )
+from stepsim.cli.measured import CalibrationOption, calibrated
 from stepsim.cli.options import PIPELINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
@@ -56,6 +57,7 @@ def compare(
     ranks: RanksOption = None,
     report: ReportOption = None,
     style: StyleOption = FigureStyle.SCREEN,
+    calibration: CalibrationOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim.compare import compare as run
@@ -70,10 +72,11 @@ def compare(
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     workload = load_workload(file, strict=options.strict)
-    arguments = options.arguments()
+    known, notes = calibrated(calibration, options)
+    arguments = options.arguments() | known
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = run(workload, schedules.split(","), progress=progress, **arguments)
-    warn(comparison.warnings, quiet=options.quiet)
+    warn([*notes, *comparison.warnings], quiet=options.quiet)
     if traced:
         traced.write(comparison)
     if plot:

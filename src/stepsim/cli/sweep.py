@@ -11,7 +11,7 @@ from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, Switch, takes
 from stepsim.cli.terminal import check_outputs, command_line, console, warn
-from stepsim.errors import OutputError, SweepError
+from stepsim.errors import OutputError, SweepError, printable
 from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def sweep(
                 progress=bar and (lambda p: bar(p.done, p.failed, p.size)),
             )
     except KeyboardInterrupt:
-        typer.echo(f"{options.database} keeps what is done: --resume continues", err=True)
+        typer.echo(
+            f"{printable(str(options.database))} keeps what is done: --resume continues", err=True
+        )
         raise
     _show(options.database, options)
 
