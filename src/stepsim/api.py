@@ -18,6 +18,7 @@ from stepsim.collectives import (
     parse_algorithm,
 )
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 from stepsim.job import Job, prepare, run_graph
 from stepsim.loading import load_topology
 from stepsim.pricing import Prices
@@ -25,7 +26,7 @@ from stepsim.report import Report, make_report
 from stepsim.settings import changed_settings
 from stepsim.timeline import Timeline
 from stepsim.topology import Topology
-from stepsim.units import PS_PER_S
+from stepsim.units import PS_PER_S, format_time_ps
 from stepsim.workload import CollectiveKind
 
 if TYPE_CHECKING:
@@ -34,13 +35,22 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """What a simulation found."""
 
     report: Report
     timeline: Timeline
     prices: Prices
+
+    def __repr__(self) -> str:
+        """One line, for notebooks and shells: the report and its spans are long."""
+        report = self.report
+        return (
+            f"<Result {report.workload} on {report.topology}, {report.plan.npus} NPUs, "
+            f"{report.schedule}: step {format_time_ps(report.step_time_ps)}, "
+            f"bubble {report.bubble_fraction:.1%}>"
+        )
 
     @property
     def step_time_s(self) -> float:
@@ -59,14 +69,22 @@ class Result:
 
         write_whole(Path(path), self.to_json().encode())
 
-    def plot(self, path: str | Path, *, messages: bool = False) -> None:
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> None:
         """Draw the pipeline timeline into a .png, .svg or .pdf file, `messages` as arrows.
 
-        Raises OutputError when the file cannot be written.
+        `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
+        cannot be written.
         """
         from stepsim.plots import plot_timelines
 
-        plot_timelines([(self.timeline, self.report)], Path(path), messages=messages)
+        runs = [(self.timeline, self.report)]
+        plot_timelines(runs, Path(path), messages=messages, style=style)
 
     def write_csv(self, path: str | Path) -> None:
         """Write the spans of one rank per class of ranks; raises OutputError."""

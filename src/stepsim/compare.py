@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 from stepsim.analysis import Part
 from stepsim.api import Result, simulate
 from stepsim.errors import PlanError, ScheduleError
+from stepsim.figure_style import FigureStyle
 from stepsim.formats.result_json import report_dict
 from stepsim.loading import load_workload
 from stepsim.report import SCHEMA_VERSION
@@ -43,12 +45,18 @@ class Comparison:
         """Step time of the first valid candidate over this one's."""
         return self.valid[0][1].step_time_s / result.step_time_s
 
-    def plot(self, path: str | Path, *, messages: bool = False) -> None:
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> None:
         """Draw all timelines on one time axis, `messages` as arrows; raises OutputError."""
         from stepsim.plots import plot_timelines
 
         runs = [(result.timeline, result.report) for _, result in self.valid]
-        plot_timelines(runs, Path(path), messages=messages)
+        plot_timelines(runs, Path(path), messages=messages, style=style)
 
     def write_trace(
         self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
@@ -141,7 +149,7 @@ def _check_name(name: str) -> None:
     """Raise ScheduleError for what is no schedule at all, rather than one that cannot run."""
     if not name.endswith(".csv"):
         parse_name(name)
-    elif not Path(name).is_file():
+    elif not isfile(name):
         raise ScheduleError(f"{name}: cannot read the schedule: no such file")
 
 

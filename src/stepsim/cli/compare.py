@@ -11,10 +11,12 @@ from stepsim.cli.figures import (
     PlotOption,
     RanksOption,
     ReportOption,
+    StyleOption,
     TraceOption,
     check_messages,
     check_trace,
 )
+from stepsim.cli.measured import CalibrationOption, calibrated
 from stepsim.cli.options import PIPELINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
@@ -26,6 +28,7 @@ from stepsim.cli.terminal import (
     warn,
 )
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +56,8 @@ def compare(
     trace: TraceOption = None,
     ranks: RanksOption = None,
     report: ReportOption = None,
+    style: StyleOption = FigureStyle.SCREEN,
+    calibration: CalibrationOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim.compare import compare as run
@@ -67,14 +72,15 @@ def compare(
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     workload = load_workload(file, strict=options.strict)
-    arguments = options.arguments()
+    known, notes = calibrated(calibration, options)
+    arguments = options.arguments() | known
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = run(workload, schedules.split(","), progress=progress, **arguments)
-    warn(comparison.warnings, quiet=options.quiet)
+    warn([*notes, *comparison.warnings], quiet=options.quiet)
     if traced:
         traced.write(comparison)
     if plot:
-        comparison.plot(plot, messages=messages)
+        comparison.plot(plot, messages=messages, style=style)
     if report:
         from stepsim.html_report.what_if import find_each_what_if
         from stepsim.html_report.write import write_comparison

@@ -9,6 +9,7 @@ import typer
 
 from stepsim.cli.terminal import command_line
 from stepsim.errors import OutputError, PlanError
+from stepsim.figure_style import FigureStyle
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
@@ -19,8 +20,6 @@ MessagesOption = Annotated[
 ReportOption = Annotated[
     Path | None, typer.Option("--report", help="Write all there is to see as one HTML page.")
 ]
-
-
 TraceOption = Annotated[
     Path | None, typer.Option("--trace", help="Write a trace for Perfetto: .json or .json.gz.")
 ]
@@ -28,6 +27,13 @@ RanksOption = Annotated[
     str | None,
     typer.Option(
         "--ranks", help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"
+    ),
+]
+StyleOption = Annotated[
+    FigureStyle,
+    typer.Option(
+        "--style",
+        help="Width and type of figures: screen, or a paper's column (3.3 in) or page (7 in).",
     ),
 ]
 

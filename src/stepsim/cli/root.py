@@ -2,6 +2,7 @@
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -60,6 +61,9 @@ app.add_typer(calibrate, name="calibrate")
 
 def main() -> None:
     """Run the command line; a user's mistake prints one message and exits with 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names may hold what the terminal's encoding lacks
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except StepsimError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.errors import OutputError
+from stepsim.errors import OutputError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +22,7 @@ WorkloadArgument = Annotated[
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No warnings.")]
 
 
 def check_outputs(
@@ -61,16 +62,16 @@ def command_line() -> str:
 
 
 def console() -> "Console":
-    """Standard output; names from files are printed as they are."""
-    from rich.console import Console
+    """Standard output; names from files are printed as they are, what is not printable escaped."""
+    from stepsim.tables import PlainConsole
 
-    return Console(highlight=False, markup=False)
+    return PlainConsole()
 
 
 def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        typer.echo(f"warning: {one_line(warning)}", err=True)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import msgspec
 
 from stepsim.analysis import Part
 from stepsim.errors import StepsimError, bad_value
+from stepsim.formats.text_files import read_bytes
 from stepsim.report import SCHEMA_VERSION
 from stepsim.units import MAX_INT64
 
@@ -156,7 +157,7 @@ def convert(path: str | Path, raw: dict[str, Any], kind: type[Document]) -> Docu
 def _decode(path: Path) -> Any:
     """Plain data of a JSON file."""
     try:
-        return msgspec.json.decode(path.read_bytes())
+        return msgspec.json.decode(read_bytes(path))
     except OSError as error:
         raise StepsimError(f"{path}: cannot read the result: {error.strerror}") from None
     except UnicodeDecodeError:

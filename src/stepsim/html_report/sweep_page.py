@@ -10,8 +10,8 @@ from stepsim.html_report.colours import GRID, SERIES
 from stepsim.html_report.figures import Floats, Plot, new_figure, new_source
 from stepsim.html_report.page import Cell, Chart, Column, Page, Section, Table
 from stepsim.html_report.sections import count_cell, time_cell
-from stepsim.sweep.figures import View, choose_view
-from stepsim.sweep.scales import TIMES, edges_of, scale_of, short, unit_of, words
+from stepsim.sweep.figures.scales import TIMES, edges_of, scale_of, short, unit_of, words
+from stepsim.sweep.figures.views import View, choose_view
 from stepsim.sweep.table import Extreme, StoredAxis, SweepTable
 from stepsim.units import PS_PER_S, format_bandwidth, format_time_ps
 
@@ -71,7 +71,8 @@ def _figure_section(table: SweepTable, axes: Sequence[str]) -> Section:
         if axes:
             raise
         return Section(name="map", heading="Step time", missing=f"No figure: {error}.")
-    seconds = table.fastest(view.shown)
+    (times,) = table.fastest(view.shown, ["step_time_ps"])
+    seconds = times / PS_PER_S
     shown = {axis.name for axis in view.shown}
     over = [words(a.name) for a in table.axes if a.name not in shown and len(a.texts) > 1]
     text = f"The fastest over {', '.join(over)}." if over else ""
