@@ -24,7 +24,7 @@ from stepsim.errors import PlanError
 from stepsim.planning import MAX_NPUS
 from stepsim.topology import Topology
 from stepsim.topology.links import Floats, Ints, sum_loads
-from stepsim.units import MAX_INT64, PS_PER_S, parse_size_bytes
+from stepsim.units import PS_PER_S, parse_size_bytes
 from stepsim.workload import CollectiveKind
 
 _MOST_SIZES = 1000
@@ -142,7 +142,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     if (colon and not factor) or not grows > 1 or not 0 < low <= high:
         raise PlanError(f"size is {text!r}: expected a range such as 8..1GiB:x2, upwards")
     sizes, size = [], float(low)
-    while round(size) <= high:
+    while size < float("inf") and round(size) <= high:
         sizes.append(round(size))
         size = max(size * grows, size + 1)
         if len(sizes) > _MOST_SIZES:
@@ -166,9 +166,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 
 def _size(text: str) -> int:
-    if text.strip().isdecimal() and int(text) <= MAX_INT64:
-        return int(text)
-    return parse_size_bytes(text)
+    return parse_size_bytes(f"{text} B" if text.strip().isdecimal() else text)
 
 
 def _members(topology: Topology, ranks: Sequence[int]) -> Ints:

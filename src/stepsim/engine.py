@@ -221,11 +221,13 @@ class _Run:
 
     def stuck(self) -> str:
         """What could not start, and what each waits for."""
-        lines = [f"the run stopped with {self.total - self.ended} tasks unfinished:"]
+        waits = []
         for key, members in list(self.arrived.items())[:_STUCK_SHOWN]:
             names = ", ".join(self.describe(*member) for member in members)
-            lines.append(f"  {names}: waits for {self.absent(key, members)}")
-        return "\n".join(lines)
+            waits.append(f"{names}: waits for {self.absent(key, members)}")
+        return (
+            f"the run stopped with {self.total - self.ended} tasks unfinished: {'; '.join(waits)}"
+        )
 
     def absent(self, key: Meeting, members: list[Member]) -> str:
         """Who has not arrived at a transfer."""

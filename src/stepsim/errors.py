@@ -4,9 +4,17 @@ Every exception takes the message as its only argument, so that it survives pick
 SimPy's re-raising (`type(error)(*error.args)`).
 """
 
+_LONGEST = 1000
+
 
 class StepsimError(Exception):
-    """Base of all errors a user can cause; the command line prints it and exits with 2."""
+    """Base of all errors a user can cause; the command line prints it and exits with 2.
+
+    The message is one line that any terminal can show, whatever the names and values in it.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class UnitError(StepsimError):
@@ -49,7 +57,25 @@ class OutputError(StepsimError):
     """A result cannot be written where the user asked."""
 
 
+def printable(text: str) -> str:
+    r"""The text with escapes such as `\x1b` for what is not printed but obeyed by a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """The text in one line of printable characters, of a long one the beginning and the end."""
+    if len(text) > _LONGEST:
+        text = f"{text[: 3 * _LONGEST // 4]} ... {text[-_LONGEST // 4 :]}"
+    return printable(text)
+
+
 def bad_value(place: str, field: str, value: object, allowed: str) -> str:
     """Message for one wrong value: where it stands, what it is, and what is allowed."""
-    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    try:
+        whole = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        whole = "a huge number"
+    shown = whole if len(whole) <= 60 else f"{whole[:57]}..."
     return f"{place}: {field} is {shown}: expected {allowed}"

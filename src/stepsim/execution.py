@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.contention import Contention
+from stepsim.errors import SimulationError
 from stepsim.fabric import Transfer
 from stepsim.fragments import Fragment, Task, TaskKind
 from stepsim.parallel import ParallelPlan
@@ -21,9 +22,13 @@ from stepsim.program import Program, SegmentKind
 from stepsim.symmetry import Actors
 from stepsim.taskgraph import TaskGraph, Use
 from stepsim.topology.links import Floats
+from stepsim.units import MAX_INT64
 from stepsim.workload import Group
 
 Times = NDArray[np.int64]
+
+
+TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,13 +41,18 @@ class FragmentTimes:
 
 
 def fragment_times(fragment: Fragment, task_ps: Callable[[Task], int]) -> FragmentTimes:
-    """Earliest times of a fragment's tasks; `task_ps` says how long each takes."""
+    """Earliest times of a fragment's tasks; `task_ps` says how long each takes.
+
+    Raises SimulationError when the times do not fit 64 bits.
+    """
     start: list[int] = []
     end: list[int] = []
     for task in fragment.tasks:
         begin = max((end[i] for i in task.after), default=0)
         start.append(begin)
         end.append(begin + task_ps(task))
+    if max(end) > MAX_INT64:
+        raise SimulationError(TOO_LONG)
     return FragmentTimes(
         start=np.array(start, np.int64), end=np.array(end, np.int64), duration_ps=max(end)
     )

@@ -23,7 +23,7 @@ def rank_loads(tokens: Sequence[float], ep: int) -> tuple[float, ...]:
         raise PlanError("expert load: expected tokens per expert, none negative, not all zero")
     each = len(tokens) // ep
     sums = [sum(tokens[rank * each : (rank + 1) * each]) for rank in range(ep)]
-    return tuple(load * ep / sum(sums) for load in sums)
+    return tuple(load / sum(sums) * ep for load in sums)
 
 
 def skewed_loads(skew: float, ep: int) -> tuple[float, ...]:

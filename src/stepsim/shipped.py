@@ -1,5 +1,6 @@
 """Topology files that come with stepsim, found by name."""
 
+from os.path import isfile
 from pathlib import Path
 
 from stepsim.errors import TopologyError
@@ -22,9 +23,9 @@ def topology_file(name_or_path: str | Path) -> Path:
     if path.suffix or len(path.parts) > 1:
         return path
     shipped = _folder() / f"{name_or_path}.toml"
-    if shipped.is_file():
+    if isfile(shipped):
         return shipped
-    if path.is_file():
+    if isfile(path):
         return path
     raise TopologyError(
         f"no topology named {str(name_or_path)!r}: expected a file or one of "

@@ -1,15 +1,18 @@
 """What the command line prints: reports as tables of at most 80 columns."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from stepsim.analysis import Part
 from stepsim.collective_probe import Probe, ProbeRow
 from stepsim.compare import Comparison, exposed_p2p_ps
 from stepsim.doctor import Check
+from stepsim.errors import printable
 from stepsim.inspection import Inspection, Traffic
 from stepsim.parallel import ParallelPlan, RankOrder
 from stepsim.report import Report, StageReport
@@ -37,6 +40,17 @@ PART_NAMES = {
     Part.TAIL: "bubble, tail",
     Part.HOST: "host",
 }
+
+
+class PlainConsole(Console):
+    """A console that prints text as it is: no markup, no emoji, no control characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A text to print, its lines cleaned of what a terminal would obey."""
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
 
 
 def print_report(console: Console, report: Report) -> None:
@@ -371,8 +385,7 @@ def _print_rows(console: Console, title: str, rows: Sequence[ProbeRow]) -> None:
         table.add_row(
             format_size_bytes(row.size_bytes),
             format_time_ps(row.time_ps),
-            f"{row.algbw / 1e9:.2f}",
-            f"{row.busbw / 1e9:.2f}",
+            *(f"{rate / 1e9:.2f}" if isfinite(rate) else "-" for rate in (row.algbw, row.busbw)),
             row.algorithm,
         )
     print_table(console, table)

@@ -14,7 +14,10 @@ PS_PER_NS = 1_000
 PS_PER_S = 1_000_000_000_000
 MAX_INT64 = 2**63 - 1
 
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-z/]+)\s*")
+_QUANTITY = re.compile(
+    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-z/]+)\s*", re.ASCII
+)
+_LONGEST = 100
 
 _TIME_PS = {
     "ps": 1,
@@ -32,8 +35,11 @@ _BANDWIDTH = {f"{unit}/s": Fraction(factor) for unit, factor in _SIZE_BYTES.item
 
 
 def plain_number(text: str) -> int | float:
-    """A plain decimal number, exact where it is an integer; raises ValueError."""
-    if "_" in text:
+    """A plain decimal number, exact where it is an integer; raises ValueError.
+
+    It has at most 100 characters, so that any integer can become a float.
+    """
+    if "_" in text or len(text) > _LONGEST:
         raise ValueError(text)
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
@@ -100,7 +106,7 @@ def _four_digits(value: float) -> str:
 
 
 def _parse(text: str, units: dict[str, int] | dict[str, Fraction], expected: str) -> Fraction:
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         problem = "has no unit" if re.fullmatch(r"[\s\d.eE+-]+", text) else "is not a quantity"
         raise UnitError(f"{text!r} {problem}: expected {expected}")

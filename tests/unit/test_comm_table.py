@@ -343,8 +343,8 @@ def test_files_that_are_no_text_or_too_large_are_refused(
     path.write_bytes(b"kind\xff")
     with pytest.raises(CalibrationError, match="byte 4 is not UTF-8"):
         read_text(path)
-    monkeypatch.setattr("stepsim.formats.samples.MAX_FILE_BYTES", 4)
-    with pytest.raises(CalibrationError, match="too large"):
+    monkeypatch.setattr("stepsim.formats.text_files.MAX_FILE_BYTES", 4)
+    with pytest.raises(CalibrationError, match="larger than"):
         read_text(path)
 
 

@@ -163,7 +163,7 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
     with pytest.raises(ScheduleError, match=r"none\.csv: cannot read the schedule: No such file"):
         read_schedule(tmp_path / "none.csv")
     (tmp_path / "bytes.csv").write_bytes(b"0F0,\xff")
-    with pytest.raises(ScheduleError, match=r"bytes\.csv: byte 4 is not UTF-8 text"):
+    with pytest.raises(ScheduleError, match=r"bytes\.csv: not a text file: byte 4 is not UTF-8"):
         read_schedule(tmp_path / "bytes.csv")
     with pytest.raises(OutputError, match="cannot write"):
         write_schedule(build("1f1b", ranks=2, microbatches=2), tmp_path / "no" / "a.csv")

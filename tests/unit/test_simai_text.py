@@ -389,7 +389,7 @@ def test_files_without_a_workload_are_refused(
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     check_refused(tmp_path / "absent.txt", f"{tmp_path / 'absent.txt'}: ", ["No such file"])
-    check_refused(tmp_path, f"{tmp_path}: ", ["directory"])
+    check_refused(tmp_path, f"{tmp_path}: ", ["folder"])
 
 
 SECOND_ROW = 4  # line number

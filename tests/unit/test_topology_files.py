@@ -211,7 +211,7 @@ def test_files_of_another_form_are_refused(content: bytes, words: list[str], fil
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     check_refused(tmp_path / "absent.toml", ["No such file"])
-    check_refused(tmp_path, ["directory"])
+    check_refused(tmp_path, ["folder"])
 
 
 def test_unknown_names_list_the_shipped_ones() -> None:

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stepsim.cli import completion
+from stepsim.cli.figures import StyleOption, TraceOutput
 from stepsim.cli.options import PlanOptions, RunOptions
-from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, console, show, warn
+from stepsim.cli.terminal import (
+    JsonOption,
+    QuietOption,
+    check_outputs,
+    command_line,
+    console,
+    show,
+    warn,
+)
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +82,7 @@ def validate(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
     ] = None,
+    style: StyleOption = FigureStyle.SCREEN,
     quiet: QuietOption = False,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
@@ -93,7 +104,7 @@ def validate(
     if plot:
         from stepsim.validation_plots import plot_validation
 
-        plot_validation(found, plot)
+        plot_validation(found, plot, style=style)
     show(json, lambda: found.to_json().encode(), lambda to: print_validation(to, found))
     if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
@@ -181,6 +192,9 @@ def simulate_measured(
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
+    trace: TraceOutput | None = None,
+    report: Path | None = None,
+    style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
     quiet: bool = False,
 ) -> None:
@@ -198,10 +212,14 @@ def simulate_measured(
     known = api.read_calibration(calibration) if calibration else None
     result = api.simulate_run(run, calibration=known, times=times)
     warn(result.report.warnings, quiet=quiet)
+    if trace:
+        trace.write(result)
     if plot:
-        _draw(run, result, plot)
+        _draw(run, result, plot, style)
     if csv:
         result.write_csv(csv)
+    if report:
+        _write_replay(result, report)
 
     def tables(to: "Console") -> None:
         print_report(to, result.report)
@@ -213,15 +231,22 @@ def simulate_measured(
     show(json, lambda: result.to_json().encode(), tables)
 
 
-def _draw(run: "RunSummary | LeafRun", result: "Result", plot: Path) -> None:
+def _write_replay(result: "Result", report: Path) -> None:
+    """The page of a replay: its times are measured, and no derivatives are found."""
+    from stepsim.html_report.write import write_step
+
+    write_step(result, report, command=command_line(), what_if="A replay has no sensitivities.")
+
+
+def _draw(run: "RunSummary | LeafRun", result: "Result", plot: Path, style: FigureStyle) -> None:
     """A run above its replay; a log has no measured operations."""
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.validation_plots import plot_measured
 
     if isinstance(run, LeafRun):
-        result.plot(plot)
+        result.plot(plot, style=style)
     else:
-        plot_measured(run, result, plot)
+        plot_measured(run, result, plot, style=style)
 
 
 def calibrated(path: Path | None, options: RunOptions) -> tuple[dict[str, Any], list[str]]:

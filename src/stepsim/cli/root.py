@@ -2,6 +2,7 @@
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from stepsim.cli.convert import convert
 from stepsim.cli.doctor import doctor
 from stepsim.cli.inspect import inspect
 from stepsim.cli.measured import validate, what_if
+from stepsim.cli.report import report
 from stepsim.cli.sensitivity import noise, sensitivity
 from stepsim.cli.simulate import simulate
 from stepsim.cli.sweep import sweep, sweep_report
@@ -50,6 +52,7 @@ for command in (
     what_if,
     sweep,
     sweep_report,
+    report,
     doctor,
 ):
     app.command(command.__name__.replace("_", "-"))(command)
@@ -58,6 +61,9 @@ app.add_typer(calibrate, name="calibrate")
 
 def main() -> None:
     """Run the command line; a user's mistake prints one message and exits with 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names may hold what the terminal's encoding lacks
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except StepsimError as error:

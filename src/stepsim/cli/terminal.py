@@ -1,5 +1,7 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.errors import OutputError
+from stepsim.errors import OutputError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,12 +31,18 @@ def check_outputs(
     json: str | None = None,
     figures: Iterable[Path | None] = (),
     files: Iterable[Path | None] = (),
+    page: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError."""
-    from stepsim.formats.outputs import check_figure_path, check_separate, check_writable
+    from stepsim.formats.outputs import (
+        check_figure_path,
+        check_page_path,
+        check_separate,
+        check_writable,
+    )
 
     drawn = [path for path in figures if path]
-    written = [*drawn, *(path for path in files if path)]
+    written = [*drawn, *(path for path in (*files, page) if path)]
     if json and json != STDOUT:
         written.append(Path(json))
     for path in written:
@@ -44,19 +52,26 @@ def check_outputs(
     check_separate(inputs, written)
     for path in drawn:
         check_figure_path(path)
+    if page:
+        check_page_path(page)
+
+
+def command_line() -> str:
+    """The command as it was typed, for results that say how they were made."""
+    return shlex.join(["stepsim", *sys.argv[1:]])
 
 
 def console() -> "Console":
-    """Standard output; names from files are printed as they are."""
-    from rich.console import Console
+    """Standard output; names from files are printed as they are, what is not printable escaped."""
+    from stepsim.tables import PlainConsole
 
-    return Console(highlight=False, markup=False)
+    return PlainConsole()
 
 
 def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        typer.echo(f"warning: {one_line(warning)}", err=True)
 
 
 @contextmanager

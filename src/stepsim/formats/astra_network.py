@@ -13,7 +13,7 @@ import re
 from math import isfinite, prod
 from pathlib import Path
 
-from stepsim.errors import TopologyError, bad_value
+from stepsim.errors import TopologyError, bad_value, one_line
 from stepsim.formats.topology_text import MAX_NPUS, read_text
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 from stepsim.units import MAX_INT64, PS_PER_NS, plain_number
@@ -40,8 +40,8 @@ def read_astra_network(path: Path) -> DimensionTopology:
             npus = " x ".join(lists["npus_count"])
             raise TopologyError(bad_value("npus_count", "product", npus, f"at most {MAX_NPUS}"))
         return DimensionTopology(
-            name=path.stem,
-            source=f"ASTRA-sim analytical network file {path.name}",
+            name=one_line(path.stem),
+            source=one_line(f"ASTRA-sim analytical network file {path.name}"),
             dimensions=tuple(_dimension(i, lists) for i in range(len(sizes))),
         )
     except TopologyError as error:
@@ -118,7 +118,9 @@ def _entries(text: str) -> dict[str, list[str]]:
         elif key and not opened and not lists[key] and line.startswith("["):
             opened, line = True, line[1:].strip()
         elif not opened:
-            raise TopologyError(f"line {number}: expected 'key: [values]', found {raw.strip()!r}")
+            raise TopologyError(
+                f"line {number}: expected 'key: [values]', found {raw.strip()[:60]!r}"
+            )
         if opened:
             opened = not line.endswith("]")
             lists[key] += [_unquoted(w) for w in line.removesuffix("]").split(",") if w.strip()]

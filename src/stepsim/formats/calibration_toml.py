@@ -7,7 +7,7 @@ entry of `[[unidentified]]` says why.
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,11 +26,16 @@ from stepsim.errors import CalibrationError, StepsimError, bad_value
 from stepsim.formats.outputs import write_whole
 from stepsim.formats.text_files import read_toml
 from stepsim.measured.clocks import Placement
-from stepsim.units import parse_bandwidth, parse_time_ps
+from stepsim.units import MAX_INT64, parse_bandwidth, parse_time_ps
 from stepsim.workload import CollectiveKind
 
 SCHEMA_VERSION = 1
 PS_PER_US = 1_000_000
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+Degree = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Micros = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Millis = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 Choice = TypeVar("Choice", Placement, CollectiveKind)
 
 
@@ -41,8 +46,8 @@ class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """
 
     value: str
-    residual: float
-    samples: int
+    residual: Share
+    samples: Count
 
 
 class LeafTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -61,9 +66,9 @@ class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     placement: str
     latency: str
     bandwidth: str
-    residual: float
-    samples: int
-    sizes: list[int] = []
+    residual: Share
+    samples: Count
+    sizes: list[Count] = []
     both_ways: bool = True
 
 
@@ -73,40 +78,40 @@ class CollectiveEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     machine: str
     source: str
     kind: str
-    ranks: int
-    nodes: int
-    size_bytes: list[int]
-    time_us: list[float]
+    ranks: Degree
+    nodes: Degree
+    size_bytes: list[Count]
+    time_us: list[Micros]
 
 
 class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[expert_imbalance]]`: busiest expert rank over the mean, per run."""
 
     source: str
-    ep: int
-    mean: float
-    largest: float
-    samples: int
-    experts: int | None = None
+    ep: Degree
+    mean: Share
+    largest: Share
+    samples: Count
+    experts: Degree | None = None
 
 
 class LayerTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[layer_times]]`: a layer, and what the pipeline's ends add, in one run; ms."""
 
     source: str
-    hidden: int
-    sequence: int
-    tp: int
-    ep: int
-    forward_ms: float
-    backward_ms: float
-    first_forward_ms: float
-    first_backward_ms: float
-    last_forward_ms: float
-    last_backward_ms: float
-    get_batch_ms: float
-    loss_ms: float
-    experts: int | None = None
+    hidden: Count
+    sequence: Count
+    tp: Degree
+    ep: Degree
+    forward_ms: Millis
+    backward_ms: Millis
+    first_forward_ms: Millis
+    first_backward_ms: Millis
+    last_forward_ms: Millis
+    last_backward_ms: Millis
+    get_batch_ms: Millis
+    loss_ms: Millis
+    experts: Degree | None = None
 
 
 class Unidentified(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -122,7 +127,7 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     schema_version: int
     sources: list[str]
     traces: list[str] = []
-    node_size: int = DEFAULT_NODE_SIZE
+    node_size: Degree = DEFAULT_NODE_SIZE
     host_overhead: FittedTable | None = None
     gradient_launch: FittedTable | None = None
     gradient_scaling: FittedTable | None = None

@@ -5,16 +5,9 @@ from pathlib import Path
 from stepsim.errors import WorkloadError, bad_value
 from stepsim.formats.text_files import read_text
 
-_MAX_BYTES = 1 << 24
-
 
 def read_expert_load(path: Path) -> list[float]:
     """Tokens of every expert, in order; raises WorkloadError naming file and line."""
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise WorkloadError(f"{path}: larger than {_MAX_BYTES} bytes: not an expert load")
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot read the expert load: {error.strerror}") from None
     text = read_text(path, WorkloadError, "expert load", "a number per line")
     return [
         _tokens(path, number, word)

@@ -4,12 +4,14 @@ import math
 import re
 from array import array
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.errors import TraceError, bad_value
+from stepsim.formats.text_files import open_file
 from stepsim.measured.run import (
     PS_PER_MS,
     InnerKind,
@@ -98,7 +100,7 @@ def read_rank(path: Path) -> RankTrace:
     owner: tuple[str, str] | None = None
     sizes: dict[tuple[str, ...], int] = {}
     try:
-        with path.open(encoding="utf-8") as file:
+        with TextIOWrapper(open_file(path), encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.isspace():
                     continue

@@ -9,12 +9,14 @@ lines of equal times.
 
 import re
 from collections.abc import Sequence
+from os.path import isdir
 from pathlib import Path
 
 import numpy as np
 
 from stepsim.errors import TraceError, bad_value
 from stepsim.formats.megatron_lines import read_rank
+from stepsim.formats.text_files import open_file
 from stepsim.measured.checks import check_rank, check_ranks, last_step, missing_ranks
 from stepsim.measured.names import known_degrees, run_names
 from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
@@ -22,10 +24,10 @@ from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
 
 def is_megatron_trace(path: Path) -> bool:
     """Whether a path is a folder, or a file that begins like a trace."""
-    if path.is_dir():
+    if isdir(path):
         return True
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return re.match(rb"\s*rank:\d+:\w+\(", file.read(256)) is not None
     except OSError:
         return False
@@ -63,7 +65,7 @@ def _files(path: Path) -> tuple[list[Path], list[str]]:
 
     Raises TraceError where there is no trace, or names tell that there are several runs.
     """
-    if not path.is_dir():
+    if not isdir(path):
         return [path], []
     texts = sorted(each for each in path.iterdir() if each.suffix in (".txt", ".log"))
     names = {each: run_names(each.name) for each in texts}
@@ -93,7 +95,7 @@ def _may_be_trace(file: Path) -> bool:
     A text about the run has words, and no line of a rank.
     """
     try:
-        with file.open("rb") as lines:
+        with open_file(file) as lines:
             text = False
             for line in lines:
                 if re.match(rb"\s*rank:\d+:", line):

@@ -10,12 +10,14 @@ is left out.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from statistics import median
 
 from stepsim.errors import TraceError, bad_value
+from stepsim.formats.text_files import open_file
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import PS_PER_MS
 
@@ -25,13 +27,17 @@ _LAYER = re.compile(r"layer\[(\w+)\]: total=([\d.]+)ms, ops=(\d+)")
 _BATCH = re.compile(r"\|\s*(\d+)/\s*\d+ batches .*?ms/batch\s+([\d.]+)")
 _SETTING = re.compile(r"> (PP|TP|DP|GBS|MBS): (\d{1,9})")
 _LEAVES_PER_LAYER = 8
+_LARGEST = 1e12
 _MARK = b"forward time (no send/recv)"
+
+Layers = dict[str, tuple[float, int]]
+"""Milliseconds and operations of layers by their names."""
 
 
 def is_optimus_log(path: Path) -> bool:
     """Whether a file holds forward times of Optimus."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return any(_MARK in line for line in file)
     except OSError:
         return False
@@ -43,7 +49,7 @@ class _Log:
 
     settings: dict[str, int] = field(default_factory=dict)
     batches: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    blocks: dict[tuple[int, int], dict[str, tuple[float, int]]] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], Layers] = field(default_factory=dict)
     mixed: int = 0
 
 
@@ -70,7 +76,7 @@ def read_optimus_log(path: Path) -> LeafRun:
         dp=log.settings["DP"],
         microbatch_size=log.settings["MBS"],
         microbatches=count,
-        stages=tuple(_stage(log, stage, count, path) for stage in range(log.settings["PP"])),
+        stages=tuple(_stages(log, count, path)),
         step_ps=round(middle * PS_PER_MS),
         step_spread_ps=round(median(abs(time - middle) for time in times) * PS_PER_MS),
         step_low_ps=round(times[0] * PS_PER_MS),
@@ -97,14 +103,14 @@ def _read(path: Path) -> _Log:
     log = _Log()
     block: tuple[int, int] | None = None
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(open_file(path), encoding="utf-8", errors="replace") as file:
             for line in file:
                 for name, value in _SETTING.findall(line):
                     log.settings.setdefault(name, int(value))
                 if "layer[" in line or "forward time" in line:
                     block = _layers(log, line, block)
                 for step, value in _BATCH.findall(line):
-                    log.batches[int(step)].append(float(value))
+                    log.batches[int(step)].append(_number(value))
     except OSError as error:
         raise TraceError(f"{path}: cannot read the log: {error.strerror}") from None
     except ValueError as error:
@@ -123,17 +129,32 @@ def _layers(log: _Log, line: str, block: tuple[int, int] | None) -> tuple[int, i
         log.blocks[block] = {}
     for name, total, operations in _LAYER.findall(line):
         if block is not None:
-            log.blocks[block][name] = float(total), int(operations)
+            log.blocks[block][name] = _number(total), int(_number(operations))
     return block
 
 
-def _stage(log: _Log, stage: int, microbatches: int, path: Path) -> LeafStage:
-    """A stage from its blocks after the first step; blocks with other layers were mixed up."""
-    mine = [
-        layers for (s, step), layers in log.blocks.items() if s == stage and step > 1 and layers
-    ]
-    if not mine:
-        raise TraceError(f"{path}: no forward times of stage {stage} after the first step")
+def _number(text: str) -> float:
+    """A number as a log has it; raises ValueError for what is none, or too large to be one."""
+    value = float(text)
+    if not value <= _LARGEST:
+        raise ValueError(bad_value("log", "number", text, f"at most {_LARGEST:g}"))
+    return value
+
+
+def _stages(log: _Log, microbatches: int, path: Path) -> Iterator[LeafStage]:
+    """All stages, each from its blocks after the first step, which is warm-up."""
+    found: dict[int, list[Layers]] = defaultdict(list)
+    for (stage, step), layers in log.blocks.items():
+        if step > 1 and layers:
+            found[stage].append(layers)
+    for stage in range(log.settings["PP"]):
+        if stage not in found:
+            raise TraceError(f"{path}: no forward times of stage {stage} after the first step")
+        yield _stage(found[stage], stage, microbatches)
+
+
+def _stage(mine: Sequence[Layers], stage: int, microbatches: int) -> LeafStage:
+    """A stage from its blocks; blocks with other layers were mixed up."""
     usual, _ = Counter(tuple(sorted(layers)) for layers in mine).most_common(1)[0]
     whole = [layers for layers in mine if tuple(sorted(layers)) == usual]
     inside = [name for name in usual if name.isdecimal()]

@@ -4,40 +4,59 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from os.path import exists, isdir, isfile, realpath
 from pathlib import Path
 from typing import BinaryIO
 
 from stepsim.errors import OutputError
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+PAGE_SUFFIXES = (".html", ".htm")
 
 
 def check_writable(path: Path) -> None:
     """Raise OutputError now rather than after a long run when `path` cannot be written."""
-    if path.is_dir():
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+    except ValueError:
+        raise OutputError(f"{path}: cannot write: no file can have this name") from None
+    if isdir(path):
         raise OutputError(f"{path}: cannot write: it is a folder")
-    if not path.parent.is_dir():
+    if not isdir(path.parent):
         raise OutputError(f"{path}: cannot write: folder {path.parent} does not exist")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if not os.access(path if exists(path) else path.parent, os.W_OK):
         raise OutputError(f"{path}: cannot write: permission denied")
 
 
 def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
     """Raise OutputError when an output would replace an input or another output."""
-    known = {path.resolve() for path in inputs}
+    known = {realpath(path) for path in inputs if "\0" not in str(path)}
     for path in outputs:
-        if path.resolve() in known:
+        if realpath(path) in known:
             raise OutputError(
                 f"{path}: cannot write: it is an input, or two outputs go to the same file"
             )
-        known.add(path.resolve())
+        known.add(realpath(path))
 
 
 def check_figure_path(path: Path) -> None:
     """Raise OutputError unless the suffix names a figure format."""
-    if path.suffix.lower() not in FIGURE_SUFFIXES:
+    _check_suffix(path, "draw", FIGURE_SUFFIXES)
+
+
+def check_page_path(path: Path) -> None:
+    """Raise OutputError unless the suffix says that a browser opens it."""
+    _check_suffix(path, "write a page as", PAGE_SUFFIXES)
+
+
+def _check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
+    if path.suffix.lower() not in allowed:
         shown = path.suffix or "a name without suffix"
-        raise OutputError(f"{path}: cannot draw {shown}: expected {', '.join(FIGURE_SUFFIXES)}")
+        raise OutputError(f"{path}: cannot {what} {shown}: expected {', '.join(allowed)}")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -56,8 +75,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     Raises OutputError when it cannot be written.
     """
     check_writable(path)
-    path = path.resolve()
-    if path.exists() and not path.is_file():
+    path = Path(realpath(path))
+    if exists(path) and not isfile(path):
         with _output_errors(path), path.open("wb") as file:
             yield file
         return

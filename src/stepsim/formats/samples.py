@@ -7,9 +7,8 @@ import numpy as np
 
 from stepsim.comm_table import MeasuredCurve
 from stepsim.errors import CalibrationError, bad_value
+from stepsim.formats import text_files
 from stepsim.workload import CollectiveKind
-
-MAX_FILE_BYTES = 64 << 20
 
 CurveKey = tuple[str, str, CollectiveKind, int, int]
 """Machine, source, kind, ranks, nodes."""
@@ -20,18 +19,11 @@ _KINDS = {kind.replace("_", ""): kind for kind in CollectiveKind}
 
 
 def read_text(path: Path) -> str:
-    """A text file of at most 64 MiB; raises CalibrationError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise CalibrationError(f"{path}: cannot read the measurements: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise CalibrationError(f"{path}: too large for measurements: expected at most 64 MiB")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CalibrationError(f"{path}: byte {error.start} is not UTF-8 text") from None
+    """The text of a file of measurements; raises CalibrationError."""
+    expected = "measured collectives as CSV, or what nccl-tests prints"
+    return text_files.read_text(
+        path, CalibrationError, "measurements", expected, encoding="utf-8-sig"
+    )
 
 
 def collective_kind(name: str, place: str, field: str) -> CollectiveKind:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from stepsim.errors import ScheduleError, bad_value
+from stepsim.errors import ScheduleError, bad_value, one_line
 from stepsim.formats.outputs import write_whole
+from stepsim.formats.text_files import read_text
 from stepsim.schedules import (
     Action,
     ActionKind,
@@ -57,13 +58,9 @@ def read_schedule(path: Path) -> Schedule:
 
     Raises ScheduleError naming file, line, column and token.
     """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ScheduleError(f"{path}: cannot read the schedule: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ScheduleError(f"{path}: byte {error.start} is not UTF-8 text") from None
-    return parse_schedule(text, source=str(path), name=path.name)
+    expected = "a schedule in torch's CSV"
+    text = read_text(path, ScheduleError, "schedule", expected, encoding="utf-8-sig")
+    return parse_schedule(text, source=str(path), name=one_line(path.name))
 
 
 def write_schedule(schedule: Schedule, path: Path) -> None:

@@ -38,12 +38,12 @@ def split_sections(rows: Sequence[Row], header: HeaderLine) -> Sections:
     while end > first and _is_trailing(rows[end - 1]):
         end -= 1
     bounds = [*(start for start in starts if start < end), end] if starts else [first, end]
-    blocks = [rows[a:b] for a, b in pairwise(bounds)]
+    blocks = [rows[a:b] for a, b in pairwise(bounds) if a < b]
     if header.last_bottom_layer:
         blocks = [_overlap_first_row(block, header.last_bottom_layer) for block in blocks]
     trailing = rows[end:]
     return Sections(
-        microbatches=tuple(_microbatch(block) for block in blocks if block),
+        microbatches=tuple(_microbatch(block) for block in blocks),
         loss=tuple(row for row in trailing if _LOSS.fullmatch(row.name)),
         per_step=(*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name))),
     )

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stepsim.errors import WorkloadError, bad_value
+from stepsim.errors import WorkloadError, bad_value, one_line
 from stepsim.formats.simai_header import HeaderLine, parse_header
 from stepsim.formats.simai_sections import Sections, split_sections
+from stepsim.formats.text_files import read_text
 from stepsim.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.workload import (
     Axis,
@@ -96,7 +97,7 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     if strict and warnings:
         raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
     return Workload(
-        source=path.name,
+        source=one_line(path.name),
         policy=header.policy,
         header=header.header,
         declared_rows=declared,
@@ -108,18 +109,10 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
 
 
 def _read_lines(path: Path) -> list[Line]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot read the workload: {error.strerror}") from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
+    expected = "a SimAI / AICB / ASTRA-sim workload"
+    text = read_text(path, WorkloadError, "workload", expected, encoding="utf-8-sig")
     if "\0" in text:
-        raise WorkloadError(
-            f"{path}: not a text file: expected a SimAI / AICB / ASTRA-sim workload"
-        )
+        raise WorkloadError(f"{path}: not a text file: expected {expected}")
     lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not lines:
         raise WorkloadError(
@@ -186,12 +179,16 @@ def _row(
     _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
     works = []
     for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
-        label = f"{phase.replace('_', '-')} %s of {name!r}"
-        compute = _integer(place, label % "compute (ns)", fields[column], MAX_COMPUTE_NS)
-        size = _integer(place, label % "bytes", fields[column + 2], MAX_INT64)
-        comms = _comms(place, label % "collective", fields[column + 1], size, policy, phase)
+        shown = phase.replace("_", "-")
+        most = {"compute (ns)": MAX_COMPUTE_NS, "bytes": MAX_INT64}
+        compute, size = (
+            _integer(place, f"{shown} {field} of {name!r}", text, most[field])
+            for field, text in zip(most, fields[column : column + 3 : 2], strict=True)
+        )
+        label = f"{shown} collective of {name!r}"
+        comms = _comms(place, label, fields[column + 1], size, policy, phase)
         if comms is None:
-            ignored[f"{phase.replace('_', '-')} collectives"] += 1
+            ignored[f"{shown} collectives"] += 1
         works.append(Work(compute_ps=compute * PS_PER_NS, comms=comms or ()))
     return Row(name=name, line=number, forward=works[0], input_grad=works[1], weight_grad=works[2])
 

@@ -9,7 +9,7 @@ paths, and the file knows no software latency.
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepsim.errors import TopologyError, bad_value
+from stepsim.errors import TopologyError, bad_value, one_line
 from stepsim.formats.topology_text import MAX_NPUS, quantity, read_text
 from stepsim.topology import LinkClass
 from stepsim.topology.explicit import ExplicitTopology, Link
@@ -41,6 +41,10 @@ def read_simai_topology(path: Path) -> ExplicitTopology:
 
 def _read(path: Path, lines: list[str]) -> ExplicitTopology:
     header = _header(lines[0] if lines else "")
+    if header.nodes > max(1, 2 * (len(lines) - 2)):
+        raise TopologyError(
+            f"line 1: {header.nodes} nodes: the file has too few links to join them"
+        )
     names = _names(header, lines[1].split() if len(lines) > 1 else [])
     classes: dict[tuple[str, str, str], int] = {}
     links: list[Link] = []
@@ -53,8 +57,8 @@ def _read(path: Path, lines: list[str]) -> ExplicitTopology:
         raise TopologyError(f"line 1: links is {header.links}: the file has {cables}")
     npus = sum(name.startswith("npu") for name in names)
     return ExplicitTopology(
-        name=path.stem,
-        source=f"SimAI topology file {path.name}, {header.gpu}",
+        name=one_line(path.stem),
+        source=one_line(f"SimAI topology file {path.name}, {header.gpu}"),
         npus=npus,
         link_classes=_link_classes(list(classes)),
         link_list=tuple(links),

@@ -10,13 +10,13 @@ Paths are relative to the table. Empty cells mean the default.
 
 import csv
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 
 from stepsim.errors import TraceError, bad_value
-from stepsim.formats.text_files import read_text
+from stepsim.formats.text_files import parse_toml, read_text
 from stepsim.units import PS_PER_S
 
 Value = str | int | float | bool
@@ -62,7 +62,7 @@ class MeasuredStep:
 
 def is_step_table(path: Path) -> bool:
     """Whether a file's name says that it is a table."""
-    return path.is_file() and path.suffix in (".csv", ".toml")
+    return isfile(path) and path.suffix in (".csv", ".toml")
 
 
 def read_step_table(path: Path) -> list[MeasuredStep]:
@@ -88,8 +88,8 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]
 
 def _toml_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = parse_toml(text)
+    except ValueError as error:
         raise TraceError(f"{path}: not valid TOML: {error}") from None
     runs = document.get("run", [])
     if set(document) - {"run"} or not isinstance(runs, list):
@@ -127,7 +127,7 @@ def _named(path: Path, topology: str) -> str:
 def _seconds(where: str, value: Value) -> int:
     try:
         seconds = float(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         seconds = math.nan
     if isinstance(value, bool) or not 0 < seconds < 1e6:
         raise TraceError(bad_value(where, "measured_s", value, "seconds above 0, below 1e6"))

@@ -1,5 +1,6 @@
 """Sweep files: TOML that says what the flags of `stepsim sweep` say."""
 
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     database: str | None = None
     export: list[str] = []
     plot: str | None = None
+    plot_kind: str | None = None
     plot_axes: str | None = None
     pareto: str | None = None
+    report: str | None = None
+    style: str | None = None
     breakdown: bool | None = None
 
 
@@ -66,7 +70,7 @@ def read_sweep(path: Path) -> SweepFile:
 
 def _option(path: Path, value: Scalar) -> Scalar:
     """An option's value; a file beside the sweep file is found from anywhere."""
-    is_file = isinstance(value, str) and Path(value).suffix and (path.parent / value).is_file()
+    is_file = isinstance(value, str) and Path(value).suffix and isfile(path.parent / value)
     return str(path.parent / str(value)) if is_file else value
 
 

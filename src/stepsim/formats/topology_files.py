@@ -5,6 +5,7 @@ from pathlib import Path
 
 from stepsim.formats.astra_network import read_astra_network
 from stepsim.formats.simai_topology import read_simai_topology
+from stepsim.formats.text_files import open_file
 from stepsim.formats.topology_toml import read_topology as read_toml
 from stepsim.shipped import topology_names
 from stepsim.topology import Topology
@@ -35,7 +36,7 @@ def is_topology(name_or_path: str) -> bool:
 def _start(path: Path) -> bytes:
     """The first bytes of a file; nothing where it cannot be read, which its reader will say."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(200)
-    except (OSError, ValueError):
+    except OSError:
         return b""

@@ -43,6 +43,9 @@ def links_of(
         if classes.setdefault(each.name, i) != i:
             expected = "a name of its own"
             raise TopologyError(bad_value(f"link_class[{i}]", "name", each.name, expected))
+    if file.npus > 2 * len(file.link):
+        allowed = f"at most {2 * len(file.link)}: {len(file.link)} links cannot join more"
+        raise TopologyError(bad_value("npus", "value", file.npus, allowed))
     links: list[Link] = []
     for i, table in enumerate(file.link):
         links += _directions(f"link[{i}]", table, classes, file.npus)

@@ -37,6 +37,9 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
     "dualpipe-v": dualpipe_v,
     "auto-zb": auto_zb,
 }
+MAX_ACTIONS = 1 << 22
+"""Largest product of ranks, microbatches and chunks: more would not fit a computer's memory."""
+
 _SHAPE = ("ranks", "microbatches", "chunks")
 
 
@@ -59,7 +62,7 @@ def build(
     """Schedule of a name such as `1f1b` or `interleaved:4`, with the options it has.
 
     Without `chunks` it holds as many per rank as it is known for: one, or two. Raises ScheduleError
-    when the name is unknown, the schedule refuses the shape or has no such option.
+    when the name is unknown, the schedule refuses the shape, has no such option or is too large.
     """
     known, named_chunks = parse_name(name)
     if chunks is not None and named_chunks not in (None, chunks):
@@ -67,6 +70,9 @@ def build(
     builder = BUILDERS[known]
     _check_options(known, options, options_of(known))
     held = named_chunks if chunks is None else chunks
+    if ranks * microbatches * (held or 1) > MAX_ACTIONS:
+        size = f"{ranks} stages, {microbatches} microbatches and {held or 1} chunks"
+        raise ScheduleError(f"schedule {name}: {size}: expected a product of at most {MAX_ACTIONS}")
     shape = {} if held is None else {"chunks": held}
     if shape and "chunks" not in signature(builder).parameters:
         if held != 1:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
+from os.path import isfile
 from types import MappingProxyType
 
 from stepsim.collectives import parse_algorithms
@@ -81,7 +81,7 @@ class Axis:
 def _schedule(text: str) -> None:
     if not text.endswith(".csv"):
         parse_name(text)
-    elif not Path(text).is_file():
+    elif not isfile(text):
         raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 

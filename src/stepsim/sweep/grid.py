@@ -17,6 +17,7 @@ from stepsim.errors import SweepError
 from stepsim.sweep.axes import Axis, Value
 
 MAX_SCENARIOS = 100_000_000
+MAX_AXES = 32
 Column = NDArray[np.int64] | NDArray[np.float64]
 
 
@@ -36,6 +37,8 @@ class Grid:
     def __post_init__(self) -> None:
         if not self.axes:
             raise SweepError("a sweep needs at least one axis, e.g. --set microbatches=8,16,32")
+        if len(self.axes) > MAX_AXES:
+            raise SweepError(f"a sweep has at most {MAX_AXES} axes: these are {len(self.axes)}")
         names = [axis.name for axis in self.axes]
         for name in names:
             if names.count(name) > 1:

@@ -13,7 +13,7 @@ from stepsim.sweep.executors import ExecutorKind, Pool, check_executor, cpus, da
 from stepsim.sweep.grid import Span
 from stepsim.sweep.store import Progress, SweepStore, open_for_writing
 from stepsim.sweep.study import Study, pack
-from stepsim.sweep.work import Job, SpanResult, evaluate_span
+from stepsim.sweep.work import Job, SpanResult, check_options, evaluate_span
 
 ProgressCall = Callable[[Progress], None]
 _AHEAD = 3  # spans given out per worker: enough to keep it busy while results are written
@@ -50,6 +50,7 @@ def sweep(
         expected = ", ".join(ExecutorKind)
         raise SweepError(f"executor is {executor!r}: expected one of {expected}") from None
     check_executor(kind, jobs, scheduler)
+    check_options(study)
     job = Job(study=study, evaluators=tuple(evaluators))
     with ExitStack() as opened:
         # a scheduler that cannot be reached must not leave a database behind

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from os.path import exists, isfile
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -19,6 +20,7 @@ import numpy as np
 from stepsim.analysis import Part
 from stepsim.errors import SweepError
 from stepsim.formats.outputs import check_writable
+from stepsim.sweep.axes import Quantity
 from stepsim.sweep.grid import Grid, Span
 from stepsim.sweep.study import Study, identity
 from stepsim.sweep.work import SpanResult
@@ -33,6 +35,22 @@ _MISSING = """
         FROM (SELECT -1 AS id UNION ALL SELECT id FROM result)
     ) WHERE following > id + 1
 """
+
+
+_SOUND = {
+    "sweep": "typeof(workload) = 'text' AND typeof(topology) = 'text' AND typeof(size) = 'integer' "
+    "AND size BETWEEN 1 AND 100000000",
+    "axis": "typeof(name) = 'text' AND quantity IN ({quantities}) AND typeof(stride) = 'integer' "
+    "AND stride BETWEEN 1 AND 100000000 AND length > 0 AND length = (SELECT count(*) FROM "
+    "axis_value WHERE axis_value.axis = axis.axis AND position BETWEEN 0 AND length - 1)",
+    "axis_value": "typeof(text) = 'text' AND CASE (SELECT quantity FROM axis WHERE axis.axis = "
+    "axis_value.axis) WHEN 'name' THEN typeof(value) = 'text' ELSE typeof(value) IN "
+    "('integer', 'real') END",
+    "result": "id BETWEEN 0 AND (SELECT size FROM sweep) - 1 AND (typeof(error) = 'text' OR error "
+    "IS NULL AND typeof(step_time_ps) = 'integer' AND typeof(pipeline_time_ps) = 'integer' "
+    "AND typeof(bubble_fraction) = 'real') AND typeof(total_bandwidth) IN ('real', 'null')",
+}
+"""What every row of a table is like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +120,7 @@ def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
     being written by another process; OutputError when it cannot be written.
     """
     check_writable(path)
-    fresh = not path.exists() or path.stat().st_size == 0
+    fresh = not exists(path) or path.stat().st_size == 0
     if not fresh and not resume:
         raise SweepError(f"{path}: exists already: --resume continues it, --db names another file")
     with database_errors(path):
@@ -118,12 +136,13 @@ def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
 
 def open_for_reading(path: Path) -> SweepStore:
     """The database of a sweep that is finished or running; raises SweepError if it is none."""
-    if not path.is_file():
+    if not isfile(path):
         raise SweepError(f"{path}: cannot read the sweep: no such file")
     with database_errors(path):
         store = SweepStore(path=path, connection=_connect(path, read_only=True))
         try:
             _check_kind(store)
+            _check_values(store)
         except BaseException:
             store.__exit__(None, None, None)
             raise
@@ -135,9 +154,9 @@ def database_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's and the system's errors into a SweepError that names the file."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         why = str(error) or type(error).__name__
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError) and not isinstance(
             error, sqlite3.OperationalError
         ):
             why = f"not a database of a sweep, or damaged ({error})"
@@ -176,6 +195,7 @@ def _prepare(store: SweepStore, study: Study) -> None:
     else:
         _check_kind(store)
         _check_whole(store)
+        _check_values(store)
         _check_identity(store, identity(study))
     connection.execute("PRAGMA journal_mode = WAL")
     # a killed process loses nothing; a power cut at most the last chunks, never the file
@@ -197,6 +217,18 @@ def _check_whole(store: SweepStore) -> None:
     (found,) = store.connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         raise SweepError(f"{store.path}: the database is damaged: {found}")
+
+
+def _check_values(store: SweepStore) -> None:
+    """Raise SweepError where a table holds what no sweep writes: SQLite takes any value."""
+    quantities = ", ".join(f"'{quantity}'" for quantity in Quantity)
+    for table, sound in _SOUND.items():
+        query = f"SELECT 1 FROM {table} WHERE ({sound.format(quantities=quantities)}) IS NOT 1"
+        if store.connection.execute(f"{query} LIMIT 1").fetchone():
+            raise SweepError(f"{store.path}: the database is damaged: table {table}")
+    (sweeps,) = store.connection.execute("SELECT count(*) FROM sweep").fetchone()
+    if sweeps != 1:
+        raise SweepError(f"{store.path}: the database is damaged: table sweep")
 
 
 def _check_identity(store: SweepStore, wanted: Mapping[str, str]) -> None:

@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from stepsim.errors import StepsimError, SweepError
+from stepsim.job import prepare
 from stepsim.planning import plan_job
 from stepsim.sweep.axes import Value
 from stepsim.sweep.batched import Batched
@@ -24,6 +27,7 @@ from stepsim.sweep.study import Study, unpack
 
 _PLAN_ARGUMENTS = ("npus", "pp", "microbatches", "global_batch", "microbatch_size")
 _GROUPS_KEPT = 4
+_GROUPS_TRIED = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,30 @@ class SpanResult:
     span: Span
     outcomes: Outcomes
     total_bandwidth: Floats
+
+
+def check_options(study: Study) -> None:
+    """Refuse options that keep every scenario from running, before any of them is tried.
+
+    They do where the job without axes, and the first scenarios of groups, fail for the same reason.
+    Raises SweepError.
+    """
+    why = _refusal(study, study.options)
+    groups = study.grid.size // study.grid.group_size
+    tried = range(0, groups, -(-groups // _GROUPS_TRIED))
+    if why and all(
+        _refusal(study, study.arguments(study.grid.settings(group))) == why for group in tried
+    ):
+        raise SweepError(f"no scenario can run: {why}")
+
+
+def _refusal(study: Study, arguments: Mapping[str, Any]) -> str:
+    """Why a job cannot be prepared; empty if it can."""
+    try:
+        prepare(study.workload, study.topology, **arguments)
+    except StepsimError as error:
+        return str(error)
+    return ""
 
 
 def evaluate_span(packed: bytes, span: Span) -> SpanResult:

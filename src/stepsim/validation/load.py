@@ -1,6 +1,7 @@
 """Opening measured runs, and simulating them as any workload."""
 
 from dataclasses import dataclass, replace
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
 def load_trace(path: str | Path, node_size: int | None = None) -> RunSummary:
     """Read and analyse traces; raises TraceError naming file, line and field."""
     path = Path(path)
-    if not path.exists():
+    if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
     if _is_log(path):
         raise TraceError(
@@ -55,7 +56,7 @@ def load_trace(path: str | Path, node_size: int | None = None) -> RunSummary:
 
 
 def _is_log(path: Path) -> bool:
-    return path.is_file() and is_optimus_log(path)
+    return not isdir(path) and is_optimus_log(path)
 
 
 def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[Runtime, list[str]]:

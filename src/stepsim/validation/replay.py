@@ -155,7 +155,7 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> R
         p2p=mode,
         warnings=(*work.warnings, *graph.warnings),
     )
-    return Result(report=report, timeline=timeline)
+    return Result(report=report, timeline=timeline, prices=prices)
 
 
 def schedule_for(work: PipelineWork, name: str) -> Schedule:

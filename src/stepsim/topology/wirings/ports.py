@@ -9,6 +9,9 @@ from stepsim.errors import TopologyError
 from stepsim.topology.links import Ints, Part, add_up
 from stepsim.topology.wiring import Flows, Node
 
+MAX_SHARED = 1024
+"""Most NICs of an NPU, and most NPUs of a NIC."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
@@ -23,8 +26,9 @@ class Ports:
 
     def __post_init__(self) -> None:
         for name in ("nics", "npus_per_nic"):
-            if getattr(self, name) < 1:
-                raise TopologyError(f"{name} is {getattr(self, name)}: it must be at least 1")
+            if not 1 <= getattr(self, name) <= MAX_SHARED:
+                expected = f"expected 1 to {MAX_SHARED}"
+                raise TopologyError(f"{name} is {getattr(self, name)}: {expected}")
         if self.nics > 1 and self.npus_per_nic > 1:
             raise TopologyError("nics and npus_per_nic exclude each other")
 

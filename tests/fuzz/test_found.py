@@ -1,0 +1,127 @@
+"""What fuzzing has found, each as the smallest document that showed it."""
+
+from pathlib import Path
+
+import pytest
+from fuzz import seeds
+from fuzz.targets import TARGETS
+
+from stepsim.errors import SimulationError, StepsimError
+
+HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD\n1\n"
+LAYER = seeds.CALIBRATION[seeds.CALIBRATION.index("[[layer_times]]") :]
+DIGITS = "1" * 5000
+LONG = "9" * 400
+
+REFUSED = {
+    "conversion in a row's name": ("workload", f"{HEADER}%s -1 x NONE 0 1 NONE 0 1 NONE 0 1\n"),
+    "bottom layers without any layer": (
+        "workload",
+        "HYBRID_DLRM DLRM_LAST_BOTTOM_LAYER 1\n1\nnorm -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n",
+    ),
+    "5,000 digits and a unit": ("units", f"{DIGITS} ns"),
+    "5,000 digits of bytes": ("sizes", DIGITS),
+    "integer above all floats": ("axis", f"compute_scale={LONG}"),
+    "lists in lists": ("step-table-toml", "run = " + "[" * 20_000),
+    "key of 100,000 parts": ("step-table-toml", "a." * 100_000 + "b = 1"),
+    "quoted key of 20,000 parts": ("sweep-toml", '"=".' * 20_000 + "b = 1"),
+    "5,000 digits in TOML": ("step-table-toml", f"[[run]]\nmeasured_s = {DIGITS}\n"),
+    "seconds above all floats": (
+        "step-table-toml",
+        f'[[run]]\nworkload = "w"\nmeasured_s = 1{LONG[:400]}\n',
+    ),
+    "milliseconds that are none": (
+        "calibration-toml",
+        seeds.CALIBRATION.replace("forward_ms = 3.25", "forward_ms = nan"),
+    ),
+    "milliseconds above all times": (
+        "calibration-toml",
+        seeds.CALIBRATION.replace("forward_ms = 3.25", "forward_ms = 1e308"),
+    ),
+    "size above 64 bits": ("calibration-toml", seeds.CALIBRATION.replace("1024,", f"{LONG},")),
+    "time above 64 bits": ("calibration-toml", seeds.CALIBRATION.replace("21.5,", "1e300,")),
+    "hundreds of digits in YAML": ("topology-astra", seeds.ASTRA.replace("4,", f"{LONG},", 1)),
+    "2**64 NICs": (
+        "topology-toml",
+        f"{seeds.NESTED}".replace("nics = 2", "nics = 18446744073709551616"),
+    ),
+    "millions of NPUs on two links": (
+        "topology-toml",
+        seeds.EXPLICIT.replace("npus = 2", "npus = 16777216"),
+    ),
+    "millions of GPUs on few links": (
+        "topology-simai",
+        seeds.SIMAI_NETWORK.replace("7 2 2 1", "16777216 2 2 1"),
+    ),
+    "hundreds of digits in a log": (
+        "optimus-log",
+        seeds.optimus_logs()[0].decode().replace("38.362", LONG),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, tmp_path: Path) -> None:
+    reader, text = REFUSED[name]
+    with pytest.raises(StepsimError) as error:
+        TARGETS[reader].run(text.encode(), tmp_path)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1500
+
+
+def test_factor_above_all_floats(tmp_path: Path) -> None:
+    TARGETS["sizes"].run(f"1..2:x1{LONG}".encode(), tmp_path)
+
+
+def test_tiny_expert_loads(tmp_path: Path) -> None:
+    TARGETS["expert-load"].run(b"1e-320\n1e308\n3\n4\n", tmp_path)
+
+
+def test_dots_in_toml_that_are_no_keys(tmp_path: Path) -> None:
+    floats = ", ".join(["1.5"] * 500)
+    for text in (f"run = []\na = [{floats}]", f'[[run]]\nworkload = "{"a." * 500}"'):
+        with pytest.raises(StepsimError, match=r"\[\[run\]\] tables only|is missing"):
+            TARGETS["step-table-toml"].run(text.encode(), tmp_path)
+
+
+def test_fragment_of_106_days(tmp_path: Path) -> None:
+    log = seeds.optimus_logs()[0].decode().replace("38.362", "99999999999")
+    with pytest.raises(SimulationError, match="106 days"):
+        TARGETS["optimus-log"].run(log.encode(), tmp_path)
+
+
+def test_escapes_in_a_result(tmp_path: Path) -> None:
+    data = seeds.results()[1].replace(b'"ring"', b'"\\u001b[31mring"')
+    TARGETS["result-json"].run(data, tmp_path)
+
+
+DAMAGE = [
+    "UPDATE result SET step_time_ps = NULL",
+    "UPDATE result SET step_time_ps = 'x' WHERE id = 0",
+    "UPDATE result SET id = id + 1000",
+    "UPDATE result SET id = -1 WHERE id = 0",
+    "UPDATE axis SET quantity = 'x'",
+    "UPDATE axis SET stride = 0",
+    "UPDATE axis SET name = CAST(x'c5ff' AS TEXT)",
+    "UPDATE axis SET length = 99",
+    "UPDATE axis_value SET value = NULL",
+    "DELETE FROM axis_value",
+    "DELETE FROM sweep",
+    "INSERT INTO sweep SELECT * FROM sweep",
+    "UPDATE sweep SET size = 1e300",
+    "DROP TABLE axis",
+]
+
+
+@pytest.mark.parametrize("statement", DAMAGE)
+def test_damaged_database(statement: str, tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "made.sqlite"
+    path.write_bytes(seeds.sweeps()[0])
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+    with pytest.raises(StepsimError, match=r"damaged|no such table"):
+        TARGETS["sweep-database"].run(path.read_bytes(), tmp_path)

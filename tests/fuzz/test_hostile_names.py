@@ -1,0 +1,85 @@
+"""Names in documents are printed as they are: no markup, no emoji, no escapes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzz import seeds
+from helpers import Run
+
+import stepsim
+
+NAMES = ["[red]x[/red]", "[link=http://example.org]x[/link]", ":smile:", "[/]", "[[x", "\\[x"]
+
+
+def topology(name: str) -> str:
+    quoted = name.replace("\\", "\\\\").replace("\x1b", "\\u001b")
+    return seeds.EXPLICIT.replace('"pair"', f'"{quoted}"').replace('"test"', f'"{quoted}"')
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_topology_names(name: str, run: Run, workloads: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(topology(name))
+    collective = ("collective", "--kind", "all_reduce", "--size", "1MiB", "-t", path)
+    small = tmp_path / "w.txt"
+    small.write_text(seeds.SMALL_WORKLOAD)
+    for command in (collective, ("inspect", path), ("simulate", small, "-t", path, "-q")):
+        code, out, err = run(*command)
+        assert (code, err) == (0, "")
+        assert name in out
+
+
+@pytest.mark.parametrize("name", ["[red]x", "[link=http://example.org]x[/link]", ":smile:"])
+def test_file_names(name: str, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / name.replace("/", "")
+    path.write_text(seeds.SMALL_WORKLOAD)
+    for command in (("simulate", path), ("inspect", path)):
+        code, out, _ = run(*command, "-q") if command[0] == "simulate" else run(*command)
+        assert code == 0
+        assert path.name in out
+
+
+def test_names_that_the_encoding_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "é日.txt"
+    path.write_text(seeds.SMALL_WORKLOAD)
+    found = subprocess.run(
+        [sys.executable, "-c", "from stepsim.cli import main; main()", "simulate", path, "-q"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "\\xe9\\u65e5.txt" in found.stdout
+    assert found.stderr == ""
+
+
+def test_escapes_in_names_are_shown(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(topology("\x1b[2Jx"))
+    code, out, _ = run("inspect", path)
+    assert code == 0
+    assert "\x1b" not in out
+    assert "\\x1b[2Jx" in out
+
+
+def test_row_names(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "w.txt"
+    text = seeds.SMALL_WORKLOAD.replace("mlp", "%s{0}[red]\x1b[31m")
+    path.write_text(text)
+    assert run("simulate", path, "-q")[0] == 0
+    path.write_text(text.replace("3000 NONE", "3000 [bold]\x1b[1m"))
+    code, _, err = run("simulate", path, "-q")
+    assert code == 2
+    assert "%s{0}[red]\\x1b[31m" in err
+    assert "\x1b" not in err
+
+
+def test_errors_are_one_line() -> None:
+    with pytest.raises(stepsim.errors.StepsimError) as error:
+        stepsim.load_topology("a\nerror: b\x1b[0m")
+    assert str(error.value).isprintable()
+    again = type(error.value)(*error.value.args)
+    assert str(again) == str(error.value)

@@ -1,0 +1,162 @@
+"""A path is the user's: it may be no file, or have a name that a terminal obeys."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from helpers import Run
+
+from stepsim.diff import diff_results
+from stepsim.errors import OutputError, StepsimError
+from stepsim.formats.calibration_toml import read_calibration
+from stepsim.formats.expert_load import read_expert_load
+from stepsim.formats.measurements import read_measurements
+from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.formats.outputs import check_separate, check_writable, write_whole
+from stepsim.formats.result_read import read_result
+from stepsim.formats.schedule_csv import read_schedule
+from stepsim.formats.simai_text import read_simai_text
+from stepsim.formats.step_table import is_step_table, read_step_table
+from stepsim.formats.sweep_toml import read_sweep
+from stepsim.formats.topology_files import is_topology, read_topology
+from stepsim.sweep import open_for_reading
+from stepsim.validation.load import is_measured, load_run
+
+READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
+    "workload": (read_simai_text, ".txt"),
+    "toml": (read_topology, ".toml"),
+    "astra": (read_topology, ".yml"),
+    "simai": (read_topology, ""),
+    "schedule": (read_schedule, ".csv"),
+    "sweep": (read_sweep, ".toml"),
+    "calibration": (read_calibration, ".toml"),
+    "table": (read_step_table, ".csv"),
+    "load": (read_expert_load, ".txt"),
+    "measurements": (lambda path: read_measurements([path]), ".csv"),
+    "run": (load_run, ".txt"),
+    "log": (read_optimus_log, ".txt"),
+    "result": (read_result, ".json"),
+    "database": (open_for_reading, ".sqlite"),
+}
+TELLERS = (is_measured, is_optimus_log, is_step_table, lambda path: is_topology(str(path)))
+HOSTILE = "\x1b[31mred\x1b[0m\nerror: forged\r\x07\u202e\udcff"
+
+every_reader = pytest.mark.parametrize("reader", READERS)
+
+
+def refusal(reader: str, path: Path) -> str:
+    """What a reader says of a path, and that nobody takes it for anything."""
+    for tell in TELLERS:
+        tell(path)
+    with pytest.raises(StepsimError) as error:
+        READERS[reader][0](path)
+    message = str(error.value)
+    assert message.isprintable()
+    return message
+
+
+def named(folder: Path, reader: str, name: str = "x") -> Path:
+    return folder / f"{name}{READERS[reader][1]}"
+
+
+@every_reader
+def test_pipe_nobody_writes_to(reader: str, tmp_path: Path) -> None:
+    path = named(tmp_path, reader)
+    os.mkfifo(path)
+    assert "pipe" in refusal(reader, path) or reader == "database"
+
+
+@every_reader
+def test_device_without_end(reader: str, tmp_path: Path) -> None:
+    path = named(tmp_path, reader)
+    path.symlink_to("/dev/zero")
+    assert "device" in refusal(reader, path) or reader == "database"
+
+
+@every_reader
+def test_folder(reader: str, tmp_path: Path) -> None:
+    path = named(tmp_path, reader)
+    path.mkdir()
+    refusal(reader, path)
+
+
+@every_reader
+def test_links_in_a_circle(reader: str, tmp_path: Path) -> None:
+    path = named(tmp_path, reader)
+    path.symlink_to(path)
+    refusal(reader, path)
+    check_separate([path], [tmp_path / "out"])
+    with pytest.raises(OutputError):
+        check_writable(path)
+
+
+@every_reader
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 5000, "no/such/folder/x"])
+def test_names_that_no_file_has(reader: str, name: str, tmp_path: Path) -> None:
+    refusal(reader, named(tmp_path, reader, name))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@every_reader
+def test_file_that_may_not_be_read(reader: str, tmp_path: Path) -> None:
+    path = named(tmp_path, reader)
+    path.write_text("x")
+    path.chmod(0)
+    assert "ermission" in refusal(reader, path)
+
+
+@every_reader
+def test_names_that_a_terminal_would_obey(reader: str, tmp_path: Path) -> None:
+    path = named(tmp_path, reader, HOSTILE)
+    refusal(reader, path)
+    path.write_bytes(b"\x1b[31m rubbish \x07 \n")
+    message = refusal(reader, path)
+    assert "\\x1b[31mred" in message or "rubbish" in message
+
+
+def test_command_line_escapes_names(run: Run, tmp_path: Path) -> None:
+    for arguments in (
+        ["simulate", tmp_path / HOSTILE],
+        ["inspect", tmp_path / HOSTILE],
+        ["sweep", tmp_path / f"{HOSTILE}.toml"],
+        ["diff", tmp_path / HOSTILE, tmp_path / HOSTILE],
+    ):
+        code, out, err = run(*arguments)
+        assert code == 2
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert err.rstrip("\n").isprintable()
+
+
+def test_workload_with_a_hostile_name_is_simulated(
+    run: Run, workloads: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / HOSTILE
+    path.write_bytes((workloads / "gpt_tp4.txt").read_bytes())
+    json = tmp_path / "out.json"
+    code, out, _ = run("simulate", path, "--json", json)
+    assert code == 0
+    assert all(line.isprintable() for line in out.split("\n"))
+    assert diff_results(read_result(json), read_result(json)).identical
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "no/such/folder/x"])
+def test_outputs_that_cannot_be(name: str, tmp_path: Path) -> None:
+    with pytest.raises(OutputError):
+        check_writable(tmp_path / name)
+    with pytest.raises(OutputError):
+        write_whole(tmp_path / name, b"x")
+
+
+def test_sweep_file_with_impossible_outputs(run: Run, workloads: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    for entry in ('database = "a\\u0000b"', 'export = ["a\\u0000.csv"]', 'plot = "\\u0000.png"'):
+        path.write_text(
+            f'workload = "{workloads / "gpt_tp4.txt"}"\n[axes]\nmicrobatches = [2]\n'
+            f"[output]\n{entry}\n"
+        )
+        code, _, err = run("sweep", path)
+        assert code == 2
+        assert err.splitlines()[-1].startswith("error: ")

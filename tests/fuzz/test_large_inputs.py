@@ -1,0 +1,79 @@
+"""Documents of a megabyte: read or refused within 5 s of computing and a gigabyte."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzz import campaign, seeds
+from fuzz.targets import TARGETS
+
+MEGABYTE = 1 << 20
+ROW = "attention -1 1000 ALLREDUCE 1024 1000 NONE 0 1000 NONE 0 100\n"
+AXES = "[axes]\n" + "".join(f'a{i}.bandwidth = "1 GB/s"\n' for i in range(30_000))
+BLOCK = (
+    "[rank:{0} stage:{0}] transformer-block(module) forward time (no send/recv) - step 2\n"
+    "  layer[1]: total=3.0ms, ops=8, avg/op=0.1ms\n"
+)
+LINK = '[[link]]\nfrom = "a{}"\nto = "a{}"\nlink_class = "cable"\n'
+
+LARGE = {
+    "workload": f"HYBRID_TRANSFORMER\n1\n{ROW * (MEGABYTE // len(ROW))}",
+    "schedule-csv": ",".join(f"0F{i},0B{i}" for i in range(70_000)),
+    "sweep-toml": f'workload = "w"\n{AXES}',
+    "calibration-toml": seeds.CALIBRATION + "[[unidentified]]\nname = 'x'\nreason = 'y'\n" * 20_000,
+    "step-table-csv": "workload,measured_s\n" + "w.txt,1.5\n" * 100_000,
+    "step-table-toml": '[[run]]\nworkload = "w"\nmeasured_s = 1\n' * 25_000,
+    "expert-load": "1000\n" * 200_000,
+    "measurements": "kind,ranks,nodes,bytes,time_us\n"
+    + "".join(f"all_reduce,8,1,{i},{i}.5\n" for i in range(1, 40_000)),
+    "optimus-log": "> PP: 9000\n> TP: 1\n> DP: 1\n> GBS: 8\n> MBS: 1\n"
+    + "".join(BLOCK.format(i) for i in range(7_500)),
+    "topology-toml": seeds.EXPLICIT + "".join(LINK.format(i, i + 1) for i in range(14_000)),
+    "topology-simai": "15002 1 0 15000 15001 X\n"
+    + " ".join(str(i) for i in range(2, 15_002))
+    + "\n"
+    + "".join(f"{i} {i + 1} 1Gbps 1ns 0\n" for i in range(15_001)),
+    "topology-astra": "topology: [" + "Ring, " * 150_000 + "]\n",
+    "result-json": seeds.results()[0].decode().replace("[", "[" * 100_000, 1),
+    "megatron-trace": seeds.traces()[0].decode() * 500,
+    "axis": "microbatches=" + ",".join(str(i) for i in range(1, 99_999)),
+    "slow-ranks": ",".join("0-63:1.5" for _ in range(100_000)),
+    "ranks": ",".join(str(i) for i in range(150_000)),
+    "units": "1" * MEGABYTE,
+    "algorithm": "all_reduce=ring " * 60_000,
+    "compute-scale": ",".join("forward=0.5" for _ in range(80_000)),
+}
+PATTERNS = ("9", " ", "a ", "\n", "[", "(", '"', "a,", "_perf", "a.", "\\", "'", "=", "-", "#")
+
+
+def results(folder: Path) -> dict[str, str]:
+    """What becomes of the files of a folder, each in turn, in one process with limits."""
+    files = sorted(folder.glob("*.bin"))
+    command = [sys.executable, campaign.__file__, "--replay", *map(str, files)]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    lines = (line.partition(" ") for line in found.stdout.splitlines())
+    outcomes = {name: outcome for name, _, outcome in lines}
+    assert len(outcomes) == len(files), found.stderr[-2000:]
+    return outcomes
+
+
+def fine(outcomes: dict[str, str]) -> None:
+    assert {n: o for n, o in outcomes.items() if o.split()[0] not in ("accepted", "refused")} == {}
+
+
+def test_large_documents(tmp_path: Path) -> None:
+    for reader, text in LARGE.items():
+        (tmp_path / f"large-{reader}-0.bin").write_bytes(text.encode()[: 2 * MEGABYTE])
+    fine(results(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_megabyte_of_one_thing(tmp_path: Path) -> None:
+    for reader, target in TARGETS.items():
+        document = target.seeds()[0]
+        half = document[: len(document) // 2]
+        for number, pattern in enumerate(PATTERNS):
+            data = (half + pattern.encode() * MEGABYTE)[:MEGABYTE]
+            (tmp_path / f"long-{reader}-{number}.bin").write_bytes(data)
+    fine(results(tmp_path))

@@ -1,0 +1,126 @@
+"""Numbers at the ends of what can be written: a clean error or a finite result."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fuzz import seeds
+from fuzz.targets import finite
+from helpers import Run
+
+HUGE = ("1000000000000", "9223372036854775808", "1" + "0" * 30, "-1", "0", "1e308", "nan", "inf")
+COUNTS = ("--microbatches", "--npus", "--pp", "--chunks", "--global-batch", "--microbatch-size")
+FACTORS = ("--compute-scale", "--fused-factor", "--expert-skew", "--memory-limit")
+TIMES = ("--host-overhead", "--get-batch", "--loss-time")
+SIZES = ("--dp-bucket", "--activation-size")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "w.txt"
+    path.write_text(seeds.SMALL_WORKLOAD)
+    return path
+
+
+def ends(code: int, out: str, err: str) -> None:
+    """A command ends with a finite result, or with one error."""
+    assert code in (0, 2)
+    assert "Traceback" not in err
+    if code == 0:
+        finite(json.loads(out, parse_constant=_no_number))
+    else:
+        assert out == ""
+        assert "rror" in err
+
+
+def _no_number(text: str) -> object:
+    raise AssertionError(f"{text} in JSON")
+
+
+def options() -> Iterator[tuple[str, str]]:
+    for option in (*COUNTS, *FACTORS):
+        yield from ((option, value) for value in HUGE)
+    for option, unit in [*((each, "ns") for each in TIMES), *((each, "B") for each in SIZES)]:
+        yield from ((option, f"{value}{unit}") for value in HUGE)
+    yield from (("--slow", f"0:{value}") for value in HUGE)
+    yield from (("--schedule", f"interleaved:{value}") for value in HUGE)
+
+
+@pytest.mark.parametrize(("option", "value"), list(options()))
+def test_options(option: str, value: str, run: Run, small: Path) -> None:
+    ends(*run("simulate", small, "-q", "--json", "-", f"{option}={value}"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("pp: 1 ", "pp: 16777216 "),
+        ("all_gpus: 2", "all_gpus: 16777216"),
+        ("group: 1", "group: 16777216"),
+        ("ep: 1", "ep: 16777216"),
+        ("pp_comm: 1024", "pp_comm: 9223372036854775807"),
+        (" 2000 ALL", " 10000000000000 ALL"),
+        ("ALLREDUCE 4096", "ALLREDUCE 9223372036854775807"),
+        ("REDUCESCATTER 4096", "ALLTOALL 9223372036854775807"),
+        ("checkpoints: 0", "checkpoints: 16777216"),
+        ("ga: 1", "ga: 16777216"),
+    ],
+)
+@pytest.mark.parametrize("contention", ["none", "fair"])
+def test_workloads(old: str, new: str, contention: str, run: Run, small: Path) -> None:
+    assert old in seeds.SMALL_WORKLOAD
+    small.write_text(seeds.SMALL_WORKLOAD.replace(old, new))
+    ends(*run("simulate", small, "-q", "--json", "-", "--contention", contention))
+
+
+@pytest.mark.parametrize("bandwidth", ["1 B/s", "0.001 B/s", "999999999 TB/s", "inf"])
+@pytest.mark.parametrize("latency", ["0 ps", "1 ps", "9223372 s"])
+def test_topologies(bandwidth: str, latency: str, run: Run, small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    text = seeds.EXPLICIT.replace("1 GB/s", bandwidth).replace("1 us", latency)
+    path.write_text(text)
+    ends(*run("simulate", small, "-q", "--json", "-", "-t", path))
+    collective = ("collective", "--kind", "all_reduce", "--size", "1TiB", "-t", path)
+    ends(*run(*collective, "--json", "-"))
+
+
+@pytest.mark.parametrize("size", ["0", "1", "9223372036854775807", "1..9223372036854775807:x1e9"])
+@pytest.mark.parametrize("ranks", ["0", "0,1", "0-1048575", "0-1048576"])
+def test_collectives(size: str, ranks: str, run: Run) -> None:
+    ends(*run("collective", "--kind", "broadcast", "--size", size, "--ranks", ranks, "--json", "-"))
+
+
+def test_no_bandwidth_where_no_time_passes(run: Run) -> None:
+    for size, ranks in (("0", "0-7"), ("1MiB", "0")):
+        code, out, _ = run("collective", "--kind", "all_reduce", "--size", size, "--ranks", ranks)
+        assert code == 0
+        assert "inf" not in out
+        assert out.splitlines()[5].split()[-3:-1] == ["-", "-"]
+
+
+def test_large_pipelines_are_refused(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    code, _, err = run("convert", "1f1b", path, "--pp", "4096", "--microbatches", "65536")
+    assert code == 2
+    assert "expected a product of at most" in err
+    assert not path.exists()
+
+
+def test_hopeless_sweep_is_one_error(run: Run, small: Path) -> None:
+    database = small.with_name("sweep.sqlite")
+    command = ("sweep", small, "--set", "microbatches=1,2", "--db", database, "-q")
+    code, out, err = run(*command, "--slow", "99:2")
+    assert (code, out) == (2, "")
+    assert err == "error: no scenario can run: slow is '99:2': expected ranks 0 to 1, ascending\n"
+    assert not database.exists()
+    code, _, _ = run(*command, "--slow", "1:2")
+    assert code == 0
+
+
+def test_option_that_some_scenarios_allow(run: Run, small: Path) -> None:
+    database = small.with_name("sweep.sqlite")
+    sweep = ("sweep", small, "--set", "npus=2,4", "--slow", "3:2", "--db", database, "-q")
+    code, out, _ = run(*sweep)
+    assert code == 0
+    assert "1 failed" in out or "failed" in out

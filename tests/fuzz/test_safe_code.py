@@ -1,0 +1,76 @@
+"""Nothing in the package runs what it reads, and every file is written whole or not at all."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stepsim
+
+PACKAGE = Path(stepsim.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+NEVER_CALLED = {"eval", "exec", "compile", "os.system", "os.popen", "__import__", "input"}
+NEVER_IMPORTED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "subprocess", "yaml"}
+PICKLES = "sweep/study.py"
+"""Packs a study for the sweep's own workers, and is never given bytes from a file."""
+WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_parquet"}
+OUTPUTS = "formats/outputs.py"
+TEMPORARY = "doctor.py"
+"""Writes into a temporary folder of its own."""
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Calls by what is called, `os.system` or `eval`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0]
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_runs_nothing_it_reads(file: Path) -> None:
+    tree = ast.parse(file.read_text("utf-8"))
+    allowed = {"pickle"} if name_of(file) == PICKLES else set()
+    assert not NEVER_IMPORTED & set(imports(tree)) - allowed
+    for name, call in calls(tree):
+        assert name not in NEVER_CALLED, f"line {call.lineno}: {name}"
+        keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
+        assert keywords.get("shell", "False") == "False", f"line {call.lineno}: shell"
+        assert keywords.get("allow_pickle", "False") == "False", f"line {call.lineno}: pickle"
+
+
+def test_only_workers_unpack() -> None:
+    users = [
+        name_of(file)
+        for file in FILES
+        for name, _ in calls(ast.parse(file.read_text("utf-8")))
+        if name.rpartition(".")[2] == "unpack" and "struct" not in name
+    ]
+    assert set(users) == {"sweep/work.py"}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if name_of(f) != TEMPORARY], ids=name_of)
+def test_files_are_written_in_one_place(file: Path) -> None:
+    for name, call in calls(ast.parse(file.read_text("utf-8"))):
+        last = name.rpartition(".")[2]
+        if last in WRITES:
+            target = ast.unparse(call.args[0]) if call.args else ""
+            assert (last, target) == ("savefig", "data"), f"line {call.lineno}: {name}({target})"
+        if last == "open":
+            modes = [ast.unparse(each) for each in call.args] + [
+                ast.unparse(word.value) for word in call.keywords if word.arg == "mode"
+            ]
+            writes = any(mode.strip("'\"")[:1] in ("w", "a", "x") for mode in modes)
+            assert not writes or name_of(file) == OUTPUTS, f"line {call.lineno}: {name}"
