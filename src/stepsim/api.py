@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 
@@ -18,24 +18,39 @@ from stepsim.collectives import (
     parse_algorithm,
 )
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 from stepsim.job import Job, prepare, run_graph
 from stepsim.loading import load_topology
+from stepsim.pricing import Prices
 from stepsim.report import Report, make_report
 from stepsim.settings import changed_settings
 from stepsim.timeline import Timeline
 from stepsim.topology import Topology
-from stepsim.units import PS_PER_S
+from stepsim.units import PS_PER_S, format_time_ps
 from stepsim.workload import CollectiveKind
+
+if TYPE_CHECKING:
+    from stepsim.trace.processes import TracedRun
 
 Arguments = ParamSpec("Arguments")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """What a simulation found."""
 
     report: Report
     timeline: Timeline
+    prices: Prices
+
+    def __repr__(self) -> str:
+        """One line, for notebooks and shells: the report and its spans are long."""
+        report = self.report
+        return (
+            f"<Result {report.workload} on {report.topology}, {report.plan.npus} NPUs, "
+            f"{report.schedule}: step {format_time_ps(report.step_time_ps)}, "
+            f"bubble {report.bubble_fraction:.1%}>"
+        )
 
     @property
     def step_time_s(self) -> float:
@@ -54,20 +69,51 @@ class Result:
 
         write_whole(Path(path), self.to_json().encode())
 
-    def plot(self, path: str | Path, *, messages: bool = False) -> None:
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> None:
         """Draw the pipeline timeline into a .png, .svg or .pdf file, `messages` as arrows.
 
-        Raises OutputError when the file cannot be written.
+        `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
+        cannot be written.
         """
         from stepsim.plots import plot_timelines
 
-        plot_timelines([(self.timeline, self.report)], Path(path), messages=messages)
+        runs = [(self.timeline, self.report)]
+        plot_timelines(runs, Path(path), messages=messages, style=style)
 
     def write_csv(self, path: str | Path) -> None:
         """Write the spans of one rank per class of ranks; raises OutputError."""
         from stepsim.formats.spans_csv import write_spans
 
         write_spans(self.timeline, Path(path))
+
+    def write_trace(
+        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+    ) -> None:
+        """Write a trace for Perfetto (.json, .json.gz): every class of ranks, or those of `ranks`.
+
+        `command` is kept in it. Raises PlanError for ranks the job does not have, OutputError.
+        """
+        from stepsim.formats.perfetto import write_trace
+
+        write_trace([self.traced(ranks)], Path(path), command)
+
+    def traced(self, ranks: Sequence[int] | None = None, name: str = "") -> "TracedRun":
+        """The run as part of a trace; raises PlanError for ranks the job does not have."""
+        from stepsim.trace.processes import TracedRun
+
+        return TracedRun(
+            timeline=self.timeline,
+            prices=self.prices,
+            report=self.report,
+            ranks=None if ranks is None else tuple(ranks),
+            name=name,
+        )
 
 
 def run_job(job: Job, settings: Mapping[str, str]) -> Result:
@@ -91,7 +137,7 @@ def run_job(job: Job, settings: Mapping[str, str]) -> Result:
         settings=settings,
         warnings=job.warnings,
     )
-    return Result(report=report, timeline=timeline)
+    return Result(report=report, timeline=timeline, prices=job.prices)
 
 
 def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, Result]:

@@ -1,74 +1,59 @@
 """A figure of collectives over size: time and bus bandwidth, a line per algorithm."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stepsim.collective_probe import Probe, ProbeRow
-from stepsim.plots import write_figure
+from stepsim.collectives import Algorithm
+from stepsim.drawing import MARKERS, PALETTE, legend, write_figure
+from stepsim.figure_style import FigureStyle
 from stepsim.units import format_size_bytes, format_time_ps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = (
-    "#4477aa",
-    "#ee6677",
-    "#228833",
-    "#ccbb44",
-    "#66ccee",
-    "#aa3377",
-    "#ee9944",
-    "#777777",
-    "#332288",
-)
-"""Bright scheme of Paul Tol, which colour-blind readers can tell apart, and two more."""
-_MARKERS = "osD^vP<>X"
-_DPI = 200
+_DASHES = ("-", "--", ":", "-.")
 
 
-def plot_probes(probes: Sequence[Probe], path: Path) -> None:
+def plot_probes(
+    probes: Sequence[Probe], path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
     """Draw probes of one collective into a .png, .svg or .pdf file; raises OutputError."""
-    write_figure(lambda: probes_figure(probes), path, dpi=_DPI, style={"axes.linewidth": 0.6})
+    write_figure(lambda chosen: probes_figure(probes, chosen), path, style)
 
 
-def probes_figure(probes: Sequence[Probe]) -> "Figure":
-    """The figure that `plot_probes` writes: time on the left, bus bandwidth on the right.
+def probes_figure(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
+    """The figure that `plot_probes` writes: time, and beside or below it bus bandwidth.
 
     What `auto` chose is drawn as a broad band below the algorithms it is compared with; alone, it
     is cut into a line per algorithm chosen.
     """
-    from matplotlib.figure import Figure
-
     first = probes[0]
-    figure = Figure(figsize=(7.2, 3.5), layout="constrained")
-    left, right = figure.subplots(1, 2, sharex=True)
+    figure = style.figure(4.4 if style.narrow else 2.9)
+    rows, columns = (2, 1) if style.narrow else (1, 2)
+    left, right = figure.subplots(rows, columns, sharex=True)
     lines = _pieces(first) if len(probes) == 1 else [(p.algorithm, p.rows) for p in probes]
-    named: dict[str, int] = {}
-    for name, rows in lines:
-        drawn = [row for row in rows if row.time_ps and row.size_bytes]
-        colour = named.setdefault(name, len(named)) if name != "auto" else -1
+    looks = _looks([name for name, _ in lines])
+    seen: set[str] = set()
+    for name, points in lines:
+        drawn = [row for row in points if row.time_ps and row.size_bytes]
         sizes = [row.size_bytes for row in drawn]
-        new = colour == len(named) - 1 and not any(line.get_label() == name for line in left.lines)
-        for axes, values in (
-            (left, [float(row.time_ps) for row in drawn]),
-            (right, [row.busbw / 1e9 for row in drawn]),
-        ):
-            _line(axes, sizes, values, name if new or colour < 0 else "", colour)
-    _dress(left, first, "time")
+        label = "_" if name in seen else name.replace("_", " ").replace(":", ": ")
+        seen.add(name)
+        left.plot(sizes, [float(row.time_ps) for row in drawn], label=label, **looks[name])
+        right.plot(sizes, [row.busbw / 1e9 for row in drawn], label=label, **looks[name])
+    _dress(left, first, "time", labelled=not style.narrow)
     left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
     _dress(right, first, "bus bandwidth (GB/s)")
-    figure.suptitle(_title(first), fontsize=10)
-    handles, labels = left.get_legend_handles_labels()
-    shown = [label.replace("_", " ").replace(":", ": ").replace(",", ", ") for label in labels]
-    columns = min(3, len(labels))
-    figure.legend(
-        handles, shown, loc="outside lower center", ncols=columns, frameon=False, fontsize=8
-    )
+    right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
+    figure.suptitle(style.wrapped([_title(first)]), x=0.01, ha="left")
+    legend(figure, style, left.get_legend_handles_labels()[0], below=True)
     return figure
 
 
@@ -80,25 +65,28 @@ def _pieces(probe: Probe) -> list[tuple[str, tuple[ProbeRow, ...]]]:
     return [(name, tuple(rows)) for name, rows in runs]
 
 
-def _line(
-    axes: "Axes", sizes: Sequence[int], values: Sequence[float], label: str, colour: int
-) -> None:
-    if colour < 0:
-        axes.plot(sizes, values, color="#cccccc", linewidth=6, label=label, zorder=1)
-        return
-    axes.plot(
-        sizes,
-        values,
-        color=_COLOURS[colour % len(_COLOURS)],
-        marker=_MARKERS[colour % len(_MARKERS)],
-        markersize=3,
-        linewidth=1.1,
-        label=label or "_",
-        zorder=2,
-    )
+def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How the line of each name looks: an algorithm the same in every figure, dashed by levels."""
+    looks: dict[str, dict[str, Any]] = {}
+    variants: Counter[str] = Counter()
+    for name in dict.fromkeys(names):
+        if name == Algorithm.AUTO:
+            looks[name] = {"color": "#cccccc", "linewidth": 6, "zorder": 1}
+            continue
+        family = name.partition(":")[0]
+        number = [*Algorithm].index(Algorithm(family)) - 1
+        looks[name] = {
+            "color": PALETTE[number],
+            "marker": MARKERS[number],
+            "markersize": 3,
+            "linestyle": _DASHES[variants[family] % len(_DASHES)],
+            "zorder": 2,
+        }
+        variants[family] += 1
+    return looks
 
 
-def _dress(axes: "Axes", probe: Probe, label: str) -> None:
+def _dress(axes: "Axes", probe: Probe, label: str, *, labelled: bool = True) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     sizes = [row.size_bytes for row in probe.rows if row.size_bytes]
@@ -108,12 +96,10 @@ def _dress(axes: "Axes", probe: Probe, label: str) -> None:
         ticks = [2.0**power for power in range(low, int(np.log2(max(sizes))) + 1, steps)]
         axes.set_xticks(ticks, [format_size_bytes(tick) for tick in ticks])
     axes.xaxis.minorticks_off()
-    axes.tick_params(labelsize=8)
-    axes.set_xlabel("size")
+    if labelled:
+        axes.set_xlabel("size")
     axes.set_ylabel(label)
-    axes.grid(color="#e5e5e5", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid()
 
 
 def _title(probe: Probe) -> str:

@@ -1,6 +1,6 @@
 """One workload under several pipeline schedules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import isfile
 from pathlib import Path
@@ -11,6 +11,7 @@ import msgspec
 from stepsim.analysis import Part
 from stepsim.api import Result, simulate
 from stepsim.errors import PlanError, ScheduleError
+from stepsim.figure_style import FigureStyle
 from stepsim.formats.result_json import report_dict
 from stepsim.loading import load_workload
 from stepsim.report import SCHEMA_VERSION
@@ -44,12 +45,28 @@ class Comparison:
         """Step time of the first valid candidate over this one's."""
         return self.valid[0][1].step_time_s / result.step_time_s
 
-    def plot(self, path: str | Path, *, messages: bool = False) -> None:
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> None:
         """Draw all timelines on one time axis, `messages` as arrows; raises OutputError."""
         from stepsim.plots import plot_timelines
 
         runs = [(result.timeline, result.report) for _, result in self.valid]
-        plot_timelines(runs, Path(path), messages=messages)
+        plot_timelines(runs, Path(path), messages=messages, style=style)
+
+    def write_trace(
+        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+    ) -> None:
+        """Write all runs as one trace, as `Result.write_trace` does for one."""
+        from stepsim.formats.perfetto import write_trace
+
+        write_trace(
+            [result.traced(ranks, name) for name, result in self.valid], Path(path), command
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -58,14 +75,19 @@ class Comparison:
 
 
 def comparison_json(comparison: Comparison, simai: SimaiTotals | None = None) -> bytes:
-    """The comparison as UTF-8 JSON: one entry per candidate, valid (without `ranks`) or refused."""
-    document: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
-    }
+    """The comparison as UTF-8 JSON, see `comparison_dict`."""
+    document = comparison_dict(comparison)
     if simai:
         document["simai_formula"] = msgspec.to_builtins(simai)
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def comparison_dict(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain data: an entry per candidate, valid (without `ranks`) or refused."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+    }
 
 
 def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
@@ -102,10 +124,13 @@ def compare(
         _check_name(name)
     asked = options.pop("schedule_options", None) or {}
     for name in names:
-        accepted = {k: v for k, v in asked.items() if k in options_of(name)}
         try:
             result = simulate(
-                workload, topology, schedule=name, schedule_options=accepted, **options
+                workload,
+                topology,
+                schedule=name,
+                schedule_options=accepted_options(name, asked),
+                **options,
             )
             candidates.append(Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
@@ -113,6 +138,11 @@ def compare(
     if not any(candidate.result for candidate in candidates):
         raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
     return Comparison(candidates=tuple(candidates))
+
+
+def accepted_options(schedule: str, asked: Mapping[str, object]) -> dict[str, object]:
+    """The schedule options asked for that a schedule has."""
+    return {name: value for name, value in asked.items() if name in options_of(schedule)}
 
 
 def _check_name(name: str) -> None:

@@ -5,8 +5,9 @@ be walked back from the last task of the step to its beginning without a gap.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from stepsim.errors import SimulationError
 from stepsim.execution import FragmentTimes
 from stepsim.fragments import Fragment
 from stepsim.program import Segment
-from stepsim.taskgraph import TaskGraph
 from stepsim.timeline import Cohort, Timeline
 from stepsim.workload import Group
 
@@ -40,7 +40,7 @@ def critical_path(timeline: Timeline) -> list[PathStep]:
     Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
     path has a gap, which no run without contention has.
     """
-    walk = _Walk(timeline=timeline)
+    walk = Walk(timeline=timeline)
     place = walk.last_task()
     steps: list[PathStep] = []
     while True:
@@ -50,39 +50,60 @@ def critical_path(timeline: Timeline) -> list[PathStep]:
         place = walk.cause(place, steps[-1].start_ps)
 
 
-def path_parts(timeline: Timeline, path: list[PathStep]) -> dict[Part, int]:
+class PathTask(NamedTuple):
+    """A task on the path: its rank, segment and place in the segment's fragment (-1: message)."""
+
+    rank: int
+    segment: int
+    inner: int
+    start_ps: int
+    end_ps: int
+
+
+def path_tasks(timeline: Timeline, path: Sequence[PathStep]) -> Iterator[PathTask]:
+    """Tasks of the path, coalesced fragments laid out; those inside one come last first."""
+    for step in path:
+        flat = timeline.place(step.rank)[0].flat
+        segment, inner = flat.segment[step.task], flat.inner[step.task]
+        fragment = step.segment.fragment
+        if fragment < 0 or inner >= 0:
+            yield PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
+            continue
+        times = flat.times[fragment]
+        for number in _inside(timeline.graph.fragments[fragment], times):
+            start, end = int(times.start[number]), int(times.end[number])
+            now = step.start_ps
+            yield PathTask(step.rank, segment, number, now + start, now + end)
+
+
+def path_parts(timeline: Timeline, path: Sequence[PathStep]) -> dict[Part, int]:
     """The path's time by what it is spent on, in ps; the sum is the step time."""
     total = dict.fromkeys(Part, 0)
     graph = timeline.graph
-    for step in path:
-        flat = timeline.place(step.rank)[0].flat
-        fragment, inner = step.segment.fragment, flat.inner[step.task]
-        if fragment < 0:
-            total[Part.EXPOSED_PP] += step.end_ps - step.start_ps
-        elif inner >= 0:
-            task = graph.fragments[fragment].tasks[inner]
-            total[part_of(task, graph)] += step.end_ps - step.start_ps
-        else:
-            _add_inside(total, graph.fragments[fragment], flat.times[fragment], graph)
+    for each in path_tasks(timeline, path):
+        part = Part.EXPOSED_PP
+        if each.inner >= 0:
+            program = graph.programs[graph.plan.stage_of(each.rank)]
+            fragment = graph.fragments[program.segments[each.segment].fragment]
+            part = part_of(fragment.tasks[each.inner], graph)
+        total[part] += each.end_ps - each.start_ps
     return total
 
 
-def _add_inside(
-    total: dict[Part, int], fragment: Fragment, times: FragmentTimes, graph: TaskGraph
-) -> None:
-    """Add the path through a coalesced fragment, walked back in the same way."""
+def _inside(fragment: Fragment, times: FragmentTimes) -> Iterator[int]:
+    """Tasks of the path through a coalesced fragment, walked back in the same way."""
     now = times.duration_ps
     candidates: Sequence[int] = range(len(fragment.tasks))
     while now > 0:
         number = next(i for i in reversed(candidates) if times.end[i] == now)
+        yield number
         now = int(times.start[number])
-        total[part_of(fragment.tasks[number], graph)] += int(times.end[number]) - now
         candidates = fragment.tasks[number].after
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
-    """Looks up times and partners of tasks by actor."""
+class Walk:
+    """Looks up times and partners of tasks by actor, to find what each task waited for."""
 
     timeline: Timeline
     columns: list[tuple[Cohort, int]] = field(default_factory=list)
@@ -124,6 +145,12 @@ class _Walk:
                     return actor, before
         raise SimulationError(f"critical path: nothing ends at {start_ps} ps, where a task starts")
 
+    def peer(self, actor: int, segment: Segment) -> int:
+        """The actor at the other end of an actor's message."""
+        actors, graph = self.timeline.actors, self.timeline.graph
+        shift = (segment.peer_stage - int(actors.stages[actor])) * graph.plan.stage_ranks
+        return int(actors.actor_of[actors.ranks[actor] + shift])
+
     def members(self, place: Place) -> list[Place]:
         """The task itself first, then those that start together with it."""
         actor, task = place
@@ -132,9 +159,8 @@ class _Walk:
         if group is None:
             return [place]
         if group is Group.PP:
-            segment, actors = flat.program.segments[number], self.timeline.actors
-            shift = (segment.peer_stage - flat.program.stage) * self.timeline.graph.plan.stage_ranks
-            peer = int(actors.actor_of[actors.ranks[actor] + shift])
+            segment = flat.program.segments[number]
+            peer = self.peer(actor, segment)
             return [place, (peer, self.columns[peer][0].flat.first[segment.peer])]
         where = int(self.timeline.actors.groups[group][actor])
         others = [a for a in self.meeting[group, where] if a != actor]

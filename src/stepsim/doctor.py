@@ -130,13 +130,12 @@ def _simulation() -> str:
 
 def _figures() -> str:
     from matplotlib import __version__ as version
-    from matplotlib.figure import Figure
 
-    from stepsim.plots import write_figure
+    from stepsim.drawing import write_figure
 
     with tempfile.TemporaryDirectory() as folder:
         for suffix in FIGURE_SUFFIXES:
-            write_figure(lambda: Figure(figsize=(1, 1)), Path(folder) / f"figure{suffix}")
+            write_figure(lambda style: style.figure(1.0), Path(folder) / f"figure{suffix}")
     return f"{', '.join(FIGURE_SUFFIXES)} written with matplotlib {version}"
 
 

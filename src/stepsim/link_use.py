@@ -11,7 +11,7 @@ from stepsim.collectives.flows import step_load
 from stepsim.pricing import Prices
 from stepsim.taskgraph import TaskGraph, Use
 from stepsim.topology import Load, Topology
-from stepsim.topology.links import sum_loads
+from stepsim.topology.links import Ints, sum_loads
 from stepsim.units import PS_PER_S
 from stepsim.workload import CollectiveKind, Group
 
@@ -101,20 +101,28 @@ def _bytes_by_user(graph: TaskGraph, prices: Prices) -> dict[tuple[Group, Collec
         for use in graph.uses(stage):
             if use.peer_stage < 0 or use.sends:
                 op, count = graph.comms[use.comm], graph.counts(stage)[use]
-                found[op.group, op.kind] += _loads(graph, prices, use, count)
+                for groups in alike_groups(graph, prices, use):
+                    found[op.group, op.kind] += use_loads(graph, prices, use, groups, count)
     return {user: _sum(prices.topology, loads) for user, loads in found.items()}
 
 
-def _loads(graph: TaskGraph, prices: Prices, use: Use, count: int) -> Iterator[Load]:
-    """Bytes of a communication that a stage runs `count` times, in all groups that look alike."""
+def alike_groups(graph: TaskGraph, prices: Prices, use: Use) -> Iterator[Ints]:
+    """The groups of a stage that carry out a communication, those that look alike together."""
     patterns = prices.patterns(use)
     here = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
-    size = count * graph.comms[use.comm].size_bytes
     for pattern in np.unique(patterns.pattern[here]):
-        groups = np.flatnonzero(here & (patterns.pattern == pattern))
-        for step in prices.steps(use.comm, patterns, int(groups[0])):
-            load = step_load(prices.topology, patterns.npus[groups], step)
-            yield Load(links=load.links, loads=load.loads * (step.repeat * size), hops=load.hops)
+        yield np.flatnonzero(here & (patterns.pattern == pattern))
+
+
+def use_loads(
+    graph: TaskGraph, prices: Prices, use: Use, groups: Ints, count: int = 1
+) -> Iterator[Load]:
+    """Bytes of a communication run `count` times in groups that look alike, step by step."""
+    patterns = prices.patterns(use)
+    size = count * graph.comms[use.comm].size_bytes
+    for step in prices.steps(use.comm, patterns, int(groups[0])):
+        load = step_load(prices.topology, patterns.npus[groups], step)
+        yield Load(links=load.links, loads=load.loads * (step.repeat * size), hops=load.hops)
 
 
 def _sum(topology: Topology, loads: Sequence[Load]) -> Load:

@@ -1,17 +1,15 @@
 """Tables of measured runs, calibrations and validations for the terminal."""
 
-from collections.abc import Sequence
-
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from stepsim.calibration.document import Calibration
+from stepsim.calibration.document import Calibration, LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.report import Report
 from stepsim.units import format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.validation.output import summary_errors
+from stepsim.validation.output import Validation
 from stepsim.validation.validate import Compared, RunValidation
 from stepsim.validation.whatif import WhatIf
 
@@ -107,14 +105,33 @@ def print_leaf_run(console: Console, run: LeafRun, explained: float) -> None:
         f"{run.microbatch_size}; step {format_time_ps(run.step_ps)} (median of {run.steps}, "
         f"{format_time_ps(run.step_low_ps)} to {format_time_ps(run.step_high_ps)})"
     )
-    table = _table("stage", "layers", "leaf forward")
+    table = _table("stage", "layers", "leaf modules of layers", "embedding or head")
     for stage in run.stages:
-        table.add_row(str(stage.stage), f"{stage.layers:g}", format_time_ps(stage.forward_ps))
+        table.add_row(
+            str(stage.stage),
+            f"{stage.layers:g}",
+            format_time_ps(stage.layers_ps),
+            format_time_ps(stage.ends_ps),
+        )
     console.print(table)
     console.print(
         f"leaf modules and a backward of twice the forward explain {explained:.0%} of the step; "
         f"{1 - explained:.0%} is unexplained"
     )
+
+
+def print_leaf_replay(
+    console: Console, run: LeafRun, report: Report, overhead: LeafOverhead | None
+) -> None:
+    """How far the simulation of a log is from its step, and what went into it."""
+    if overhead is None:
+        print_leaf_run(console, run, report.pipeline_time_ps / run.step_ps)
+        return
+    console.print(
+        f"host time {format_time_ps(overhead.action.value)} per action, layers "
+        f"{overhead.layer_factor.value:.2f} times their leaf modules"
+    )
+    _print_replayed(console, {"step": (report.pipeline_time_ps, run.step_ps)})
 
 
 def print_calibration(console: Console, calibration: Calibration) -> None:
@@ -141,6 +158,21 @@ def print_calibration(console: Console, calibration: Calibration) -> None:
         if rate:
             residual = f"{rate.residual / rate.value:.1%}"
             table.add_row(name, format_bandwidth(rate.value), residual, str(rate.samples))
+    if calibration.leaf_overhead:
+        action, factor = calibration.leaf_overhead.action, calibration.leaf_overhead.layer_factor
+        residual = format_time_ps(action.residual)
+        table.add_row(
+            "host time per action, leaf logs",
+            format_time_ps(action.value),
+            residual,
+            str(action.samples),
+        )
+        table.add_row(
+            "layers over their leaf modules",
+            f"{factor.value:.2f}",
+            f"{factor.residual:.2f}",
+            str(factor.samples),
+        )
     for each in calibration.expert_imbalance:
         name = f"expert imbalance, ep {each.ep}"
         value = f"{each.mean:.2f} (largest {each.largest:.2f})"
@@ -152,38 +184,45 @@ def print_calibration(console: Console, calibration: Calibration) -> None:
         console.print(f"not identified: {name}: {reason}")
 
 
-def print_validation(
-    console: Console, runs: Sequence[RunValidation], rows: Sequence[Compared]
-) -> None:
+def print_validation(console: Console, found: Validation) -> None:
     """Errors of every run and row, then mean and largest of each kind of number."""
-    for run in runs:
-        table = _table("time", "from", "simulated", "measured", "error")
+    for run in found.runs:
+        table = _table("time", "from", "simulated", "measured", "its samples", "error")
         for each in (*run.times(), *run.waits):
-            _add(table, each)
+            low, high = each.spread
+            _add(table, each, f"{low:+.1%} {high:+.1%}" if len(each.samples_ps) > 1 else "")
         console.print(f"{run.name}, {run.durations} durations{_origin(run)}")
         console.print(table)
         if run.bubbles:
             console.print(f"rank bubbles: at most {run.worst_bubble_points:.1f} points off")
         for note in run.notes:
             console.print(f"note: {note}")
-    if rows:
+    if found.rows:
         table = _table("run", "from", "simulated", "measured", "error")
-        for each in rows:
+        for each in found.rows:
             _add(table, each)
         console.print(table)
     table = _table("errors", "mean", "largest", "numbers")
-    for name, errors in summary_errors(runs, rows).items():
+    for name, errors in found.errors().items():
         table.add_row(name, f"{errors.mean:.2%}", f"{errors.largest:.2%}", str(errors.count))
     console.print(table)
 
 
 def print_replay(console: Console, summary: RunSummary, report: Report) -> None:
     """How far a replay is from the run."""
+    _print_replayed(
+        console,
+        {
+            "pipeline": (report.pipeline_time_ps, summary.pipeline_ps),
+            "step": (report.step_time_ps, summary.step_ps),
+        },
+    )
+
+
+def _print_replayed(console: Console, times: dict[str, tuple[int, int]]) -> None:
+    """Simulated and measured times of some names."""
     table = _table("replay", "simulated", "measured", "error")
-    for name, simulated, measured in (
-        ("pipeline", report.pipeline_time_ps, summary.pipeline_ps),
-        ("step", report.step_time_ps, summary.step_ps),
-    ):
+    for name, (simulated, measured) in times.items():
         error = f"{simulated / measured - 1:+.2%}" if measured else ""
         table.add_row(name, format_time_ps(simulated), format_time_ps(measured), error)
     console.print(table)
@@ -216,12 +255,13 @@ def _origin(run: RunValidation) -> str:
     return f"; host and message times of {len(run.calibrated_from)} other run(s)"
 
 
-def _add(table: Table, each: Compared) -> None:
+def _add(table: Table, each: Compared, *more: str) -> None:
     table.add_row(
         each.name,
         str(each.source),
         format_time_ps(each.simulated_ps),
         format_time_ps(each.measured_ps),
+        *more,
         f"{each.error:+.2%}" if each.measured_ps else "",
     )
 
@@ -229,7 +269,8 @@ def _add(table: Table, each: Compared) -> None:
 def _table(*columns: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(columns):
-        table.add_column(name, justify="left" if number == 0 else "right")
+        justify: JustifyMethod = "left" if number == 0 else "right"
+        table.add_column(name, justify=justify, overflow="fold")
     return table
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from stepsim.drafts import Draft, FragmentFactory
 from stepsim.errors import ScheduleError
 from stepsim.fragments import CommTable, Fragment
-from stepsim.p2p import Direction, P2PMode, programs
+from stepsim.p2p import Direction, Message, P2PMode, Post, programs
 from stepsim.parallel import ParallelPlan
 from stepsim.program import GraphOptions, Program, Segment, SegmentKind
 from stepsim.schedules import Schedule
@@ -51,10 +51,20 @@ class TaskGraph:
     """
 
     plan: ParallelPlan
+    schedule: Schedule
+    options: GraphOptions
     programs: tuple[Program, ...]
     fragments: tuple[Fragment, ...]
     comms: tuple[CommOp, ...]
     warnings: tuple[str, ...]
+
+    def messages(self) -> list[list[Message]]:
+        """Per stage, what the message segments of its program carry, in their order."""
+        every = programs(self.schedule, self.options.p2p, self.options.p2p_options)
+        return [
+            [message for step in steps if isinstance(step, Post) for _, message in step.ends]
+            for steps in every
+        ]
 
     def uses(self, stage: int) -> list[Use]:
         """The communications of a stage."""
@@ -115,6 +125,8 @@ def build_taskgraph(
         drafts.append(draft)
     return TaskGraph(
         plan=plan,
+        schedule=schedule,
+        options=options,
         programs=tuple(_joined(draft, drafts) for draft in drafts),
         fragments=tuple(factory.fragments),
         comms=tuple(factory.comms.ops),

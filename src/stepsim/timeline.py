@@ -107,7 +107,6 @@ class Timeline:
         """Times of every task of a rank, coalesced fragments laid out."""
         cohort, column = self.place(rank)
         flat, start = cohort.flat, cohort.start[:, column]
-        segments: list[NDArray[np.int64]] = []
         columns: list[tuple[NDArray[np.int64], Times, Times]] = []
         for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
             times = flat.times.get(flat.program.segments[number].fragment)
@@ -121,9 +120,9 @@ class Timeline:
                     cohort.end[task, column : column + 1],
                 )
                 columns.append(one)
-            segments.append(np.full(len(columns[-1][0]), number))
         inners, starts, ends = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return TaskTimes(segment=np.concatenate(segments), inner=inners, start=starts, end=ends)
+        segments = np.repeat(flat.segment, [len(inside) for inside, _, _ in columns])
+        return TaskTimes(segment=segments, inner=inners, start=starts, end=ends)
 
     def spans(self, ranks: Iterable[int] | None = None) -> Iterator[Span]:
         """Spans of these ranks, or of the representative of every class, task by task."""

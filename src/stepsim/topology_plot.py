@@ -1,66 +1,95 @@
-"""The figure of a topology. Imports matplotlib only when it is drawn."""
+"""The figure of a topology."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsim.plots import write_figure
+from stepsim.drawing import PALETTE, legend, write_figure
+from stepsim.figure_style import FigureStyle
 from stepsim.topology import LinkClass, Topology
-from stepsim.topology_picture import Edge, Picture, picture
+from stepsim.topology_picture import Edge, Picture, Point, picture
 from stepsim.units import format_bandwidth, format_time_ps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = ("#4477aa", "#cc6677", "#228833", "#aa7799", "#ee9944", "#66aabb", "#777777")
-_LEAST_IN, _MOST_IN = 4.0, 14.0
+_LEGEND_IN = 2.2
+_MOST_UNIT_EM = 5.0  # of the distance between neighbours
+_LEAST_IN, _MOST_IN = 1.2, 9.0
+_LEAST_NUMBER_PT = 3.5
 
 
-def draw_topology(topology: Topology, path: Path) -> None:
+def draw_topology(
+    topology: Topology, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
     """Draw NPUs, switches and cables into a PNG, SVG or PDF file.
 
     Raises OutputError when the file's suffix is unknown or it cannot be written.
     """
-    write_figure(lambda: topology_figure(topology), path, style={"font.size": 10})
+    write_figure(lambda chosen: topology_figure(topology, chosen), path, style)
 
 
-def topology_figure(topology: Topology) -> "Figure":
+def topology_figure(topology: Topology, style: FigureStyle) -> "Figure":
     """The figure that `draw_topology` writes."""
-    from matplotlib.figure import Figure
-
     drawn = picture(topology)
     xs, ys = zip(*drawn.places.values(), strict=True)
-    figure = Figure(figsize=_size(max(xs) - min(xs), max(ys) - min(ys)), layout="tight")
-    _draw(figure.add_subplot(), topology, drawn)
+    figure = style.figure(0.0)
+    width = style.width_in - (0 if style.narrow else _LEGEND_IN)
+    unit = min(width / (max(xs) - min(xs) + 2), _MOST_UNIT_EM * style.font_pt / 72)
+    height = min(_MOST_IN, max(_LEAST_IN, unit * (max(ys) - min(ys) + 2)))
+    figure.set_figheight(height + (0.9 if style.narrow else 0.5))
+    _draw(figure, topology, drawn, style, unit * 72)
     return figure
 
 
-def _size(width: float, height: float) -> tuple[float, float]:
-    """Inches: half an inch per unit, within limits, and room for the legend."""
-    wide = min(_MOST_IN, max(_LEAST_IN, 0.5 * width + 1.5))
-    tall = min(_MOST_IN, max(2.5, wide * height / width if width else 2.5, 0.45 * height + 1.0))
-    return wide + 2.6, tall + 0.8
-
-
-def _draw(axes: "Axes", topology: Topology, drawn: Picture) -> None:
+def _draw(
+    figure: "Figure", topology: Topology, drawn: Picture, style: FigureStyle, unit_pt: float
+) -> None:
+    """Nodes as large as their distance `unit_pt` allows, numbered where the numbers fit."""
+    axes = figure.subplots()
     for edge in drawn.edges:
         _draw_cable(axes, drawn, edge)
-    size = 220 if len(drawn.places) <= 80 else 90
+    across = min(2.0 * style.font_pt, 0.62 * unit_pt)
     npus = {n: p for n, p in drawn.places.items() if n.startswith("npu")}
     switches = {n: p for n, p in drawn.places.items() if n not in npus}
     for nodes, marker, colour in ((npus, "o", "#ffffff"), (switches, "s", "#dddddd")):
         if nodes:
             xs, ys = zip(*nodes.values(), strict=True)
-            axes.scatter(xs, ys, s=size, marker=marker, c=colour, edgecolors="#333333", zorder=3)
-    font = 7.0 if len(npus) <= 80 else 5.0
-    for name, (x, y) in npus.items():
+            axes.scatter(
+                xs, ys, s=across**2, marker=marker, c=colour, edgecolors="#333333", zorder=3
+            )
+    digits = max((len(name) - 3 for name in npus), default=1)
+    font = min(0.7 * style.font_pt, across / (0.65 * digits + 0.4))
+    for name, (x, y) in npus.items() if font >= _LEAST_NUMBER_PT else ():
         axes.text(x, y, name[3:], ha="center", va="center", fontsize=font, zorder=4)
     if len(switches) <= 24:
-        for name, (x, y) in switches.items():
-            axes.annotate(
-                name, (x, y), (0, 9), textcoords="offset points", ha="center", fontsize=6, zorder=4
-            )
-    _finish(axes, topology, drawn)
+        _name_switches(axes, switches, drawn.places, 0.75 * style.font_pt, across)
+    _finish(figure, axes, topology, drawn, style)
+
+
+def _name_switches(
+    axes: "Axes",
+    switches: Mapping[str, Point],
+    everything: Mapping[str, Point],
+    font: float,
+    across: float,
+) -> None:
+    """Names above the switches, or below the lowest ones, on white that hides cables."""
+    lowest = min((y for _, y in everything.values()), default=0.0)
+    for name, (x, y) in switches.items():
+        below = y == lowest and len({y for _, y in everything.values()}) > 1
+        axes.annotate(
+            name,
+            (x, y),
+            (0, -across / 2 - 2 if below else across / 2 + 2),
+            textcoords="offset points",
+            ha="center",
+            va="top" if below else "bottom",
+            fontsize=font,
+            zorder=4,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8},
+        )
 
 
 def _draw_cable(axes: "Axes", drawn: Picture, edge: Edge) -> None:
@@ -72,7 +101,7 @@ def _draw_cable(axes: "Axes", drawn: Picture, edge: Edge) -> None:
             drawn.places[edge.ends[1]],
             arrowstyle="-",
             connectionstyle=f"arc3,rad={0.25 if edge.arc else 0}",
-            color=_COLOURS[edge.link_class % len(_COLOURS)],
+            color=_colour(edge.link_class),
             linewidth=min(4.0, 0.8 + 0.8 * (edge.cables - 1)),
             alpha=0.4 if edge.arc else 0.75,
             zorder=1,
@@ -82,23 +111,26 @@ def _draw_cable(axes: "Axes", drawn: Picture, edge: Edge) -> None:
     )
 
 
-def _finish(axes: "Axes", topology: Topology, drawn: Picture) -> None:
+def _finish(
+    figure: "Figure", axes: "Axes", topology: Topology, drawn: Picture, style: FigureStyle
+) -> None:
     from matplotlib.lines import Line2D
 
     used = sorted({edge.link_class for edge in drawn.edges})
     handles = [
-        Line2D([], [], color=_COLOURS[c % len(_COLOURS)], label=_label(topology.link_classes[c]))
-        for c in used
+        Line2D([], [], color=_colour(c), label=_label(topology.link_classes[c])) for c in used
     ]
-    axes.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=7, frameon=False
-    )
-    title = f"{topology.name}: {topology.npus:,} NPUs"
-    axes.set_title(f"{title}\n{drawn.note}" if drawn.note else title, fontsize=9, pad=16)
+    legend(figure, style, handles)
+    title = f"{topology.name}: {topology.npus:,} NPUs", drawn.note
+    figure.suptitle(style.wrapped(filter(None, title)), x=0.01, ha="left")
     axes.set_aspect("equal")
-    axes.margins(0.06)
+    axes.margins(x=0.03, y=0.03 + 0.25 / max(1.0, len({y for _, y in drawn.places.values()})))
     axes.autoscale_view()
     axes.set_axis_off()
+
+
+def _colour(link_class: int) -> str:
+    return PALETTE[link_class % len(PALETTE)]
 
 
 def _label(link: LinkClass) -> str:

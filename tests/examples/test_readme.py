@@ -48,11 +48,3 @@ def test_linked_files_exist() -> None:
     for document in documents():
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links {target}"
-
-
-@pytest.mark.parametrize(
-    "notebook", sorted((ROOT / "notebooks").glob("*.py")), ids=lambda p: p.stem
-)
-def test_notebooks_run(notebook: Path, tmp_path: Path) -> None:
-    (tmp_path / "workloads").symlink_to(ROOT / "workloads")
-    subprocess.run([sys.executable, notebook], cwd=tmp_path, check=True)

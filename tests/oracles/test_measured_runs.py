@@ -13,11 +13,12 @@ from stepsim.calibration.runs import calibrate
 from stepsim.comm_table import CommTable
 from stepsim.formats.measurements import read_measurements
 from stepsim.formats.optimus_log import read_optimus_log
+from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.leaf import explained, fit_overhead, leaf_step_ps
-from stepsim.validation.load import load_run, with_runtime
+from stepsim.validation.leaf import explained, fit_overhead, simulate_leaves
+from stepsim.validation.load import load_trace, with_runtime
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import RunValidation, validate_run, validate_runs
 
@@ -32,7 +33,7 @@ RUNS = (
 @pytest.fixture(scope="module")
 def runs(shared: Path) -> list[RunSummary]:
     folder = shared / "reference/measured/megatron_moe_16gpu"
-    return [load_run(folder / name) for name in RUNS]
+    return [load_trace(folder / name) for name in RUNS]
 
 
 @pytest.fixture(scope="module")
@@ -69,30 +70,31 @@ def test_replay_calibrated_on_one_run(
     assert not any(each.calibrated_on_itself for each in found)
 
 
-@pytest.mark.parametrize("chosen", range(4))
+@pytest.mark.parametrize(("chosen", "beyond"), [(0, 1), (1, 1), (2, 0), (3, 0)])
 def test_finalize_from_table_and_scaling(
-    runs: list[RunSummary], table: CommTable, chosen: int
+    runs: list[RunSummary], table: CommTable, chosen: int, beyond: int
 ) -> None:
-    """Mean within 1 % (large) and 3 % (small); single ones reach 2 % and 3.1 %, see accuracy.md."""
+    """Within 1 % (1 GB or more) and 3 % (smaller), but for a group of one rank on two runs.
+
+    These show neither launch nor scaling alone: 5.6 GB that are only scaled are up to 2 % off.
+    """
     found = on_others(runs, chosen, table, Durations.MEDIAN)
     every = [each for validation in found for each in validation.finalize if each.size_bytes]
     large = [abs(each.error) for each in every if each.size_bytes >= 10**9]
-    small = [abs(each.error) for each in every if each.size_bytes < 10**9]
     assert len(large) >= 6
-    assert np.mean(large) < 0.01
+    assert sum(error > 0.01 for error in large) == beyond
     assert max(large) < 0.02
-    assert np.mean(small or [0]) < 0.03
-    assert max(small, default=0) < 0.032
+    assert np.mean(large) < 0.0065
+    assert max((abs(e.error) for e in every if e.size_bytes < 10**9), default=0) < 0.022
 
 
 def test_finalize_from_the_other_three_runs(runs: list[RunSummary], table: CommTable) -> None:
-    """Groups of one stage differ by 1.7 %: the largest error cannot be below half of that."""
+    """Every operation within half a percent, though single groups differ by 2 %."""
     found = validate_runs(runs, leave_one_out=True, table=table)
     every = [each for validation in found for each in validation.finalize if each.size_bytes]
-    large = [abs(each.error) for each in every if each.size_bytes >= 10**9]
-    assert np.mean(large) < 0.005
-    assert max(large) < 0.0125
-    assert max(abs(each.error) for each in every if each.size_bytes < 10**9) < 0.015
+    assert len(every) == 10
+    assert max(abs(each.error) for each in every) < 0.005
+    assert max(each.spread[1] for each in every) > 0.015
 
 
 def test_gradient_launch_where_it_is_seen(runs: list[RunSummary], table: CommTable) -> None:
@@ -125,7 +127,7 @@ def test_gradient_scaling_alone(runs: list[RunSummary]) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: str) -> None:
     whole = runs[RUNS.index(name)]
-    alone = load_run(whole.run.ranks[0].file)
+    alone = load_trace(whole.run.ranks[0].file)
     found = infer_hidden(alone)
     assert found.microbatches == whole.run.degrees.microbatches // 2
     for stage in found.hidden:
@@ -139,7 +141,7 @@ def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: s
 
 
 def test_seed_003(shared: Path) -> None:
-    alone = load_run(next((shared / "seeds").glob("003_*")))
+    alone = load_trace(next((shared / "seeds").glob("003_*")))
     assert alone.pipeline_ps == 634_930 * 10**6
     assert alone.step_ps == 718_910 * 10**6
     ready = with_runtime(alone)
@@ -149,24 +151,29 @@ def test_seed_003(shared: Path) -> None:
     assert report.step_time_ps == pytest.approx(alone.step_ps, rel=0.02)
 
 
-def test_leaf_logs(shared: Path) -> None:
-    """Half of the step is unexplained; three of six pairs predict the other two within 10 %."""
+@pytest.fixture(scope="module")
+def logs(shared: Path) -> list[LeafRun]:
     paths = sorted((shared / "reference/measured/optimus_a40").iterdir())
-    runs = [read_optimus_log(p) for p in (*paths, next((shared / "seeds").glob("004_*")))]
-    assert [(r.pp, r.tp, r.microbatches) for r in runs] == [
-        (4, 2, 32),
-        (4, 2, 4),
-        (2, 4, 16),
-        (8, 1, 32),
-    ]
-    assert explained(runs[3]) == pytest.approx(0.44, abs=0.005)
-    good = 0
+    return [read_optimus_log(p) for p in (*paths, next((shared / "seeds").glob("004_*")))]
+
+
+def test_leaf_logs(logs: list[LeafRun]) -> None:
+    shapes = [(run.pp, run.tp, run.microbatches) for run in logs]
+    assert shapes == [(4, 2, 32), (4, 2, 4), (2, 4, 16), (8, 1, 32)]
+    assert explained(logs[3]) == pytest.approx(0.44, abs=0.005)
+
+
+def test_overhead_of_two_logs_predicts_the_other_two(logs: list[LeafRun]) -> None:
+    """Every pair that tells both numbers predicts within 4 %; the others say that they do not."""
+    told = []
     for pair in combinations(range(4), 2):
-        found = fit_overhead([runs[i] for i in pair])
-        others = [i for i in range(4) if i not in pair]
-        errors = [leaf_step_ps(runs[i], found) / runs[i].step_ps - 1 for i in others]
-        good += max(map(abs, errors)) < 0.10
-    assert good == 3
+        found = fit_overhead([logs[i] for i in pair])
+        if found:
+            told.append(pair)
+            for other in set(range(4)) - set(pair):
+                simulated = simulate_leaves(logs[other], found).report.pipeline_time_ps
+                assert simulated == pytest.approx(logs[other].step_ps, rel=0.04)
+    assert told == [(0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.slow

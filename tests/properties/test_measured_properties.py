@@ -1,6 +1,7 @@
 """Runs made by the simulator are understood: schedule, clocks, host and message times, replay."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import MadeRun, ps
 
-from stepsim.calibration.document import message_topology
+from stepsim.calibration.document import Fitted, LeafOverhead, message_topology
 from stepsim.calibration.runs import calibrate
 from stepsim.formats.calibration_toml import calibration_toml, read_calibration
 from stepsim.formats.megatron_trace import read_megatron_trace
+from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.validation.hidden import infer_hidden
+from stepsim.validation.leaf import fit_overhead, simulate_leaves
 from stepsim.validation.load import with_runtime
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run
-from stepsim.validation.whatif import Change, what_if
+from stepsim.validation.whatif import Change, change_run
 
 MILLISECONDS = st.floats(min_value=1, max_value=50).map(lambda x: round(x, 3))
 
@@ -125,7 +128,7 @@ def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
 def test_an_empty_change_changes_nothing(run: MadeRun) -> None:
     summary = written(run)
     ready = with_runtime(summary)
-    found = what_if(ready.summary, ready.runtime, Change())
+    found = change_run(ready.summary, ready.runtime, Change())
     assert found.base.report.step_time_ps == found.changed.report.step_time_ps
     plain = replay(ready.summary, ready.runtime).report.step_time_ps
     assert found.base.report.step_time_ps == pytest.approx(plain, abs=1000)
@@ -150,5 +153,58 @@ def test_slower_messages_are_never_faster(run: MadeRun) -> None:
         ],
         8,
     )
-    found = what_if(ready.summary, ready.runtime, Change(topology=slower))
+    found = change_run(ready.summary, ready.runtime, Change(topology=slower))
     assert found.changed.report.step_time_ps >= found.base.report.step_time_ps
+
+
+@settings(max_examples=10)
+@given(st.floats(1, 20), st.floats(1.2, 3), st.sampled_from([(4, 4, 4, 4), (9, 3), (2, 8, 5)]))
+def test_overheads_that_made_a_step_are_found_again(
+    host_ms: float, factor: float, layers_ms: tuple[float, ...]
+) -> None:
+    """Two logs, one of stages whose layers take 30 ms: there the layers weigh, host time not."""
+    overhead = LeafOverhead(
+        action=Fitted(value=ps(host_ms), residual=0.0, samples=2),
+        layer_factor=Fitted(value=factor, residual=0.0, samples=2),
+    )
+    runs = []
+    for times in (layers_ms, (30, 30)):
+        run = leaf_run([ps(time) for time in times])
+        step = simulate_leaves(run, overhead).report.pipeline_time_ps
+        runs.append(replace(run, step_ps=step, step_low_ps=step, step_high_ps=step))
+    found = fit_overhead(runs)
+    assert found is not None
+    assert found.action.value == pytest.approx(ps(host_ms), rel=1e-3)
+    assert found.layer_factor.value == pytest.approx(factor, rel=1e-3)
+    missing: list[tuple[str, str]] = []
+    assert fit_overhead(runs[:1] * 2, missing) is None
+    assert "cannot be told apart" in missing[0][1]
+
+
+def leaf_run(layers_ps: list[int]) -> LeafRun:
+    """A log whose steps do not vary; the last stage has a head of 5 ms."""
+    stages = tuple(
+        LeafStage(
+            stage=stage,
+            layers_ps=time,
+            ends_ps=ps(5) if stage == len(layers_ps) - 1 else 0,
+            operations=8.0,
+            layers=1.0,
+            samples=1,
+        )
+        for stage, time in enumerate(layers_ps)
+    )
+    return LeafRun(
+        source="made",
+        pp=len(stages),
+        tp=1,
+        dp=1,
+        microbatch_size=1,
+        microbatches=8,
+        stages=stages,
+        step_ps=1,
+        step_spread_ps=0,
+        step_low_ps=1,
+        step_high_ps=1,
+        steps=1,
+    )

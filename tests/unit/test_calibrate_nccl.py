@@ -17,7 +17,8 @@ from stepsim.calibration.nccl import MachineFit, fit_machine, fit_nccl
 from stepsim.cli.calibrate import app
 from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError, OutputError, StepsimError
-from stepsim.formats.comm_table_csv import format_comm_table, read_comm_table
+from stepsim.formats.comm_table_csv import format_comm_table
+from stepsim.formats.measurements import read_measurements
 from stepsim.formats.nccl_fit import topology_text, write_topology
 from stepsim.formats.topology_toml import read_topology
 from stepsim.measured.clocks import Placement
@@ -273,7 +274,7 @@ def test_the_command_writes_topology_table_and_json(measured: Path, tmp_path: Pa
     arguments = ("--source", "box", "-o", toml, "--table", table, "--json", out)
     assert call(measured, *arguments, "--node-bandwidth", "250 GB/s").exit_code == 0
     assert read_topology(toml).link_classes[0].efficiency == pytest.approx(0.8, rel=1e-3)
-    curves = read_comm_table(table).curves
+    curves = read_measurements([table]).curves
     assert [len(each.size_bytes) for each in curves] == [23, 24, 24]
     document = json.loads(out.read_text(), parse_constant=pytest.fail)
     assert document["schema_version"] == 1

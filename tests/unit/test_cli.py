@@ -21,6 +21,8 @@ VALIDATE_OPTIONS = {
     "--nccl",
     "--node-size",
     "--plot",
+    "--style",
+    "--quiet",
     "--times",
 }
 WHAT_IF_OPTIONS = {
@@ -30,6 +32,7 @@ WHAT_IF_OPTIONS = {
     "--calibration",
     "--microbatches",
     "--node-size",
+    "--quiet",
     "--schedule",
 }
 PLAN_OPTIONS = {
@@ -69,10 +72,15 @@ RUN_OPTIONS = PLAN_OPTIONS | {
     "--rank-order",
     "--slow",
     "--stage-rows",
+    "--style",
     "--tp-overlap",
     "--warmup-flush",
 }
-REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes"}
+TRACE_OPTIONS = {"--ranks", "--trace"}
+REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--plot-kind"} | {
+    "--report",
+    "--style",
+}
 SWEEP_OPTIONS = {
     "--breakdown",
     "--chunks",
@@ -85,11 +93,14 @@ SWEEP_OPTIONS = {
     "--set",
 }
 OPTIONS = {
-    "simulate": RUN_OPTIONS | {"--calibration", "--chunks", "--csv", "--schedule", "--times"},
-    "compare": RUN_OPTIONS | {"--schedules", "--with"},
-    "inspect": PLAN_OPTIONS | {"--json", "--plot"},
-    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size", "--topology"},
-    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output"},
+    "simulate": RUN_OPTIONS
+    | TRACE_OPTIONS
+    | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"},
+    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--calibration", "--report", "--schedules", "--with"},
+    "inspect": PLAN_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
+    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
+    | {"--style", "--topology"},
+    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
     "calibrate nccl": {
@@ -110,10 +121,11 @@ OPTIONS = {
     "diff": set[str](),
     "sensitivity": RUN_OPTIONS - {"--messages"} | {"--chunks", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages"}
-    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed"}
+    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed", "--set"}
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,
+    "report": {"--output"},
 }
 
 

@@ -1,6 +1,7 @@
 """Commands on measured runs, and the files they read and write."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from traces import MadeRun
 from typer.testing import CliRunner
 
 from stepsim import cli
-from stepsim.calibration.document import Calibration, Fitted
+from stepsim.calibration.document import Calibration, Fitted, LeafOverhead
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
 from stepsim.errors import CalibrationError, OutputError, PlanError, TraceError
@@ -81,7 +82,8 @@ def test_what_if(run: Path) -> None:
     ("option", "value", "message"),
     [
         ("--balance", "1,x", "balance is '1,x'"),
-        ("--bandwidth", "rack=1GB/s", "bandwidth is 'rack=1GB/s'"),
+        ("--bandwidth", "rack=1GB/s", "bandwidth is 'rack': expected one of intra_node"),
+        ("--bandwidth", "inter_node", "bandwidth is 'inter_node': expected"),
     ],
 )
 def test_wrong_options(run: Path, option: str, value: str, message: str) -> None:
@@ -161,10 +163,10 @@ def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "<svg" in figure.read_text()
     measured.simulate_measured(log, json="-")
     assert json.loads(capsys.readouterr().out)["pipeline_time_ps"] == 174 * 10**9
-    with pytest.raises(PlanError, match="leave out --calibration and --times"):
+    with pytest.raises(PlanError, match="leave out --times"):
         measured.simulate_measured(log, times="mean")
     with pytest.raises(TraceError, match="a log of leaf modules holds no stage times"):
-        call("validate", log)
+        call("what-if", log)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +205,126 @@ def test_wrong_calibrations(run: Path, tmp_path: Path, old: str, new: str, messa
     with pytest.raises(CalibrationError, match=message) as caught:
         read_calibration(file)
     assert str(file) in str(caught.value)
+
+
+def write_logs(folder: Path) -> list[Path]:
+    """Two logs whose stages hold 1 and 4 layers, and a third of the first kind."""
+    wide = LOG.replace("ops=32", "ops=128")
+    logs = []
+    for number, (text, ms) in enumerate(((LOG, 400), (wide, 300), (LOG, 410))):
+        log = folder / f"{number}.txt"
+        log.write_text(text.format(step=1, ms=900) + text.format(step=2, ms=ms))
+        logs.append(log)
+    return logs
+
+
+def test_leaf_logs_are_calibrated_and_validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = LeafOverhead(
+        action=Fitted(value=5e9, residual=1e8, samples=2),
+        layer_factor=Fitted(value=1.5, residual=0.03, samples=2),
+    )
+    logs, file = write_logs(tmp_path), tmp_path / "calibration.toml"
+    monkeypatch.setattr("stepsim.runs.fit_overhead", lambda runs, missing: known)
+    printed = call("calibrate", *logs, "-o", file)
+    assert "layers over their leaf modules" in printed
+    found = read_calibration(file)
+    assert found.leaf_overhead == known
+    assert found.host_overhead is None
+    assert len(set(found.traces)) == 3
+    printed = call("simulate", logs[0], "--calibration", file)
+    assert "host time 5 ms per action, layers 1.50 times their leaf modules" in printed
+    document = json.loads(call("validate", *logs, "--calibration", file, "--json", "-"))
+    assert [row["source"] for row in document["rows"]] == ["replay"] * 3
+    assert all("fitted on this log too" in text for text in document["warnings"][-3:])
+    assert document["errors"]["step (replay)"]["count"] == 3
+    other = json.loads(call("validate", *logs, "--json", "-"))
+    assert other["rows"][0]["simulated_s"] < document["rows"][0]["simulated_s"]
+    assert "leaf modules alone" in other["warnings"][-1]
+
+
+def test_logs_that_tell_nothing_apart_are_not_calibrated(tmp_path: Path) -> None:
+    logs, file = write_logs(tmp_path), tmp_path / "calibration.toml"
+    printed = call("calibrate", logs[0], logs[2], "-o", file)
+    assert "not identified: leaf_overhead: host time and what layers do" in printed
+    assert read_calibration(file).leaf_overhead is None
+    assert "1 log for two numbers" in call("calibrate", logs[0], "-o", file)
+    with pytest.raises(CalibrationError, match="2 logs of leaf modules: expected at least 3"):
+        call("validate", *logs[:2], "--leave-one-out")
+    with pytest.raises(PlanError, match="leave out --calibration"):
+        call("validate", *logs, "--leave-one-out", "--calibration", file)
+
+
+def test_inspection_as_json(run: Path, tmp_path: Path) -> None:
+    document = json.loads(call("inspect", run, "--json", "-"))
+    assert document["degrees"]["microbatches"] == 6
+    assert document["schedule"] == "1f1b"
+    forward = document["stages"][1]["operations"][0]
+    assert forward["kind"] == "forward"
+    assert forward["median_s"] == pytest.approx(0.012)
+    assert len(forward["by_microbatch_s"]) == 6
+    assert document["ranks"][0]["pipeline_s"] == document["pipeline_s"]
+    file = tmp_path / "log.json"
+    call("inspect", write_logs(tmp_path)[0], "--json", file)
+    log = json.loads(file.read_text())
+    assert log["stages"][1]["leaf_modules_of_layers_s"] == pytest.approx(0.010)
+    assert log["stages"][1]["leaf_modules_of_ends_s"] == pytest.approx(0.002)
+
+
+def test_options_of_runs_and_of_workloads_do_not_mix(
+    run: Path, workloads: Path, tmp_path: Path
+) -> None:
+    figure, workload = tmp_path / "figure.png", workloads / "moe_128.txt"
+    for arguments, option in (
+        (("simulate", run, "--pp", "4"), "--pp"),
+        (("simulate", run, "--plot", figure, "--messages"), "--messages"),
+        (("inspect", run, "--npus", "8"), "--npus"),
+        (("inspect", run, "--plot", figure), "--plot"),
+        (("simulate", workload, "--times", "mean"), "--times"),
+        (("simulate", workload, "--node-size", "4"), "--node-size"),
+        (("inspect", workload, "--node-size", "4"), "--node-size"),
+        (("inspect", "hgx-h100", "--node-size", "4"), "--node-size"),
+    ):
+        with pytest.raises(PlanError, match=f"leave out {option}"):
+            call(*arguments)
+
+
+def test_quiet_runs(run: Path, tmp_path: Path) -> None:
+    (run / "README.txt").write_text("Measured on a Monday.\n")
+    file = tmp_path / "calibration.toml"
+    for arguments in (
+        ("inspect", run, "--node-size", "4"),
+        ("simulate", run, "--node-size", "4"),
+        ("calibrate", run, "-o", file),
+        ("validate", run),
+        ("what-if", run),
+    ):
+        words = list(map(str, arguments))
+        loud, quiet = (CliRunner().invoke(cli.app, [*words, *q]) for q in ([], ["-q"]))
+        assert "README.txt: left out, no line is an operation" in loud.stderr
+        assert quiet.stderr == ""
+        assert quiet.stdout == loud.stdout
+
+
+def test_a_calibration_sets_host_time_and_messages_of_a_workload(
+    run: Path, workloads: Path, tmp_path: Path
+) -> None:
+    file, workload = tmp_path / "calibration.toml", workloads / "gpt_tp4.txt"
+    slow = replace(RUN, hop_ms=30).write(tmp_path / "slow")
+    call("calibrate", slow, "-o", file)
+    size = ("--npus", "8", "--pp", "2", "-t", "hgx-h100", "--json", "-")
+    plain = json.loads(call("simulate", workload, *size))
+    used = json.loads(call("simulate", workload, *size, "--calibration", file))
+    own = ("--host-overhead", "0.3ms")
+    host = json.loads(call("simulate", workload, *size, *own))
+    assert used["step_time_ps"] > host["step_time_ps"] > plain["step_time_ps"]
+    sent = [each for each in used["comms"] if each["kind"] == "send_recv"]
+    assert {name for each in sent for name in each["algorithms"]} == {"measured"}
+    compared = json.loads(
+        call("compare", workload, *size, "--schedules", "1f1b", "--calibration", file)
+    )
+    assert compared["candidates"][0]["step_time_s"] == used["step_time_s"]
 
 
 def test_a_table_of_measured_steps(workloads: Path, tmp_path: Path) -> None:

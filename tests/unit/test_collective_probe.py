@@ -21,6 +21,7 @@ from stepsim.collective_probe import (
 )
 from stepsim.collectives import Algorithm, parse_algorithm
 from stepsim.errors import PlanError, StepsimError
+from stepsim.figure_style import FigureStyle
 from stepsim.loading import load_topology
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 from stepsim.workload import CollectiveKind
@@ -133,13 +134,13 @@ def test_figure_has_a_line_per_algorithm_and_auto_behind(tmp_path: Path) -> None
         probe_collective(NODES, CollectiveKind.ALL_REDUCE, sizes, range(8), parse_algorithm(name))
         for name in ("auto", "ring", "direct")
     ]
-    left, right = probes_figure(probes).axes
+    left, right = probes_figure(probes, FigureStyle.SCREEN).axes
     assert [line.get_label() for line in left.lines] == ["auto", "ring", "direct"]
     assert len(right.lines) == 3
     times = left.lines[1].get_ydata()
     assert np.asarray(times).tolist() == [row.time_ps for row in probes[1].rows]
-    alone, _ = probes_figure(probes[:1]).axes
-    chosen = {row.algorithm for row in probes[0].rows}
+    alone, _ = probes_figure(probes[:1], FigureStyle.SCREEN).axes
+    chosen = {row.algorithm.replace("_", " ") for row in probes[0].rows}
     assert {line.get_label() for line in alone.lines} == chosen
     assert len(chosen) > 1
     plot_probes(probes, tmp_path / "figure.svg")

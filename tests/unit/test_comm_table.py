@@ -11,7 +11,6 @@ from stepsim.errors import CalibrationError, OutputError
 from stepsim.formats.comm_table_csv import (
     format_comm_table,
     parse_comm_table,
-    read_comm_table,
     write_comm_table,
 )
 from stepsim.formats.measurements import read_measurements
@@ -330,7 +329,7 @@ def test_a_wrong_table_is_one_error_that_says_where(
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(CalibrationError) as caught:
-        read_comm_table(path)
+        read_measurements([path])
     assert [word for word in words if word not in str(caught.value)] == []
     assert str(path) in str(caught.value)
 
@@ -353,7 +352,7 @@ def test_a_written_table_reads_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     odd = curve({1: 1, 7: 123_456_789_012_345, 9 * 2**40: 2**62}, machine='a,"b"', source="c\nd")
     write_comm_table(table(odd, *TWO.curves), path)
-    again = read_comm_table(path)
+    again = read_measurements([path])
     assert [c.key for c in again.curves] == [c.key for c in (odd, *TWO.curves)]
     for read, written in zip(again.curves, (odd, *TWO.curves), strict=True):
         assert read.size_bytes.tolist() == written.size_bytes.tolist()

@@ -18,20 +18,21 @@ from stepsim.formats.megatron_trace import read_megatron_trace
 from stepsim.measured.clocks import Placement
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind
-from stepsim.measured.summary import RunSummary, expert_groups, gradient_groups, summarise
+from stepsim.measured.step_ops import gradient_groups
+from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
+from stepsim.runs import simulate_run
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.load import (
-    load_run,
+    load_trace,
     simulate_options,
-    simulate_run,
     with_bandwidth,
     with_runtime,
 )
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run, validate_runs
-from stepsim.validation.whatif import Change, what_if
+from stepsim.validation.whatif import Change, change_run
 from stepsim.workload import Axis, CollectiveKind, CommOp, Group
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
@@ -97,7 +98,7 @@ def test_an_unknown_order_is_not_replayed(tmp_path: Path) -> None:
         text = path.read_text()
         swapped = text.replace("batch_id=0", "batch_id=x").replace("batch_id=1,", "batch_id=0,")
         path.write_text(swapped.replace("batch_id=x", "batch_id=1"))
-    found = load_run(folder)
+    found = load_trace(folder)
     assert found.schedule is None
     with pytest.raises(TraceError, match="that of no schedule known here"):
         replay(found, with_runtime(found).runtime)
@@ -221,10 +222,10 @@ def test_leave_one_out_needs_two_runs(tmp_path: Path) -> None:
 
 def test_a_run_is_known_by_its_content(tmp_path: Path) -> None:
     """A renamed run is still the same one; another in a folder of the same name is not."""
-    found = load_run(RUN.write(tmp_path / "run"))
-    renamed = load_run((tmp_path / "run").rename(tmp_path / "renamed"))
+    found = load_trace(RUN.write(tmp_path / "run"))
+    renamed = load_trace((tmp_path / "run").rename(tmp_path / "renamed"))
     (tmp_path / "other").mkdir()
-    other = load_run(replace(RUN, host_ms=0.4).write(tmp_path / "other" / "run"))
+    other = load_trace(replace(RUN, host_ms=0.4).write(tmp_path / "other" / "run"))
     calibration = calibrate([found])
     assert validate_run(renamed, calibration).calibrated_on_itself
     assert not validate_run(other, calibration).calibrated_on_itself
@@ -241,7 +242,7 @@ def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:
 def test_host_time_for_workload_files(workloads: Path) -> None:
     host = Fitted(value=250e6, residual=0, samples=1)
     options = simulate_options(Calibration(sources=(), host_overhead=host))
-    assert options == {"host_overhead": "250000000 ps"}
+    assert options == {"host_overhead": "250.0 us"}
     workload = workloads / "moe_128.txt"
     report = simulate(workload, "hgx-h100", host_overhead=options["host_overhead"]).report
     assert report.mean_breakdown_ps()[Part.HOST] > 0
@@ -257,43 +258,43 @@ def test_fitted_numbers_are_checked(value: float) -> None:
 def test_hidden_stages_need_the_first_stage(tmp_path: Path) -> None:
     folder = RUN.write(tmp_path / "run")
     with pytest.raises(TraceError, match="from one rank of stage 0"):
-        infer_hidden(load_run(folder / "pp4_tp1_rank1.txt"))
+        infer_hidden(load_trace(folder / "pp4_tp1_rank1.txt"))
 
 
 def test_one_rank_is_simulated_in_every_way(tmp_path: Path) -> None:
     folder = RUN.write(tmp_path / "run")
-    found = [simulate_run(folder / "pp4_tp1_rank0.txt", durations=each) for each in Durations]
+    found = [simulate_run(folder / "pp4_tp1_rank0.txt", times=each) for each in Durations]
     assert len({each.report.step_time_ps for each in found}) == 1
     assert any("inferred" in text for text in found[0].report.warnings)
 
 
 def test_a_calibration_does_not_change_what_was_inferred(tmp_path: Path) -> None:
     rank = RUN.write(tmp_path / "run") / "pp4_tp1_rank0.txt"
-    slow = calibrate([load_run(replace(RUN, hop_ms=3, host_ms=2).write(tmp_path / "slow"))])
+    slow = calibrate([load_trace(replace(RUN, hop_ms=3, host_ms=2).write(tmp_path / "slow"))])
     own, other = simulate_run(rank), simulate_run(rank, calibration=slow)
     assert own.report.step_time_ps == other.report.step_time_ps
     assert any("not the calibration's" in text for text in other.report.warnings)
-    assert validate_run(load_run(rank), slow).inferred == (1, 2, 3)
+    assert validate_run(load_trace(rank), slow).inferred == (1, 2, 3)
 
 
 def test_one_microbatch_is_too_few_to_infer(tmp_path: Path) -> None:
     run = MadeRun(forward=(10, 10), backward=(20, 20), microbatches=1)
     folder = run.write(tmp_path / "pp2_run")
     with pytest.raises(TraceError, match="too few to see the steady state"):
-        infer_hidden(load_run(folder / "pp2_tp1_rank0.txt"))
+        infer_hidden(load_trace(folder / "pp2_tp1_rank0.txt"))
 
 
 def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
     folder = RUN.write(tmp_path / "nl8_hs1_run")
     for path in list(folder.iterdir()):
         path.rename(path.with_name(f"l8_{path.name}"))
-    found = load_run(folder)
+    found = load_trace(folder)
     costs, _ = stage_costs(found)
     assert [cost.layers for cost in costs] == [2, 2, 2, 2]
     assert costs[0].forward_ps == ps(4)
     assert costs[3].end_forward_ps == ps(4)
     ready = with_runtime(found)
-    moved = what_if(found, ready.runtime, Change(balance=(2, 2, 3, 1)))
+    moved = change_run(found, ready.runtime, Change(balance=(2, 2, 3, 1)))
     first, last = (report.stages for report in (moved.base.report, moved.changed.report))
     assert last[3].forward_ps == first[3].forward_ps - ps(4)
     assert last[2].forward_ps == first[2].forward_ps + ps(4)
@@ -304,33 +305,33 @@ def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
 def test_a_wrong_balance_is_refused(tmp_path: Path, balance: tuple[int, ...]) -> None:
     found = summary_of(RUN, tmp_path)
     with pytest.raises(PlanError, match="balance is"):
-        what_if(found, with_runtime(found).runtime, Change(balance=balance))
+        change_run(found, with_runtime(found).runtime, Change(balance=balance))
 
 
 def test_other_schedules_of_a_run(tmp_path: Path) -> None:
     folder = RUN.write(tmp_path / "run")
     for path in list(folder.iterdir()):
         path.rename(path.with_name(f"l8_{path.name}"))
-    found = load_run(folder)
+    found = load_trace(folder)
     runtime = with_runtime(found).runtime
-    base = what_if(found, runtime, Change()).base.report
+    base = change_run(found, runtime, Change()).base.report
     for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v", "auto-zb"):
-        changed = what_if(found, runtime, Change(schedule=name)).changed.report
+        changed = change_run(found, runtime, Change(schedule=name)).changed.report
         work = [sum(report.breakdown[:, 0]) for report in (base, changed)]
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
-        what_if(found, runtime, Change(schedule="interleaved:3"))
+        change_run(found, runtime, Change(schedule="interleaved:3"))
 
 
 def test_layers_may_be_told(tmp_path: Path) -> None:
-    found = load_run(RUN.write(tmp_path / "run"))
+    found = load_trace(RUN.write(tmp_path / "run"))
     runtime = with_runtime(found).runtime
     with pytest.raises(PlanError, match=r"stage 0 has 1 layers.*--layers tells"):
-        what_if(found, runtime, Change(schedule="interleaved:2"))
-    told = what_if(found, runtime, Change(schedule="interleaved:2", layers=8))
+        change_run(found, runtime, Change(schedule="interleaved:2"))
+    told = change_run(found, runtime, Change(schedule="interleaved:2", layers=8))
     assert told.changed.report.step_time_ps < told.base.report.step_time_ps
     with pytest.raises(PlanError, match="layers is 6: expected a multiple of 4"):
-        what_if(found, runtime, Change(layers=6))
+        change_run(found, runtime, Change(layers=6))
 
 
 def test_bandwidth_of_a_placement(tmp_path: Path) -> None:
@@ -353,7 +354,7 @@ def test_a_run_of_the_same_shape_is_predicted(tmp_path: Path) -> None:
         folder = run.write(tmp_path / f"run{number}")
         for path in list(folder.iterdir()):
             path.rename(path.with_name(shape + path.name))
-        summaries.append(load_run(folder))
+        summaries.append(load_trace(folder))
     found = validate_run(summaries[1], calibrate(summaries[:1]))
     assert [each.name for each in found.predicted] == ["pipeline", "step"]
     assert all(abs(each.error) < 0.005 for each in found.predicted)

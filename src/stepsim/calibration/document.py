@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepsim.comm_table import CommTable
+from stepsim.comm_table import CommTable, MeasuredCurve
 from stepsim.errors import CalibrationError
 from stepsim.measured.clocks import Placement
 from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.units import PS_PER_S
+from stepsim.units import MAX_INT64, PS_PER_S
+from stepsim.workload import CollectiveKind
 
 DEFAULT_NODE_SIZE = 8
+CLEAR = 2.0
+"""Standard errors that a number must be above its bound to count as seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,24 @@ class LayerTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeafOverhead:
+    """What logs of leaf modules do not show, see `stepsim.validation.leaf`.
+
+    `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
+    what its leaf modules take. `residual` is how far each moves if every step is off by its spread.
+    """
+
+    action: Fitted
+    layer_factor: Fitted
+
+    def __post_init__(self) -> None:
+        if self.layer_factor.value < 1:
+            raise CalibrationError(
+                f"layer_factor is {self.layer_factor.value}: expected at least 1, the leaf modules"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Numbers of one machine and runtime.
 
@@ -143,6 +164,7 @@ class Calibration:
     gradient_launch: Fitted | None = None
     gradient_scaling: Fitted | None = None
     optimizer: Fitted | None = None
+    leaf_overhead: LeafOverhead | None = None
     expert_imbalance: tuple[ExpertImbalance, ...] = ()
     layer_times: tuple[LayerTimes, ...] = ()
     unidentified: tuple[tuple[str, str], ...] = field(default=())
@@ -157,6 +179,44 @@ class Calibration:
     def link(self, placement: Placement) -> LinkFit | None:
         """The point-to-point fit of a placement."""
         return next((link for link in self.point_to_point if link.placement is placement), None)
+
+    def comm_table(self) -> CommTable | None:
+        """Times of collectives, and of messages as the runs had them where they tell; or None.
+
+        Messages of runs replace those of micro-benchmarks: both sides of an exchange send, which
+        takes longer than a message alone.
+        """
+        messages = {curve.nodes: curve for curve in map(message_curve, self.point_to_point)}
+        others = [
+            curve
+            for curve in (self.collectives.curves if self.collectives else ())
+            if curve.kind is not CollectiveKind.SEND_RECV or curve.nodes not in messages
+        ]
+        curves = (*others, *messages.values())
+        return CommTable(source="calibration", curves=curves) if curves else None
+
+
+def message_curve(link: LinkFit) -> MeasuredCurve:
+    """The messages of a placement as a curve of a table, from 1 KiB to 1 GiB.
+
+    Raises CalibrationError where they take longer than 2**63 - 1 ps.
+    """
+    sizes = 1 << np.arange(10, 31, dtype=np.int64)
+    if link.time_ps(int(sizes[-1])) > MAX_INT64:
+        raise CalibrationError(
+            f"point_to_point {link.placement}: 1 GiB takes {link.time_ps(1 << 30):.3g} ps: at most "
+            "2**63 - 1 ps"
+        )
+    times = link.latency_ps + np.rint(sizes * (PS_PER_S / link.bandwidth)).astype(np.int64)
+    return MeasuredCurve(
+        machine="",
+        source="messages of measured runs",
+        kind=CollectiveKind.SEND_RECV,
+        ranks=2,
+        nodes=1 if link.placement is Placement.INTRA_NODE else 2,
+        size_bytes=sizes,
+        time_ps=np.maximum(times, 1),
+    )
 
 
 def message_topology(links: Sequence[LinkFit], node_size: int) -> DimensionTopology:

@@ -9,19 +9,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.calibration.document import Fitted, fitted
+from stepsim.calibration.document import CLEAR, Fitted, fitted
 from stepsim.comm_table import CommTable
-from stepsim.measured.summary import RunSummary, StepOp, gradient_groups
+from stepsim.measured.step_ops import ALIKE, StepOp, gradient_groups
+from stepsim.measured.summary import RunSummary
 from stepsim.units import PS_PER_S
 from stepsim.workload import CollectiveKind
 
 LARGE_BYTES = 10**9
 """All-reduces that tell the scaling alone: below, the launch is as long."""
-CLEAR = 2.0
-"""Standard errors that a launch must be above 0 to count as seen."""
 
 Samples = NDArray[np.float64]
-"""A row per operation: bytes, ps beside the collective, ps in all, ranks."""
+"""A row per group and operation: bytes, ps beside the collective, ps in all, ranks."""
 
 
 def gradient_group(summary: RunSummary, op: StepOp) -> tuple[int, int] | None:
@@ -75,14 +74,17 @@ def launch_and_rate(samples: Samples) -> tuple[Fitted, Fitted] | None:
 
 
 def _kinds(samples: Samples) -> Samples:
-    """Medians of operations alike in ranks and bytes, to a hundredth.
+    """Medians of operations alike in ranks and bytes.
 
     They share the error of their table's entry, so together they tell no more than one.
     """
-    alike: dict[tuple[float, float], list[NDArray[np.float64]]] = {}
-    for row in samples:
-        alike.setdefault((row[3], round(100 * np.log(row[0]))), []).append(row)
-    return np.array([np.median(rows, axis=0) for rows in alike.values()])
+    alike: list[list[NDArray[np.float64]]] = []
+    for row in samples[np.lexsort((samples[:, 0], samples[:, 3]))]:
+        first = alike[-1][0] if alike else None
+        if first is None or row[3] != first[3] or row[0] > (1 + ALIKE) * first[0]:
+            alike.append([])
+        alike[-1].append(row)
+    return np.array([np.median(rows, axis=0) for rows in alike])
 
 
 def _samples(summary: RunSummary, known: CommTable | None) -> Iterator[tuple[float, ...]]:
@@ -92,8 +94,11 @@ def _samples(summary: RunSummary, known: CommTable | None) -> Iterator[tuple[flo
             continue
         alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
         reduced = 0 if group[0] == 1 else known.time_ps(*alike) if known else None
-        if reduced is not None and reduced < op.duration_ps:
-            yield op.size_bytes, op.duration_ps - reduced, op.duration_ps, group[0]
+        if reduced is None:
+            continue
+        for time in op.times_ps:
+            if reduced < time:
+                yield op.size_bytes, time - reduced, time, group[0]
 
 
 def _rate(samples: Samples) -> Fitted | None:

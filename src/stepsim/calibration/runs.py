@@ -24,6 +24,7 @@ from stepsim.errors import CalibrationError
 from stepsim.measured.clocks import Placement, Transfers
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Bools, Ints, OpKind
+from stepsim.measured.step_ops import gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.units import PS_PER_S
 from stepsim.workload import CollectiveKind
@@ -198,12 +199,10 @@ def _optimizer(summaries: Sequence[RunSummary]) -> Fitted | None:
     """Bytes/s of fp32 gradients that an optimizer step updates."""
     rates = []
     for summary in summaries:
-        for stage in summary.stages:
-            ops = [op for op in summary.step_ops if op.stage == stage.stage]
-            size = sum(op.size_bytes for op in ops)
-            time = sum(op.duration_ps for op in ops if op.kind is OpKind.OPTIMIZER)
-            if size and time:
-                rates.append(size / time * PS_PER_S)
+        for op in summary.step_ops:
+            size = gradient_bytes(summary.step_ops, op.stage)
+            if op.kind is OpKind.OPTIMIZER and size:
+                rates += [size / time * PS_PER_S for time in op.times_ps if time]
     return fitted(rates) if rates else None
 
 

@@ -11,9 +11,8 @@ from stepsim.cli.measured import (
     NcclOption,
     NodeSizeOption,
     RunsArgument,
-    benchmarks,
 )
-from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
+from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, console, show, warn
 from stepsim.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -45,20 +44,20 @@ def runs(
     paths: RunsArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
     nccl: NcclOption = None,
-    comm_source: CommSourceOption = None,
+    comm_source: CommSourceOption = "",
     node_size: NodeSizeOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
-    from stepsim.calibration.runs import calibrate as fit
-    from stepsim.formats.calibration_toml import write_calibration
+    from stepsim import runs as api
     from stepsim.measured_tables import print_calibration
-    from stepsim.validation.load import load_run
 
     check_outputs(paths, files=[output])
-    summaries = [load_run(path, node_size=node_size) for path in paths]
-    warn([text for each in summaries for text in each.run.warnings])
-    found = fit(summaries, benchmarks(nccl, comm_source))
-    write_calibration(found, output)
+    loaded = [api.load_run(path, node_size=node_size) for path in paths]
+    table = api.benchmarks(nccl, comm_source)
+    warn([*api.warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
+    found = api.calibrate(loaded, nccl=table)
+    api.write_calibration(found, output)
     print_calibration(console(), found)
 
 
@@ -101,7 +100,7 @@ def nccl(
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Print every size, not powers of two.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No warnings.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Fit latency, bandwidth and efficiency of links to measured collectives.
 

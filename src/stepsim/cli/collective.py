@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli import completion
+from stepsim.cli.figures import StyleOption
 from stepsim.cli.terminal import JsonOption, check_outputs, show
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.collective_probe import Probe
@@ -54,6 +56,7 @@ def collective(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw time and busbw: .png, .svg or .pdf.")
     ] = None,
+    style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Price one collective: time, algbw, busbw as nccl-tests count them, and the links used."""
     from stepsim.formats.collective_json import probes_json
@@ -64,7 +67,7 @@ def collective(
     if plot:
         from stepsim.collective_plot import plot_probes
 
-        plot_probes(probes, plot)
+        plot_probes(probes, plot, style=style)
     show(json, lambda: probes_json(probes), lambda to: print_probes(to, probes))
 
 

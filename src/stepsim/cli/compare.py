@@ -6,17 +6,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.cli import completion
-from stepsim.cli.figures import MessagesOption, PlotOption, check_messages
+from stepsim.cli.figures import (
+    MessagesOption,
+    PlotOption,
+    RanksOption,
+    ReportOption,
+    StyleOption,
+    TraceOption,
+    check_messages,
+    check_trace,
+)
+from stepsim.cli.measured import CalibrationOption, calibrated
 from stepsim.cli.options import PIPELINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
     check_outputs,
+    command_line,
     console,
     show,
     warn,
 )
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,24 +53,41 @@ def compare(
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
+    trace: TraceOption = None,
+    ranks: RanksOption = None,
+    report: ReportOption = None,
+    style: StyleOption = FigureStyle.SCREEN,
+    calibration: CalibrationOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim.compare import compare as run
     from stepsim.compare import comparison_json, simai_totals
     from stepsim.loading import load_workload
-    from stepsim.progress import progress_bar
+    from stepsim.progress import progress_bar, working
     from stepsim.tables import print_comparison, print_simai
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
-    check_outputs([file], json=json, figures=[plot])
+    check_outputs([file], json=json, figures=[plot], files=[trace], page=report)
     check_messages(messages, plot)
+    traced = check_trace(trace, ranks)
     workload = load_workload(file, strict=options.strict)
+    known, notes = calibrated(calibration, options)
+    arguments = options.arguments() | known
     with progress_bar(enabled=not options.quiet) as progress:
-        comparison = run(workload, schedules.split(","), progress=progress, **options.arguments())
-    warn(comparison.warnings, quiet=options.quiet)
+        comparison = run(workload, schedules.split(","), progress=progress, **arguments)
+    warn([*notes, *comparison.warnings], quiet=options.quiet)
+    if traced:
+        traced.write(comparison)
     if plot:
-        comparison.plot(plot, messages=messages)
+        comparison.plot(plot, messages=messages, style=style)
+    if report:
+        from stepsim.html_report.what_if import find_each_what_if
+        from stepsim.html_report.write import write_comparison
+
+        with working("writing the page", enabled=not options.quiet):
+            found = find_each_what_if(comparison, workload, **arguments)
+            write_comparison(comparison, report, command=command_line(), what_if=found)
     totals = simai_totals(workload, comparison) if with_ else None
 
     def tables(to: "Console") -> None:

@@ -52,6 +52,13 @@ def _durations() -> Iterable[str]:
     return Durations
 
 
+def _figure_kinds() -> Iterable[str]:
+    from stepsim.sweep.figures.views import FigureKind
+
+    return FigureKind
+
+
+figure_kinds = _choices(_figure_kinds)
 topologies = _choices(_topologies)
 schedules = _choices(_schedules)
 collectives = _choices(_collectives)

@@ -6,10 +6,17 @@ from typing import Annotated
 
 import typer
 
-from stepsim.cli.measured import inspect_measured
+from stepsim.cli.figures import StyleOption
+from stepsim.cli.measured import (
+    NodeSizeOption,
+    inspect_measured,
+    refuse_options,
+    refuse_run_options,
+)
 from stepsim.cli.options import PlanOptions, takes
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.errors import OutputError
+from stepsim.figure_style import FigureStyle
 
 
 @takes(PlanOptions)
@@ -23,17 +30,22 @@ def inspect(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw a topology: .png, .svg or .pdf.")
     ] = None,
+    style: StyleOption = FigureStyle.SCREEN,
+    node_size: NodeSizeOption = None,
 ) -> None:
     """Print what stepsim understands of a workload, a topology or a measured run."""
     from stepsim.formats.topology_files import is_topology
     from stepsim.validation.load import is_measured
 
     if exists(file) and is_measured(Path(file)):
-        inspect_measured(Path(file))
-    elif is_topology(file):
-        _inspect_topology(file, options, json, plot)
+        refuse_options(Path(file), options, *(["--plot"] if plot else []))
+        inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)
+        return
+    refuse_run_options(Path(file), node_size=node_size)
+    if is_topology(file):
+        _inspect_topology(file, options, json, plot, style)
     elif json or plot:
-        raise OutputError(f"{file}: --json and --plot are for topologies: this is a workload")
+        raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
     else:
         _inspect_workload(Path(file), options)
 
@@ -57,7 +69,9 @@ def _inspect_workload(file: Path, options: PlanOptions) -> None:
     print_inspection(console(), seen)
 
 
-def _inspect_topology(name: str, options: PlanOptions, json: str | None, plot: Path | None) -> None:
+def _inspect_topology(
+    name: str, options: PlanOptions, json: str | None, plot: Path | None, style: FigureStyle
+) -> None:
     from stepsim.formats.topology_json import topology_json
     from stepsim.loading import load_topology
     from stepsim.tables import print_topology
@@ -68,6 +82,6 @@ def _inspect_topology(name: str, options: PlanOptions, json: str | None, plot: P
     if plot:
         from stepsim.topology_plot import draw_topology
 
-        draw_topology(topology, plot)
+        draw_topology(topology, plot, style=style)
     seen = inspect_topology(topology)
     show(json, lambda: topology_json(seen), lambda to: print_topology(to, seen))

@@ -1,27 +1,36 @@
 """`stepsim validate` and `stepsim what-if`; `inspect` and `simulate` of measured runs."""
 
-from os.path import isdir
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stepsim.cli import completion
-from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
+from stepsim.cli.figures import StyleOption, TraceOutput
+from stepsim.cli.options import PlanOptions, RunOptions
+from stepsim.cli.terminal import (
+    JsonOption,
+    QuietOption,
+    check_outputs,
+    command_line,
+    console,
+    show,
+    warn,
+)
 from stepsim.errors import PlanError
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stepsim.calibration.document import Calibration
-    from stepsim.comm_table import CommTable
-    from stepsim.topology import Topology
-    from stepsim.validation.load import MeasuredRuntime
-    from stepsim.validation.replay import Durations
+    from stepsim.api import Result
+    from stepsim.measured.leaf_log import LeafRun
+    from stepsim.measured.summary import RunSummary
 
 RunsArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Folders of traces, or the trace of one rank."),
+    typer.Argument(metavar="RUN...", help="Folders of traces, traces of one rank, or leaf logs."),
 ]
 CalibrationOption = Annotated[
     Path | None, typer.Option("--calibration", help="Calibration to use, a TOML file.")
@@ -31,7 +40,7 @@ NcclOption = Annotated[
     typer.Option("--nccl", help="Micro-benchmarks of the machine: CSV or nccl-tests output."),
 ]
 CommSourceOption = Annotated[
-    str | None,
+    str,
     typer.Option("--comm-source", help="Take the benchmarks whose machine or source holds this."),
 ]
 NodeSizeOption = Annotated[
@@ -54,12 +63,12 @@ def validate(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Folders of traces, or one CSV or TOML table of measured steps."
+            metavar="RUN...", help="Traces, leaf logs, or CSV or TOML tables of measured steps."
         ),
     ],
     calibration: CalibrationOption = None,
     nccl: NcclOption = None,
-    comm_source: CommSourceOption = None,
+    comm_source: CommSourceOption = "",
     leave_one_out: Annotated[
         bool, typer.Option("--leave-one-out", help="Calibrate every run on all others.")
     ] = False,
@@ -73,39 +82,31 @@ def validate(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
     ] = None,
+    style: StyleOption = FigureStyle.SCREEN,
+    quiet: QuietOption = False,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
-    from stepsim.formats.step_table import is_step_table, read_step_table
+    from stepsim import runs as api
     from stepsim.measured_tables import print_validation
-    from stepsim.validation.load import load_run
-    from stepsim.validation.output import all_times, exceeds, validation_json
-    from stepsim.validation.table import validate_table
-    from stepsim.validation.validate import validate_runs
 
     check_outputs(runs, json=json, figures=[plot])
-    limit, durations = _limit(max_error), _durations(times)
-    tables = [path for path in runs if is_step_table(path)]
-    folders = [path for path in runs if path not in tables]
-    _check_validation(tables, folders, nccl=nccl, times=times, leave_one_out=leave_one_out)
-    known, table = _calibration(calibration), benchmarks(nccl, comm_source)
-    steps = [step for path in tables for step in read_step_table(path)]
-    rows = validate_table(steps, known, table)
-    summaries = [load_run(path, node_size=node_size) for path in folders]
-    warn([text for each in summaries for text in each.run.warnings])
-    warn([note for row in rows for note in row.notes])
-    found = validate_runs(
-        summaries, known, leave_one_out=leave_one_out, durations=durations, table=table
+    limit = _limit(max_error)
+    found = api.validate(
+        runs,
+        calibration=calibration,
+        nccl=nccl,
+        comm_source=comm_source,
+        leave_one_out=leave_one_out,
+        times=times,
+        node_size=node_size,
     )
+    warn(found.warnings, quiet=quiet)
     if plot:
         from stepsim.validation_plots import plot_validation
 
-        plot_validation(found, rows, plot)
-    show(
-        json,
-        lambda: validation_json(found, rows),
-        lambda to: print_validation(to, found, rows),
-    )
-    if exceeds(all_times(found, rows), limit):
+        plot_validation(found, plot, style=style)
+    show(json, lambda: found.to_json().encode(), lambda to: print_validation(to, found))
+    if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
 
 
@@ -135,41 +136,52 @@ def what_if(
     ] = None,
     calibration: CalibrationOption = None,
     node_size: NodeSizeOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
+    from stepsim import runs as api
     from stepsim.measured_tables import print_what_if
-    from stepsim.validation.load import load_run, with_runtime
-    from stepsim.validation.whatif import Change
-    from stepsim.validation.whatif import what_if as change_run
+    from stepsim.validation.load import load_trace
 
-    ready = with_runtime(load_run(run, node_size=node_size), _calibration(calibration))
-    warn([*ready.summary.run.warnings, *ready.notes])
-    change = Change(
+    loaded = load_trace(run, node_size)
+    warn(api.warnings_of([loaded]), quiet=quiet)
+    found = api.what_if(
+        loaded,
+        calibration=calibration,
         schedule=schedule,
         microbatches=microbatches,
         balance=_balance(balance),
-        topology=_topology(ready, bandwidth),
         layers=layers,
+        bandwidth=_bandwidth(bandwidth),
     )
-    result = change_run(ready.summary, ready.runtime, change)
-    print_what_if(console(), result, ready.summary.step_ps)
+    print_what_if(console(), found, loaded.step_ps)
 
 
-def inspect_measured(path: Path, node_size: int | None = None) -> None:
+def inspect_measured(
+    path: Path,
+    *,
+    json: str | None = None,
+    node_size: int | None = None,
+    quiet: bool = False,
+) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
-    from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
+    from stepsim import runs as api
+    from stepsim.formats.run_json import run_json
+    from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured_tables import print_leaf_run, print_run
     from stepsim.validation.leaf import explained
-    from stepsim.validation.load import load_run
 
-    if not isdir(path) and is_optimus_log(path):
-        run = read_optimus_log(path)
-        warn(run.warnings)
-        print_leaf_run(console(), run, explained(run))
-        return
-    summary = load_run(path, node_size=node_size)
-    warn(summary.run.warnings)
-    print_run(console(), summary)
+    check_outputs([path], json=json)
+    run = api.load_run(path, node_size=node_size)
+    warn(api.warnings_of([run]), quiet=quiet)
+
+    def tables(to: "Console") -> None:
+        if isinstance(run, LeafRun):
+            print_leaf_run(to, run, explained(run))
+        else:
+            print_run(to, run)
+
+    show(json, lambda: run_json(run), tables)
 
 
 def simulate_measured(
@@ -180,122 +192,115 @@ def simulate_measured(
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
+    trace: TraceOutput | None = None,
+    report: Path | None = None,
+    style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
+    quiet: bool = False,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
 
     Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
-    is printed.
+    is printed; their figure has no measured rows, as the log has none.
     """
-    from stepsim.formats.optimus_log import is_optimus_log
-    from stepsim.measured_tables import print_replay
+    from stepsim import runs as api
+    from stepsim.measured.leaf_log import LeafRun
+    from stepsim.measured_tables import print_leaf_replay, print_replay
     from stepsim.tables import print_report
-    from stepsim.validation.load import load_run, with_runtime
-    from stepsim.validation.replay import replay
 
-    if not isdir(path) and is_optimus_log(path):
-        if calibration or times != "median":
-            raise PlanError(
-                f"{path}: a log of leaf modules is simulated from its medians alone: leave out "
-                "--calibration and --times"
-            )
-        _simulate_log(path, json=json, plot=plot, csv=csv)
-        return
-    ready = with_runtime(load_run(path, node_size=node_size), _calibration(calibration))
-    result = replay(ready.summary, ready.runtime, _durations(times))
-    warn([*result.report.warnings, *ready.notes])
+    run = api.load_run(path, node_size=node_size)
+    known = api.read_calibration(calibration) if calibration else None
+    result = api.simulate_run(run, calibration=known, times=times)
+    warn(result.report.warnings, quiet=quiet)
+    if trace:
+        trace.write(result)
     if plot:
-        from stepsim.validation_plots import plot_measured
-
-        plot_measured(ready.summary, result, plot)
+        _draw(run, result, plot, style)
     if csv:
         result.write_csv(csv)
+    if report:
+        _write_replay(result, report)
 
     def tables(to: "Console") -> None:
         print_report(to, result.report)
-        print_replay(to, ready.summary, result.report)
+        if isinstance(run, LeafRun):
+            print_leaf_replay(to, run, result.report, known.leaf_overhead if known else None)
+        else:
+            print_replay(to, run, result.report)
 
     show(json, lambda: result.to_json().encode(), tables)
 
 
-def _simulate_log(path: Path, *, json: str | None, plot: Path | None, csv: Path | None) -> None:
-    """Leaf modules as a pipeline; the figure has no measured rows, as the log has none."""
-    from stepsim.formats.optimus_log import read_optimus_log
-    from stepsim.measured_tables import print_leaf_run
-    from stepsim.tables import print_report
-    from stepsim.validation.leaf import simulate_leaves
+def _write_replay(result: "Result", report: Path) -> None:
+    """The page of a replay: its times are measured, and no derivatives are found."""
+    from stepsim.html_report.write import write_step
 
-    run = read_optimus_log(path)
-    result = simulate_leaves(run)
-    warn(result.report.warnings)
-    if plot:
-        result.plot(plot)
-    if csv:
-        result.write_csv(csv)
-
-    def tables(to: "Console") -> None:
-        print_report(to, result.report)
-        print_leaf_run(to, run, result.report.pipeline_time_ps / run.step_ps)
-
-    show(json, lambda: result.to_json().encode(), tables)
+    write_step(result, report, command=command_line(), what_if="A replay has no sensitivities.")
 
 
-def _check_validation(
-    tables: list[Path],
-    folders: list[Path],
-    *,
-    nccl: list[Path] | None,
-    times: str,
-    leave_one_out: bool,
-) -> None:
-    """Refuse options that would do nothing."""
-    unused = ["--leave-one-out"] * leave_one_out + ["--times"] * (times != "median")
-    if unused and not folders:
-        raise PlanError(f"{tables[0]}: rows are simulated as they say: leave out {unused[0]}")
-    if nccl and not tables and not leave_one_out:
+def _draw(run: "RunSummary | LeafRun", result: "Result", plot: Path, style: FigureStyle) -> None:
+    """A run above its replay; a log has no measured operations."""
+    from stepsim.measured.leaf_log import LeafRun
+    from stepsim.validation_plots import plot_measured
+
+    if isinstance(run, LeafRun):
+        result.plot(plot, style=style)
+    else:
+        plot_measured(run, result, plot, style=style)
+
+
+def calibrated(path: Path | None, options: RunOptions) -> tuple[dict[str, Any], list[str]]:
+    """Arguments a calibration sets for a workload file where the user does not, and notes."""
+    if path is None:
+        return {}, []
+    from stepsim.runs import read_calibration
+    from stepsim.validation.load import simulate_options, workload_notes
+
+    found = read_calibration(path)
+    notes = workload_notes(found)
+    arguments = simulate_options(found)
+    if options.host_overhead != RunOptions.host_overhead:
+        arguments.pop("host_overhead", None)
+    if options.comm_table and arguments.pop("comm_table", None):
+        notes.append("--comm-table replaces the calibration's collectives and messages")
+    return arguments, notes
+
+
+def refuse_options(path: Path, options: PlanOptions, *others: str) -> None:
+    """A run is taken as it ran: raise PlanError for options that would do nothing."""
+    asked = [
+        "--" + field.name.replace("_", "-")
+        for field in fields(options)
+        if field.name not in ("quiet", "verbose") and getattr(options, field.name) != field.default
+    ]
+    asked += others
+    if asked:
         raise PlanError(
-            "--nccl: expected --leave-one-out or a table of measured steps; a calibration file "
-            "holds its own benchmarks (stepsim calibrate RUN... --nccl FILE)"
+            f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "
+            "what-if changes runs)"
         )
 
 
-def benchmarks(files: list[Path] | None, source: str | None) -> "CommTable | None":
-    """All micro-benchmarks together."""
-    if not files:
-        return None
-    from stepsim.formats.measurements import read_measurements
-
-    table = read_measurements(files)
-    warn(table.warnings)
-    return table.choose(source) if source else table
-
-
-def _calibration(path: Path | None) -> "Calibration | None":
-    if path is None:
-        return None
-    from stepsim.formats.calibration_toml import read_calibration
-
-    return read_calibration(path)
-
-
-def _durations(text: str) -> "Durations":
-    from stepsim.validation.replay import Durations
-
-    try:
-        return Durations(text)
-    except ValueError:
-        raise PlanError(f"times is {text!r}: expected one of {', '.join(Durations)}") from None
+def refuse_run_options(path: Path, *, times: str = "median", node_size: int | None = None) -> None:
+    """Raise PlanError for options of measured runs on what is none."""
+    asked = ["--times"] * (times != "median") + ["--node-size"] * (node_size is not None)
+    if asked:
+        raise PlanError(
+            f"{path}: this is no measured run, the options of one do nothing: leave out "
+            f"{', '.join(asked)}"
+        )
 
 
 def _limit(text: str | None) -> float | None:
-    """A share such as `2%` or `0.02`."""
+    """A share such as `2%` or `0.02`; a number from 1 on could mean either."""
     if text is None:
         return None
+    percent = text.endswith("%")
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        value = float(text.removesuffix("%")) / (100 if percent else 1)
     except ValueError:
         value = -1.0
-    if not 0 <= value < 100:
+    if not 0 <= value < (100 if percent else 1):
         raise PlanError(f"max-error is {text!r}: expected a share such as 2% or 0.02")
     return value
 
@@ -309,20 +314,14 @@ def _balance(text: str | None) -> tuple[int, ...] | None:
         raise PlanError(f"balance is {text!r}: expected layers per stage, e.g. 3,2,2,1") from None
 
 
-def _topology(ready: "MeasuredRuntime", bandwidths: list[str] | None) -> "Topology | None":
-    """The run's message times with other bandwidths."""
-    if not bandwidths:
-        return None
-    from stepsim.calibration.document import message_topology
-    from stepsim.measured.clocks import Placement
-    from stepsim.units import parse_bandwidth
-    from stepsim.validation.load import with_bandwidth
-
-    changed: dict[Placement, float] = {}
-    for text in bandwidths:
+def _bandwidth(texts: list[str] | None) -> dict[str, str]:
+    """Placements and their bandwidths."""
+    pairs = {}
+    for text in texts or ():
         name, _, value = text.partition("=")
-        if name not in list(Placement) or not value:
-            expected = " or ".join(f"{place}=400Gbps" for place in Placement)
-            raise PlanError(f"bandwidth is {text!r}: expected {expected}")
-        changed[Placement(name)] = parse_bandwidth(value)
-    return message_topology(with_bandwidth(ready.links, changed), ready.summary.clocks.node_size)
+        if not name or not value:
+            raise PlanError(
+                f"bandwidth is {text!r}: expected intra_node=400Gbps or inter_node=400Gbps"
+            )
+        pairs[name] = value
+    return pairs

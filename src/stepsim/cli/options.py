@@ -14,6 +14,8 @@ from stepsim.cli.terminal import log_shown
 from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from stepsim.comm_table import CommTable
 
 
@@ -43,6 +45,16 @@ class Switch(StrEnum):
 
     ON = "on"
     OFF = "off"
+
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=RANGE",
+        help="An axis, e.g. 'fabric.bandwidth=100..800 Gbps:8' or schedule=1f1b,zb-h1.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +371,7 @@ class RunOptions(PlanOptions):
         }
 
 
-Options = TypeVar("Options", bound=PlanOptions)
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def takes(options_type: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -370,7 +382,7 @@ def takes(options_type: type[Options]) -> Callable[[Callable[..., None]], Callab
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(**arguments: Any) -> None:
             options = options_type(**{each.name: arguments.pop(each.name) for each in declared})
-            with log_shown(enabled=options.verbose):
+            with log_shown(enabled=getattr(options, "verbose", False)):
                 command(**arguments, options=options)
 
         own = inspect.signature(command).parameters

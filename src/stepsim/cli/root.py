@@ -15,6 +15,7 @@ from stepsim.cli.convert import convert
 from stepsim.cli.doctor import doctor
 from stepsim.cli.inspect import inspect
 from stepsim.cli.measured import validate, what_if
+from stepsim.cli.report import report
 from stepsim.cli.sensitivity import noise, sensitivity
 from stepsim.cli.simulate import simulate
 from stepsim.cli.sweep import sweep, sweep_report
@@ -51,6 +52,7 @@ for command in (
     what_if,
     sweep,
     sweep_report,
+    report,
     doctor,
 ):
     app.command(command.__name__.replace("_", "-"))(command)

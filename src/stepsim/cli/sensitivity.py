@@ -2,12 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
+from stepsim.cli.figures import StyleOption
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
+from stepsim.figure_style import FigureStyle
+
+if TYPE_CHECKING:
+    from stepsim.batch import NoiseModel
+    from stepsim.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +26,7 @@ class StudyOptions(RunOptions):
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
     ] = None
+    style: StyleOption = FigureStyle.SCREEN
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`."""
@@ -41,7 +48,7 @@ def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
         found = run(workload, **options.arguments())
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
-        plot_sensitivity(found, options.plot)
+        plot_sensitivity(found, options.plot, style=options.style)
     show(
         options.json,
         lambda: sensitivity_json(found),
@@ -70,6 +77,7 @@ def noise(
     ] = 1.3,
     samples: Annotated[int, typer.Option("--samples", help="Steps to draw.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal samples.")] = 0,
+    axes: SetOption = None,
 ) -> None:
     """Print how the step time of FILE is distributed when tasks take longer or shorter."""
     from stepsim.batch import NoiseModel, simulate_noise
@@ -87,10 +95,46 @@ def noise(
         straggler_factor=straggler_factor,
     )
     workload = load_workload(file, strict=options.strict)
+    if axes:
+        _noise_over(workload, axes, options, model, samples=samples, seed=seed)
+        return
     arguments = options.arguments()
     with working(f"drawing {samples} steps", enabled=not options.quiet):
         found = simulate_noise(workload, model=model, samples=samples, seed=seed, **arguments)
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
-        plot_noise(found, options.plot)
+        plot_noise(found, options.plot, style=options.style)
     show(options.json, lambda: noise_json(found), lambda to: print_noise(to, found))
+
+
+def _noise_over(
+    workload: "Workload",
+    axes: list[str],
+    options: StudyOptions,
+    model: "NoiseModel",
+    *,
+    samples: int,
+    seed: int,
+) -> None:
+    """Noise of every combination of some axes."""
+    from stepsim.loading import load_topology
+    from stepsim.progress import sweep_bar
+    from stepsim.shipped import DEFAULT_TOPOLOGY
+    from stepsim.sweep import Grid, Study, parse_axis
+    from stepsim.sweep.figures.bands import band_axes, plot_noise_sweep
+    from stepsim.sweep.noise import sweep_noise
+    from stepsim.sweep.noise_output import noise_sweep_json, print_noise_sweep
+
+    arguments = options.arguments()
+    topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
+    grid = Grid(axes=tuple(parse_axis(text) for text in axes))
+    given = {name: value for name, value in arguments.items() if value is not None}
+    study = Study(workload=workload, topology=topology, grid=grid, options=given)
+    if options.plot:
+        band_axes(grid)
+    warn(workload.warnings, quiet=options.quiet)
+    with sweep_bar(enabled=not options.quiet) as bar:
+        found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
+    if options.plot:
+        plot_noise_sweep(found, options.plot, style=options.style)
+    show(options.json, lambda: noise_sweep_json(found), lambda to: print_noise_sweep(to, found))

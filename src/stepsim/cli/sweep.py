@@ -7,47 +7,78 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, Switch, takes
-from stepsim.cli.terminal import check_outputs, console, warn
+from stepsim.cli import completion
+from stepsim.cli.figures import ReportOption, StyleOption
+from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, Switch, takes
+from stepsim.cli.terminal import check_outputs, command_line, console, warn
 from stepsim.errors import OutputError, SweepError, printable
+from stepsim.figure_style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.formats.sweep_toml import SweepFile
     from stepsim.sweep import Study
     from stepsim.sweep.table import SweepTable
 
-ExportOption = Annotated[
-    list[Path] | None,
-    typer.Option("--export", help="Write the table: .csv or .parquet. Repeatable."),
-]
-PlotOption = Annotated[
-    Path | None,
-    typer.Option("--plot", help="Draw step times over the axes: .png, .svg or .pdf."),
-]
-PlotAxesOption = Annotated[
-    str | None,
-    typer.Option("--plot-axes", help="Axes of the figure, e.g. fabric.bandwidth,schedule."),
-]
-ParetoOption = Annotated[
-    Path | None,
-    typer.Option("--pareto", help="Draw step time against the bandwidth of all links."),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """Files that show what a sweep has found."""
+
+    export: Annotated[
+        list[Path] | None,
+        typer.Option("--export", help="Write the table: .csv or .parquet. Repeatable."),
+    ] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw the sweep over its axes: .png, .svg or .pdf."),
+    ] = None
+    plot_kind: Annotated[
+        str,
+        typer.Option(
+            "--plot-kind",
+            help="What to draw: time, bubble, breakdown or bound.",
+            autocompletion=completion.figure_kinds,
+        ),
+    ] = "time"
+    plot_axes: Annotated[
+        str | None,
+        typer.Option("--plot-axes", help="Axes of the figure, e.g. fabric.bandwidth,schedule."),
+    ] = None
+    pareto: Annotated[
+        Path | None,
+        typer.Option("--pareto", help="Draw step time against the bandwidth of all links."),
+    ] = None
+    report: ReportOption = None
+    style: StyleOption = FigureStyle.SCREEN
+
+    @property
+    def plot_names(self) -> list[str]:
+        """Names of the axes that the figure shows, empty where they are not chosen."""
+        return [name.strip() for name in self.plot_axes.split(",")] if self.plot_axes else []
+
+    def check(self, inputs: list[Path]) -> None:
+        """Refuse what cannot be drawn or written before the work; raises StepsimError."""
+        from stepsim.sweep.export import check_export_path
+        from stepsim.sweep.figures.views import figure_kind
+
+        kind = figure_kind(self.plot_kind)
+        if self.plot_axes and not (self.plot or self.report):
+            raise OutputError("--plot-axes is about a figure: name one with --plot or --report")
+        if kind != "time" and not self.plot:
+            raise OutputError("--plot-kind is about a figure: name one with --plot")
+        for path in self.export or ():
+            check_export_path(path)
+        figures = [self.plot, self.pareto]
+        check_outputs(inputs, figures=figures, files=self.export or (), page=self.report)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(RunOptions):
+class SweepOptions(ShowOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
     schedule: ScheduleOption = "1f1b"
     chunks: ChunksOption = None
-    axes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=RANGE",
-            help="An axis, e.g. 'fabric.bandwidth=100..800 Gbps:8' or schedule=1f1b,zb-h1.",
-        ),
-    ] = None
+    axes: SetOption = None
     database: Annotated[Path, typer.Option("--db", help="SQLite file for the results.")] = Path(
         "sweep.sqlite"
     )
@@ -66,10 +97,6 @@ class SweepOptions(RunOptions):
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
     ] = None
-    export: ExportOption = None
-    plot: PlotOption = None
-    plot_axes: PlotAxesOption = None
-    pareto: ParetoOption = None
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`, the topology among them."""
@@ -107,19 +134,17 @@ def sweep(
             f"{printable(str(options.database))} keeps what is done: --resume continues", err=True
         )
         raise
-    _show(options.database, options.export, options.plot, options.plot_axes, options.pareto)
+    _show(options.database, options)
 
 
+@takes(ShowOptions)
 def sweep_report(
     database: Annotated[Path, typer.Argument(metavar="DB", help="Database of a sweep.")],
-    export: ExportOption = None,
-    plot: PlotOption = None,
-    plot_axes: PlotAxesOption = None,
-    pareto: ParetoOption = None,
+    options: ShowOptions,
 ) -> None:
     """Print, export and draw what a sweep has found so far; it may still be running."""
-    _check_files([database], export, plot, pareto)
-    _show(database, export, plot, plot_axes, pareto)
+    options.check([database])
+    _show(database, options)
 
 
 def _given(context: typer.Context) -> frozenset[str]:
@@ -183,6 +208,7 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
     from stepsim.loading import load_topology, load_workload
     from stepsim.shipped import DEFAULT_TOPOLOGY
     from stepsim.sweep import Grid, Study, parse_axis
+    from stepsim.sweep.figures.views import figure_kind
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
     _check_options(options, given, {axis.name for axis in grid.axes})
@@ -194,7 +220,7 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
         topology=topology,
         grid=grid,
         options={name: value for name, value in arguments.items() if value is not None},
-        breakdown=options.breakdown,
+        breakdown=options.breakdown or figure_kind(options.plot_kind).of_parts,
     )
     warn(workload.warnings, quiet=options.quiet)
     if options.topology is None:
@@ -221,33 +247,14 @@ def _check_options(options: SweepOptions, given: Iterable[str], axes: set[str]) 
 
 
 def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
-    if options.plot_axes and not options.plot:
-        raise OutputError("--plot-axes is about a figure: name one with --plot")
-    names = (options.plot_axes or "").split(",") if options.plot_axes else []
+    options.check([*inputs, options.database])
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
-    for name in names:
-        if name.strip() not in known:
-            raise SweepError(f"--plot-axes: {name.strip()!r} is no axis of this sweep")
-    _check_files([*inputs, options.database], options.export, options.plot, options.pareto)
+    for name in options.plot_names:
+        if name not in known:
+            raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")
 
 
-def _check_files(
-    inputs: list[Path], export: list[Path] | None, plot: Path | None, pareto: Path | None
-) -> None:
-    from stepsim.sweep.export import check_export_path
-
-    for path in export or ():
-        check_export_path(path)
-    check_outputs(inputs, figures=[plot, pareto], files=export or ())
-
-
-def _show(
-    database: Path,
-    export: list[Path] | None,
-    plot: Path | None,
-    plot_axes: str | None,
-    pareto: Path | None,
-) -> None:
+def _show(database: Path, options: ShowOptions) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
     from stepsim.sweep import open_for_reading
     from stepsim.sweep.export import write_table
@@ -256,25 +263,25 @@ def _show(
 
     with open_for_reading(database) as store:
         table = SweepTable(store=store)
-        for path in export or ():
+        for path in options.export or ():
             write_table(table, path)
         _refuse_if_all_failed(table)
-        _draw(table, plot, plot_axes, pareto)
+        _draw(table, options)
         print_sweep(console(), table)
 
 
-def _draw(
-    table: "SweepTable", plot: Path | None, plot_axes: str | None, pareto: Path | None
-) -> None:
-    if plot:
-        from stepsim.sweep.figures import plot_sweep
+def _draw(table: "SweepTable", options: ShowOptions) -> None:
+    from stepsim.sweep.figures import plot_pareto, plot_sweep
 
-        names = [name.strip() for name in plot_axes.split(",")] if plot_axes else []
-        plot_sweep(table, plot, names)
-    if pareto:
-        from stepsim.sweep.figures import plot_pareto
+    if options.plot:
+        kind, style = options.plot_kind, options.style
+        plot_sweep(table, options.plot, options.plot_names, kind=kind, style=style)
+    if options.pareto:
+        plot_pareto(table, options.pareto, style=options.style)
+    if options.report:
+        from stepsim.html_report.write import write_sweep
 
-        plot_pareto(table, pareto)
+        write_sweep(table, options.report, command=command_line(), axes=options.plot_names)
 
 
 def _refuse_if_all_failed(table: "SweepTable") -> None:

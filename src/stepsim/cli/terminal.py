@@ -1,5 +1,7 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ WorkloadArgument = Annotated[
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No warnings.")]
 
 
 def check_outputs(
@@ -28,12 +31,18 @@ def check_outputs(
     json: str | None = None,
     figures: Iterable[Path | None] = (),
     files: Iterable[Path | None] = (),
+    page: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError."""
-    from stepsim.formats.outputs import check_figure_path, check_separate, check_writable
+    from stepsim.formats.outputs import (
+        check_figure_path,
+        check_page_path,
+        check_separate,
+        check_writable,
+    )
 
     drawn = [path for path in figures if path]
-    written = [*drawn, *(path for path in files if path)]
+    written = [*drawn, *(path for path in (*files, page) if path)]
     if json and json != STDOUT:
         written.append(Path(json))
     for path in written:
@@ -43,6 +52,13 @@ def check_outputs(
     check_separate(inputs, written)
     for path in drawn:
         check_figure_path(path)
+    if page:
+        check_page_path(page)
+
+
+def command_line() -> str:
+    """The command as it was typed, for results that say how they were made."""
+    return shlex.join(["stepsim", *sys.argv[1:]])
 
 
 def console() -> "Console":

@@ -18,6 +18,7 @@ from stepsim.calibration.document import (
     ExpertImbalance,
     Fitted,
     LayerTimes,
+    LeafOverhead,
     LinkFit,
 )
 from stepsim.comm_table import CommTable, MeasuredCurve
@@ -47,6 +48,16 @@ class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     value: str
     residual: Share
     samples: Count
+
+
+class LeafTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[leaf_overhead]`: what logs of leaf modules do not show; residuals relative."""
+
+    action: str
+    action_residual: float
+    layer_factor: float
+    layer_factor_residual: float
+    samples: int
 
 
 class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -121,6 +132,7 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     gradient_launch: FittedTable | None = None
     gradient_scaling: FittedTable | None = None
     optimizer: FittedTable | None = None
+    leaf_overhead: LeafTable | None = None
     point_to_point: list[LinkTable] = []
     expert_imbalance: list[ImbalanceTable] = []
     layer_times: list[LayerTable] = []
@@ -128,8 +140,9 @@ class CalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     collective: list[CollectiveEntry] = []
 
 
-def read_calibration(path: Path) -> Calibration:
+def read_calibration(path: str | Path) -> Calibration:
     """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
+    path = Path(path)
     file = read_toml(path, CalibrationFile, CalibrationError, "calibration")
     if file.schema_version != SCHEMA_VERSION:
         raise CalibrationError(
@@ -141,9 +154,9 @@ def read_calibration(path: Path) -> Calibration:
         raise CalibrationError(f"{path}: {error}") from None
 
 
-def write_calibration(calibration: Calibration, path: Path) -> None:
+def write_calibration(calibration: Calibration, path: str | Path) -> None:
     """Write a calibration; raises OutputError when the file cannot be written."""
-    write_whole(path, calibration_toml(calibration).encode())
+    write_whole(Path(path), calibration_toml(calibration).encode())
 
 
 def _calibration(file: CalibrationFile) -> Calibration:
@@ -157,6 +170,7 @@ def _calibration(file: CalibrationFile) -> Calibration:
         gradient_launch=_fitted(file.gradient_launch, parse_time_ps),
         gradient_scaling=_fitted(file.gradient_scaling, parse_bandwidth),
         optimizer=_fitted(file.optimizer, parse_bandwidth),
+        leaf_overhead=_leaf_overhead(file.leaf_overhead),
         expert_imbalance=tuple(
             ExpertImbalance(
                 source=each.source,
@@ -176,8 +190,23 @@ def _calibration(file: CalibrationFile) -> Calibration:
 def _fitted(table: FittedTable | None, parse: Callable[[str], float]) -> Fitted | None:
     if table is None:
         return None
-    value = float(parse(table.value))
-    return Fitted(value=value, residual=table.residual * value, samples=table.samples)
+    return _number(float(parse(table.value)), table.residual, table.samples)
+
+
+def _number(value: float, residual: float, samples: int) -> Fitted:
+    """A number with its relative residual."""
+    return Fitted(value=value, residual=residual * value, samples=samples)
+
+
+def _leaf_overhead(table: LeafTable | None) -> LeafOverhead | None:
+    if table is None:
+        return None
+    action = float(parse_time_ps(table.action))
+    factor, residual = table.layer_factor, table.layer_factor_residual
+    return LeafOverhead(
+        action=_number(action, table.action_residual, table.samples),
+        layer_factor=_number(factor, residual, table.samples),
+    )
 
 
 def _layers(table: LayerTable) -> LayerTimes:
@@ -268,9 +297,19 @@ def _lines(calibration: Calibration) -> Iterator[str]:
             yield from _table(
                 f"[{name}]",
                 value=f"{found.value / scale:.3f} {unit}",
-                residual=round(found.residual / found.value, 4) if found.value else 0.0,
+                residual=_relative(found),
                 samples=found.samples,
             )
+    if calibration.leaf_overhead:
+        action, factor = calibration.leaf_overhead.action, calibration.leaf_overhead.layer_factor
+        yield from _table(
+            "[leaf_overhead]",
+            action=f"{action.value / 1e6:.3f} us",
+            action_residual=_relative(action),
+            layer_factor=round(factor.value, 4),
+            layer_factor_residual=_relative(factor),
+            samples=action.samples,
+        )
     for link in calibration.point_to_point:
         yield from _table(
             "[[point_to_point]]",
@@ -283,6 +322,10 @@ def _lines(calibration: Calibration) -> Iterator[str]:
             both_ways=link.both_ways,
         )
     yield from _evidence(calibration)
+
+
+def _relative(number: Fitted) -> float:
+    return round(number.residual / number.value, 4) if number.value else 0.0
 
 
 def _evidence(calibration: Calibration) -> Iterator[str]:

@@ -30,7 +30,6 @@ from stepsim.formats.samples import (
     Sample,
     collective_kind,
     curves_of,
-    read_text,
 )
 from stepsim.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.workload import CollectiveKind
@@ -90,13 +89,11 @@ class _Line:
             raise CalibrationError(f"{self.place}: {name}: {error}") from None
 
 
-def read_comm_table(path: Path) -> CommTable:
-    """Table in a CSV file. Raises CalibrationError naming file, line, column and value."""
-    return parse_comm_table(read_text(path), source=str(path))
-
-
 def parse_comm_table(text: str, *, source: str) -> CommTable:
-    """Table in CSV text; `source` is the file's name."""
+    """Table in CSV text; `source` is the file's name.
+
+    Raises CalibrationError naming file, line, column and value.
+    """
     rows = _rows(text, source)
     header = next(rows, (1, []))[1]
     names = _columns(header, source)

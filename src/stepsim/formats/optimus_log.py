@@ -63,6 +63,7 @@ def read_optimus_log(path: Path) -> LeafRun:
     times = sorted(median(values) for step, values in log.batches.items() if step > 1)
     if not times:
         raise TraceError(f"{path}: no 'ms/batch' after the first step, which is warm-up")
+    middle = median(times)
     notes = [
         "forward times are sums of leaf modules: no attention, norms, loss, backward, host time"
     ]
@@ -76,7 +77,8 @@ def read_optimus_log(path: Path) -> LeafRun:
         microbatch_size=log.settings["MBS"],
         microbatches=count,
         stages=tuple(_stages(log, count, path)),
-        step_ps=round(median(times) * PS_PER_MS),
+        step_ps=round(middle * PS_PER_MS),
+        step_spread_ps=round(median(abs(time - middle) for time in times) * PS_PER_MS),
         step_low_ps=round(times[0] * PS_PER_MS),
         step_high_ps=round(times[-1] * PS_PER_MS),
         steps=len(times),
@@ -155,13 +157,18 @@ def _stage(mine: Sequence[Layers], stage: int, microbatches: int) -> LeafStage:
     """A stage from its blocks; blocks with other layers were mixed up."""
     usual, _ = Counter(tuple(sorted(layers)) for layers in mine).most_common(1)[0]
     whole = [layers for layers in mine if tuple(sorted(layers)) == usual]
-    sums = [sum(ms for ms, _ in layers.values()) for layers in whole]
-    numbered = sum(ops for name, (_, ops) in whole[0].items() if name.isdecimal())
-    operations = sum(ops for _, ops in whole[0].values())
+    inside = [name for name in usual if name.isdecimal()]
+
+    def per_microbatch(names: Sequence[str]) -> int:
+        sums = [sum(layers[name][0] for name in names) for layers in whole]
+        return round(median(sums) * PS_PER_MS / microbatches)
+
+    operations = {name: count for name, (_, count) in whole[0].items()}
     return LeafStage(
         stage=stage,
-        forward_ps=round(median(sums) * PS_PER_MS / microbatches),
-        operations=operations / microbatches,
-        layers=numbered / microbatches / _LEAVES_PER_LAYER,
+        layers_ps=per_microbatch(inside),
+        ends_ps=per_microbatch([name for name in usual if name not in inside]),
+        operations=sum(operations.values()) / microbatches,
+        layers=sum(operations[name] for name in inside) / microbatches / _LEAVES_PER_LAYER,
         samples=len(whole),
     )

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from stepsim.errors import OutputError
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+PAGE_SUFFIXES = (".html", ".htm")
 
 
 def check_writable(path: Path) -> None:
@@ -44,9 +45,18 @@ def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
 
 def check_figure_path(path: Path) -> None:
     """Raise OutputError unless the suffix names a figure format."""
-    if path.suffix.lower() not in FIGURE_SUFFIXES:
+    _check_suffix(path, "draw", FIGURE_SUFFIXES)
+
+
+def check_page_path(path: Path) -> None:
+    """Raise OutputError unless the suffix says that a browser opens it."""
+    _check_suffix(path, "write a page as", PAGE_SUFFIXES)
+
+
+def _check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
+    if path.suffix.lower() not in allowed:
         shown = path.suffix or "a name without suffix"
-        raise OutputError(f"{path}: cannot draw {shown}: expected {', '.join(FIGURE_SUFFIXES)}")
+        raise OutputError(f"{path}: cannot {what} {shown}: expected {', '.join(allowed)}")
 
 
 def write_whole(path: Path, data: bytes) -> None:

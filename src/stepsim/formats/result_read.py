@@ -7,7 +7,7 @@ tolerated: unknown keys are ignored, unknown parts and degrees are kept by name.
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -20,16 +20,49 @@ from stepsim.units import MAX_INT64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 Bandwidth = Annotated[float, msgspec.Meta(gt=0)]
 
+Document = TypeVar("Document")
+
 _DEGREES = ("tp", "dp", "pp", "ep")
 _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
 
 
+class IdleEntry(msgspec.Struct, frozen=True):
+    """Idle time in the pipeline, in ps: before the first action, between, after the last."""
+
+    head: Count
+    inner: Count
+    tail: Count
+    busy: Count
+
+
 class StageEntry(msgspec.Struct, frozen=True):
-    """A stage: mean parts of its ranks, in ps."""
+    """A stage: mean parts of its ranks and mean durations of its actions, in ps."""
 
     stage: Count
     breakdown_ps: dict[str, Count]
+    first_rank: Count = 0
+    last_rank: Count = 0
+    forward_ps: Count = 0
+    backward_ps: Count = 0
+    idle_ps: IdleEntry | None = None
+
+
+class RankEntry(msgspec.Struct, frozen=True):
+    """A rank; `like` is the lowest one that behaves the same."""
+
+    rank: Count
+    stage: Count
+    like: Count
+    breakdown_ps: dict[str, Count]
+
+
+class UserEntry(msgspec.Struct, frozen=True):
+    """Communications that put `bytes` on a link."""
+
+    group: str
+    kind: str
+    bytes: Count
 
 
 class LinkEntry(msgspec.Struct, frozen=True):
@@ -39,10 +72,31 @@ class LinkEntry(msgspec.Struct, frozen=True):
     bandwidth_bytes_per_s: Bandwidth | None
     total_bytes: Count
     busy_ps: Count
+    links: Count = 0
+    used: Count = 0
+    busiest: str = ""
+    busiest_bytes: Count = 0
+    utilisation: float = 0.0
+    users: tuple[UserEntry, ...] = ()
 
 
-class ResultDocument(msgspec.Struct, frozen=True):
-    """A result: parts of the step by name, in ps; every breakdown sums to `step_time_ps`."""
+class CommEntry(msgspec.Struct, frozen=True):
+    """Communications of one kind and size; `time_ps` is that of one alone."""
+
+    group: str
+    kind: str
+    ranks: Count
+    size_bytes: Count
+    count: Count
+    algorithms: tuple[str, ...]
+    time_ps: Count
+
+
+class ResultDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A result: parts of the step by name, in ps; every breakdown sums to `step_time_ps`.
+
+    What has a default is what a comparison of two results does without.
+    """
 
     schema_version: int
     workload: str
@@ -57,6 +111,15 @@ class ResultDocument(msgspec.Struct, frozen=True):
     stages: tuple[StageEntry, ...]
     links: tuple[LinkEntry, ...]
     contention: str = "none"
+    pipeline_time_ps: Count = 0
+    bubble_fraction: float = 0.0
+    zero_bubble_rate: float = 0.0
+    peak_activations: Count = 0
+    peak_activation_bytes: Count | None = None
+    critical_path_ps: dict[str, Count] = {}
+    ranks: tuple[RankEntry, ...] = ()
+    comms: tuple[CommEntry, ...] = ()
+    warnings: tuple[str, ...] = ()
     settings: dict[str, str] = {}
 
 
@@ -65,19 +128,30 @@ def read_result(path: str | Path) -> ResultDocument:
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
+    raw = read_plain(path, "stepsim simulate --json")
+    document = convert(path, raw, ResultDocument)
+    check_result(path, document)
+    return document
+
+
+def read_plain(path: str | Path, command: str) -> dict[str, Any]:
+    """Plain data of a JSON file that a command wrote; raises StepsimError if it is none."""
     raw = _decode(Path(path))
     if not isinstance(raw, dict) or "schema_version" not in raw:
-        raise StepsimError(f"{path}: not a result of 'stepsim simulate --json': no schema_version")
+        raise StepsimError(f"{path}: not a result of '{command}': no schema_version")
     version = raw["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:
         allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
         raise StepsimError(bad_value(str(path), "schema_version", version, allowed))
+    return raw
+
+
+def convert(path: str | Path, raw: dict[str, Any], kind: type[Document]) -> Document:
+    """Plain data as a document; raises StepsimError naming file, place, value and allowed."""
     try:
-        document = msgspec.convert(raw, ResultDocument)
+        return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise StepsimError(_explain(path, raw, str(error))) from None
-    _check(path, document)
-    return document
 
 
 def _decode(path: Path) -> Any:
@@ -130,7 +204,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_INT64
 
 
-def _check(path: str | Path, document: ResultDocument) -> None:
+def check_result(path: str | Path, document: ResultDocument) -> None:
     """Raise StepsimError unless the parts add up, and stages and links have places of their own."""
     step = document.step_time_ps
     _need(path, "plan", document.plan, _DEGREES)

@@ -18,8 +18,11 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     database: str | None = None
     export: list[str] = []
     plot: str | None = None
+    plot_kind: str | None = None
     plot_axes: str | None = None
     pareto: str | None = None
+    report: str | None = None
+    style: str | None = None
     breakdown: bool | None = None
 
 

@@ -4,6 +4,7 @@ The sums leave out attention, norms, the loss, backward, communication and host 
 work is shared between stages, not how long a stage takes.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 
 from stepsim.errors import TraceError
@@ -11,18 +12,31 @@ from stepsim.errors import TraceError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafStage:
-    """One stage: leaf-module time per microbatch in ps, leaf operations and layers it holds."""
+    """One stage: leaf-module times per microbatch in ps, leaf operations and layers it holds.
+
+    `layers_ps` are the leaf modules of layers, `ends_ps` the embedding and the head, which are leaf
+    modules as a whole.
+    """
 
     stage: int
-    forward_ps: int
+    layers_ps: int
+    ends_ps: int
     operations: float
     layers: float
     samples: int
 
+    @property
+    def forward_ps(self) -> int:
+        """All leaf modules."""
+        return self.layers_ps + self.ends_ps
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafRun:
-    """A logged run; `step_ps` is the median of its steps, the first left out as warm-up."""
+    """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.
+
+    `step_spread_ps` is their median distance from it.
+    """
 
     source: str
     pp: int
@@ -32,13 +46,14 @@ class LeafRun:
     microbatches: int
     stages: tuple[LeafStage, ...]
     step_ps: int
+    step_spread_ps: int
     step_low_ps: int
     step_high_ps: int
     steps: int
     warnings: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        for name in ("pp", "tp", "dp", "microbatch_size", "microbatches"):
+        for name in ("pp", "tp", "dp", "microbatch_size", "microbatches", "step_ps"):
             if getattr(self, name) < 1:
                 raise TraceError(
                     f"{self.source}: {name} is {getattr(self, name)}: expected 1 or more"
@@ -48,3 +63,9 @@ class LeafRun:
                 f"{self.source}: forward times of {len(self.stages)} of {self.pp} stages: expected "
                 "all of them"
             )
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells a log from others, whatever its file is called."""
+        told = [self.step_ps, *((stage.layers_ps, stage.ends_ps) for stage in self.stages)]
+        return hashlib.blake2b(repr(told).encode(), digest_size=4).hexdigest()

@@ -219,11 +219,6 @@ class MeasuredRun:
         """Stages with at least one trace."""
         return tuple(sorted({trace.stage for trace in self.ranks}))
 
-    @property
-    def complete(self) -> bool:
-        """Whether every stage has a trace."""
-        return len(self.stages) == self.degrees.pp
-
     def of_stage(self, stage: int) -> Iterator[RankTrace]:
         """Traces of a stage's ranks."""
         return (trace for trace in self.ranks if trace.stage == stage)

@@ -1,6 +1,6 @@
 """What a measured run says: stage times, waits, host time, per-step operations, bubbles."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from stepsim.measured.run import (
     OpKind,
     RankTrace,
 )
+from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.schedules import Schedule
 
 
@@ -64,25 +65,6 @@ class RankTimes:
     host_ps: int
     wait_ps: int
     actions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOp:
-    """An operation after the pipeline, on the ranks of a stage; times in ps.
-
-    A collective counts from the arrival of the last member of its group: `duration_ps` is the
-    median over groups, `wait_ps` the median over ranks of what they wait for that member. `group`
-    are the ranks of the first group, the stage's first rank alone where the op has none.
-    """
-
-    stage: int
-    kind: OpKind
-    label: str
-    size_bytes: int
-    duration_ps: int
-    wait_ps: int
-    samples: int
-    group: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +117,7 @@ def summarise(run: MeasuredRun, *, node_size: int | None = None) -> RunSummary:
         schedule=recognise(run),
         stages=tuple(_stage_times(run, stage) for stage in run.stages),
         ranks=tuple(_rank_times(trace) for trace in run.ranks),
-        step_ops=tuple(op for stage in run.stages for op in _step_ops(run, stage)),
+        step_ops=tuple(op for stage in run.stages for op in step_ops(run, stage)),
         imbalance=_imbalance(run),
     )
 
@@ -149,7 +131,7 @@ def of_ranks(summary: RunSummary, ranks: tuple[RankTrace, ...]) -> RunSummary:
         run=run,
         stages=tuple(_stage_times(run, stage) for stage in run.stages),
         ranks=tuple(rank for rank in summary.ranks if rank.rank in kept),
-        step_ops=tuple(op for stage in run.stages for op in _step_ops(run, stage)),
+        step_ops=tuple(op for stage in run.stages for op in step_ops(run, stage)),
     )
 
 
@@ -226,51 +208,6 @@ def _inner(trace: RankTrace, kind: OpKind) -> Ints:
     sums = np.zeros(len(trace.kind), dtype=np.int64)
     np.add.at(sums, trace.inner.parent, trace.inner.duration_ps)
     return np.asarray(sums[trace.of(kind)], dtype=np.int64)
-
-
-def _step_ops(run: MeasuredRun, stage: int) -> Iterator[StepOp]:
-    """The n-th operation after the pipeline of a stage's ranks is the same one."""
-    traces = {trace.rank: trace for trace in run.of_stage(stage)}
-    first = next(iter(traces.values()))
-    places = {rank: np.flatnonzero(trace.finalize) for rank, trace in traces.items()}
-    for number, place in enumerate(places[first.rank].tolist()):
-        durations = {
-            rank: int(trace.duration_ps[places[rank][number]])
-            for rank, trace in traces.items()
-            if number < len(places[rank])
-        }
-        kind = OpKind(int(first.kind[place]))
-        groups = gradient_groups(run.degrees, kind, stage) or [(rank,) for rank in traces]
-        own = [min((durations[r] for r in g if r in durations), default=0) for g in groups]
-        duration = round(float(np.median([each for each in own if each] or [0])))
-        yield StepOp(
-            stage=stage,
-            kind=kind,
-            label=first.label[place],
-            size_bytes=int(first.size_bytes[place]),
-            duration_ps=duration,
-            wait_ps=max(round(float(np.median([*durations.values()]))) - duration, 0),
-            samples=len(durations),
-            group=groups[0],
-        )
-
-
-def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
-    """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them.
-
-    Megatron's order: a dp group is strided by tp, an expert's replicas by tp * ep.
-    """
-    if kind not in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE) or not degrees.stage_ranks:
-        return []
-    width, tp = degrees.stage_ranks, degrees.tp or 1
-    if kind is OpKind.DP_ALLREDUCE:
-        stride = tp
-    elif degrees.ep and width % (tp * degrees.ep) == 0:
-        stride = tp * degrees.ep
-    else:
-        return []
-    first = stage * width
-    return [tuple(range(first + i, first + width, stride)) for i in range(stride)]
 
 
 def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:

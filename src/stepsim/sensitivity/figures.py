@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepsim.batch.noise import NoiseResult
-from stepsim.plots import write_figure
+from stepsim.drawing import PALETTE, PATH, legend, write_figure
+from stepsim.figure_style import FigureStyle
 from stepsim.sensitivity.analysis import Sensitivity
 from stepsim.sensitivity.names import describe
 from stepsim.units import PS_PER_S, format_time_ps
@@ -14,64 +15,63 @@ from stepsim.units import PS_PER_S, format_time_ps
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDTH_IN, _ROW_IN = 7.0, 0.26
-_BAR, _SHADE, _PLANNED, _MARKS = "#4477aa", "#ee9944", "#000000", "#cc6677"
+_ROW_IN = 0.2
 _PERCENTILES = (50, 95, 99)
 _BINS = 60
 
 
-def plot_sensitivity(found: Sensitivity, path: Path) -> None:
+def plot_sensitivity(
+    found: Sensitivity, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
     """Draw what one per cent of everything is worth; raises OutputError."""
-    write_figure(lambda: sensitivity_figure(found), path)
+    write_figure(lambda chosen: sensitivity_figure(found, chosen), path, style)
 
 
-def plot_noise(found: NoiseResult, path: Path) -> None:
+def plot_noise(
+    found: NoiseResult, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
     """Draw the distribution of step times; raises OutputError."""
-    write_figure(lambda: noise_figure(found), path)
+    write_figure(lambda chosen: noise_figure(found, chosen), path, style)
 
 
-def sensitivity_figure(found: Sensitivity) -> "Figure":
+def sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
     """A bar per parameter that is worth something, the longest on top."""
-    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     rows = [slope for slope in found.slopes if slope.gain][::-1]
-    figure = Figure(figsize=(_WIDTH_IN, 1.1 + _ROW_IN * max(len(rows), 1)), layout="constrained")
-    axes = figure.add_subplot()
-    names = [describe(slope) for slope in rows]
-    bars = axes.barh(
-        names,
-        [100 * slope.gain for slope in rows],
-        color=[_SHADE if slope.one_sided else _BAR for slope in rows],
-    )
-    axes.bar_label(bars, [f"{100 * slope.gain:.2g} %" for slope in rows], padding=3, fontsize=7)
-    axes.margins(x=0.12)
+    figure = style.figure(1.0 + _ROW_IN * max(len(rows), 1))
+    axes = figure.subplots()
+    colours = [PALETTE[slope.one_sided] for slope in rows]
+    gains = [100 * slope.gain for slope in rows]
+    bars = axes.barh([describe(slope) for slope in rows], gains, color=colours)
+    axes.bar_label(bars, [f"{gain:.2g} %" for gain in gains], padding=2, fontsize="small")
+    axes.margins(x=0.2 if style.narrow else 0.12)
     axes.set_xlabel("step time saved (%)")
-    axes.spines[["top", "right"]].set_visible(False)
     title = f"{Path(found.workload).name}, {found.topology}, {found.schedule}"
-    axes.set_title(f"{title}: {format_time_ps(found.step_time_ps)}", loc="left")
+    figure.suptitle(
+        style.wrapped([f"{title}: {format_time_ps(found.step_time_ps)}"]), x=0.01, ha="left"
+    )
     if any(slope.one_sided for slope in rows):
-        figure.text(0.99, 0.01, "orange: the critical path changes", ha="right", fontsize=7)
+        names = "same critical path", "another path takes over"
+        handles = [Patch(color=PALETTE[i], label=name) for i, name in enumerate(names)]
+        legend(figure, style, handles, below=True)
     return figure
 
 
-def noise_figure(found: NoiseResult) -> "Figure":
+def noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
     """A histogram of step times, with the planned one and percentiles marked."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH_IN, 3.4), layout="constrained")
-    axes = figure.add_subplot()
+    figure = style.figure(2.4)
+    axes = figure.subplots()
     seconds = found.step_time_ps / PS_PER_S
-    axes.hist(seconds, bins=min(_BINS, max(1, int(np.sqrt(len(seconds))))), color=_BAR)
+    axes.hist(seconds, bins=min(_BINS, max(1, int(np.sqrt(len(seconds))))), color=PALETTE[0])
     planned = found.planned_ps / PS_PER_S
-    axes.axvline(
-        planned, color=_PLANNED, label=f"without noise: {format_time_ps(found.planned_ps)}"
-    )
+    label = f"without noise: {format_time_ps(found.planned_ps)}"
+    lines = [axes.axvline(planned, color=PATH, label=label)]
     for percent, dashes in zip(_PERCENTILES, ("-", "--", ":"), strict=True):
         time = found.percentile_ps(percent)
         label = f"p{percent}: {format_time_ps(time)}"
-        axes.axvline(time / PS_PER_S, color=_MARKS, linestyle=dashes, label=label)
+        lines.append(axes.axvline(time / PS_PER_S, color=PALETTE[2], linestyle=dashes, label=label))
     axes.set_xlabel("step time (s)")
-    axes.set_ylabel(f"samples of {len(seconds)}")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper right")
+    axes.set_ylabel(f"samples of {len(seconds):,}")
+    legend(figure, style, lines)
     return figure

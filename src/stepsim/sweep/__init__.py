@@ -12,6 +12,7 @@ from stepsim.sweep.grid import Grid, Span
 from stepsim.sweep.run import sweep
 from stepsim.sweep.store import Progress, SweepStore, open_for_reading
 from stepsim.sweep.study import Study
+from stepsim.sweep.table import SweepTable
 
 __all__ = [
     "Axis",
@@ -26,6 +27,7 @@ __all__ = [
     "Span",
     "Study",
     "SweepStore",
+    "SweepTable",
     "make_axis",
     "open_for_reading",
     "parse_axis",

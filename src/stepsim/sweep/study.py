@@ -72,6 +72,7 @@ def identity(study: Study) -> dict[str, str]:
         "workload": f"{study.workload.source} {_digest(study.workload)}",
         "topology": f"{study.topology.name} {_digest(study.topology)}",
         "breakdown": "on" if study.breakdown else "off",
+        "stages": str(_stages(study)),
     }
     for name, value in sorted(study.options.items()):
         shown[f"option {name}"] = repr(value)
@@ -82,6 +83,12 @@ def identity(study: Study) -> dict[str, str]:
     for name in _schedule_files(study):
         shown[f"file {name}"] = _hash(Path(name).read_bytes())
     return shown
+
+
+def _stages(study: Study) -> int:
+    """Pipeline stages of a job where they are no axis."""
+    plan = study.options.get("plan")
+    return int(plan.pp if plan else study.options.get("pp") or study.workload.header.pp)
 
 
 def _schedule_files(study: Study) -> Iterator[str]:

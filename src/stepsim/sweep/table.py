@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isinf
+from math import isinf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +87,11 @@ class SweepTable:
         return str(workload), str(topology)
 
     @cached_property
+    def identity(self) -> dict[str, str]:
+        """What all scenarios have in common, as `stepsim.sweep.study.identity` says it."""
+        return dict(self._all("SELECT name, value FROM identity"))
+
+    @cached_property
     def progress(self) -> Progress:
         """Scenarios: all, done, failed."""
         return self.store.progress()
@@ -119,8 +124,7 @@ class SweepTable:
     @cached_property
     def part_columns(self) -> tuple[str, ...]:
         """Parts of the step time, empty where the sweep kept none."""
-        kept = self._all("SELECT 1 FROM identity WHERE name = 'breakdown' AND value = 'on'")
-        return PART_COLUMNS if kept else ()
+        return PART_COLUMNS if self.identity.get("breakdown") == "on" else ()
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -169,18 +173,22 @@ class SweepTable:
         )
         return [AxisSummary(*row) for row in self._all(query, axis.stride, len(axis.texts))]
 
-    def fastest(self, axes: Sequence[StoredAxis]) -> Floats:
-        """Least step time in s for every combination of these axes over all others.
+    def fastest(self, axes: Sequence[StoredAxis], columns: Sequence[str]) -> Floats:
+        """Numbers of the fastest scenario for every combination of these axes over all others.
 
-        An array with a dimension per axis, NaN where no scenario has a result.
+        An array whose first dimension is that of the columns, the others those of the axes; NaN
+        where no scenario has a result. Of equally fast scenarios the first counts.
         """
         shape = tuple(len(axis.texts) for axis in axes)
-        keys = [f"id / {axis.stride} % {len(axis.texts)}" for axis in axes]
-        query = f"SELECT {', '.join(keys)}, min(step_time_ps) FROM result WHERE error IS NULL"
-        groups = ", ".join(str(i + 1) for i in range(len(keys)))
-        found = np.full(shape, np.nan)
-        for *place, least in self._each(f"{query} GROUP BY {groups}"):
-            found[tuple(place)] = least / PS_PER_S
+        keys = [f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes)]
+        source = f"SELECT *, {', '.join(keys)} FROM result WHERE error IS NULL"
+        names = ", ".join(f"key{i}" for i in range(len(axes)))
+        if prod(shape) < prod(len(axis.texts) for axis in self.axes):
+            place = f"row_number() OVER (PARTITION BY {names} ORDER BY step_time_ps, id)"
+            source = f"SELECT * FROM (SELECT *, {place} AS place FROM ({source})) WHERE place = 1"
+        found = np.full((len(columns), *shape), np.nan)
+        for row in self._each(f"SELECT {names}, {', '.join(columns)} FROM ({source})"):
+            found[:, *row[: len(axes)]] = row[len(axes) :]
         return found
 
     def pareto_front(self) -> list[ParetoPoint]:

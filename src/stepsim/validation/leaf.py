@@ -1,98 +1,177 @@
-"""Runs known only by their leaf modules: what those explain, and host time for the rest.
+"""Runs known only by their leaf modules: what those explain, and what is beside them.
 
-A stage's backward is taken as twice its forward. What is left of the step is put down to host time
-per action: a fixed part and a part per layer, since an eager runtime launches every kernel of every
-layer. The two are fitted on some runs and tried on others.
+A stage's backward is taken as twice its forward. A layer does more than its leaf modules:
+attention, norms, rotary embedding, residuals. In an eager runtime all of these are launched one by
+one like the leaf modules, so a layer takes a multiple of what its leaf modules take. Embedding and
+head are leaf modules as a whole. Every forward and backward of a stage takes host time besides, for
+messages and bookkeeping. Multiple and host time are fitted on the steps of some logs and tried on
+others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepsim.api import Result
-from stepsim.calibration.document import DEFAULT_NODE_SIZE, message_topology
+from stepsim.calibration.document import (
+    CLEAR,
+    DEFAULT_NODE_SIZE,
+    Calibration,
+    Fitted,
+    LeafOverhead,
+    message_topology,
+)
 from stepsim.errors import CalibrationError
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
 from stepsim.parallel import ParallelPlan
 from stepsim.stages import StageWork
 from stepsim.validation.replay import PipelineWork, Runtime, schedule_for, simulate_work, work_row
+from stepsim.validation.validate import Compared, Source
 
 BACKWARD_OVER_FORWARD = 2
-_PROBE_PS = 10 * PS_PER_MS
+FEWEST_LOGS = 2
+_NONE = np.array([0.0, 1.0])
+"""No host time, and layers that are their leaf modules: what cannot be less."""
+_PROBE = np.array([float(PS_PER_MS), 0.1])
+_ROUNDS = 10
+_SETTLED = 1e-6
+_FLAT = 1e-3
+"""A change of relative errors, per probe, that is none."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeafOverhead:
-    """Host time in ps of a forward or a backward: per action, and per layer of its stage."""
-
-    action_ps: float = 0.0
-    layer_ps: float = 0.0
-
-
-def leaf_step_ps(run: LeafRun, overhead: LeafOverhead | None = None) -> int:
-    """Pipeline time of a step, see `simulate_leaves`."""
-    return simulate_leaves(run, overhead).report.pipeline_time_ps
+Floats = NDArray[np.float64]
 
 
 def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> Result:
-    """A 1F1B step of leaf modules and host time, with blocking messages that cost nothing."""
-    overhead = overhead or LeafOverhead()
-    works = []
-    for stage in run.stages:
-        host = round(overhead.layer_ps * stage.layers)
-        forward, backward = stage.forward_ps, BACKWARD_OVER_FORWARD * stage.forward_ps
-        works.append(
-            StageWork(
-                chunks=(((work_row("leaves", forward, backward), work_row("host", host, host)),),),
-                per_step=(),
-            )
-        )
-    plan = ParallelPlan(tp=run.tp, dp=run.dp, pp=run.pp, microbatches=run.microbatches)
-    work = PipelineWork(
-        source=run.source,
-        plan=plan,
-        works=tuple(works),
-        message_bytes=0,
-        warnings=run.warnings,
-    )
-    runtime = Runtime(
-        host_overhead_ps=round(overhead.action_ps), topology=message_topology((), DEFAULT_NODE_SIZE)
-    )
-    return simulate_work(work, schedule_for(work, "1f1b"), runtime)
+    """A 1F1B step with blocking messages that cost nothing: leaf modules, and what is beside them.
+
+    Without `overhead` there is nothing beside them.
+    """
+    if overhead is None:
+        return _simulate(run, _NONE)
+    return _simulate(run, np.array([overhead.action.value, overhead.layer_factor.value]))
 
 
 def explained(run: LeafRun) -> float:
     """Share of the measured step that leaf modules and the pipeline's bubbles explain."""
-    return leaf_step_ps(run) / run.step_ps
+    return simulate_leaves(run).report.pipeline_time_ps / run.step_ps
 
 
-def fit_overhead(runs: Sequence[LeafRun], *, per_layer: bool = True) -> LeafOverhead:
-    """Host time with the least squared relative errors on some runs, none below 0.
+def fit_overhead(
+    runs: Sequence[LeafRun], missing: list[tuple[str, str]] | None = None
+) -> LeafOverhead | None:
+    """Host time and multiple with the least squared relative errors of steps.
 
-    Raises CalibrationError for fewer runs than numbers, or runs that do not tell the two apart.
+    None where the logs do not tell them apart, that is, where either is not clearly above its bound
+    if every step is off by its own spread; the reason is added to `missing`.
     """
-    needed = 1 + per_layer
-    if len(runs) < needed:
-        raise CalibrationError(f"{len(runs)} runs for {needed} numbers: expected at least as many")
-    found = np.zeros(2)
-    for _ in range(4):
-        base = np.array([_error(run, found) for run in runs])
-        probes = np.eye(2)[:needed] * _PROBE_PS
-        slopes = np.stack(
-            [(np.array([_error(run, found + p) for run in runs]) - base) for p in probes], axis=1
+    missing = missing if missing is not None else []
+    if len(runs) < FEWEST_LOGS:
+        missing.append(("leaf_overhead", f"{len(runs)} log for two numbers"))
+        return None
+    found, uncertain = _solve(runs)
+    if not np.all(found - _NONE > CLEAR * uncertain):
+        reason = (
+            "host time and what layers do beside their leaf modules cannot be told apart: "
+            "expected logs whose stages differ in layers"
         )
-        if np.linalg.matrix_rank(slopes, tol=1e-3) < needed:
-            raise CalibrationError(
-                "time per action and per layer cannot be told apart: expected runs whose stages "
-                "hold different numbers of layers"
-            )
-        step = np.linalg.lstsq(slopes, -base, rcond=None)[0] * _PROBE_PS
-        found[:needed] = np.maximum(found[:needed] + step, 0)
-    return LeafOverhead(action_ps=float(found[0]), layer_ps=float(found[1]))
+        missing.append(("leaf_overhead", reason))
+        return None
+    action, factor = (
+        Fitted(value=value, residual=residual, samples=len(runs))
+        for value, residual in zip(found.tolist(), uncertain.tolist(), strict=True)
+    )
+    return LeafOverhead(action=action, layer_factor=factor)
 
 
-def _error(run: LeafRun, overhead: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
-    given = LeafOverhead(action_ps=float(overhead[0]), layer_ps=float(overhead[1]))
-    return leaf_step_ps(run, given) / run.step_ps - 1
+def _solve(runs: Sequence[LeafRun]) -> tuple[Floats, Floats]:
+    """Both numbers, and how far each moves if every step is off by its spread.
+
+    Gauss-Newton: a step is linear in both but where another stage becomes the slowest. The second
+    is infinite where the logs tell only one combination of the two.
+    """
+    found = _NONE
+    for _ in range(_ROUNDS):
+        errors, slopes = _errors(runs, found)
+        step = np.linalg.lstsq(slopes, -errors, rcond=None)[0]
+        found = np.maximum(found + step * _PROBE, _NONE)
+        if np.all(np.abs(step) < _SETTLED):
+            break
+    if np.linalg.matrix_rank(slopes, tol=_FLAT) < len(found):
+        return found, np.full(len(found), np.inf)
+    noise = np.array([run.step_spread_ps / run.step_ps for run in runs])
+    return found, np.sqrt(np.square(np.linalg.pinv(slopes) * noise).sum(axis=1)) * _PROBE
+
+
+def validate_logs(
+    runs: Sequence[LeafRun],
+    calibration: Calibration | None = None,
+    *,
+    leave_one_out: bool = False,
+    notes: list[str] | None = None,
+) -> list[Compared]:
+    """Steps of logs, simulated from their leaf modules and the overhead of a calibration.
+
+    With `leave_one_out` the overhead is that of all other logs; a log whose others do not tell it
+    is left out. Without either there is none. What was assumed or left out is added to `notes`.
+    Raises CalibrationError where leaving one out leaves too few.
+    """
+    if leave_one_out and len(runs) in range(1, FEWEST_LOGS + 1):
+        raise CalibrationError(
+            f"{len(runs)} logs of leaf modules: expected at least {FEWEST_LOGS + 1} for "
+            "--leave-one-out, two numbers are fitted on the others"
+        )
+    notes = notes if notes is not None else []
+    found = []
+    for run in runs:
+        overhead = calibration.leaf_overhead if calibration else None
+        if leave_one_out:
+            missing: list[tuple[str, str]] = []
+            overhead = fit_overhead([each for each in runs if each is not run], missing)
+            notes += [f"{run.source}: left out, of the other logs: {why}" for _, why in missing]
+        elif overhead is None:
+            notes.append(f"{run.source}: no leaf_overhead is calibrated: leaf modules alone")
+        elif calibration and run.fingerprint in calibration.traces:
+            notes.append(f"{run.source}: the calibration was fitted on this log too")
+        if overhead or not leave_one_out:
+            found.append(_compare(run, overhead))
+    return found
+
+
+def _compare(run: LeafRun, overhead: LeafOverhead | None) -> Compared:
+    return Compared(
+        name=Path(run.source).name,
+        source=Source.REPLAY,
+        simulated_ps=simulate_leaves(run, overhead).report.pipeline_time_ps,
+        measured_ps=run.step_ps,
+    )
+
+
+def _errors(runs: Sequence[LeafRun], at: Floats) -> tuple[Floats, Floats]:
+    """Relative errors of steps, and how they change with a probe of each number."""
+
+    def errors(at: Floats) -> Floats:
+        simulated = [_simulate(run, at).report.pipeline_time_ps for run in runs]
+        return np.array(simulated) / [run.step_ps for run in runs] - 1
+
+    base = errors(at)
+    return base, np.stack([errors(at + probe) - base for probe in np.diag(_PROBE)], axis=1)
+
+
+def _simulate(run: LeafRun, at: Floats) -> Result:
+    """A step with host time in ps per action, and a multiple of the layers' leaf modules."""
+    works = []
+    for stage in run.stages:
+        forward = round(stage.layers_ps * float(at[1])) + stage.ends_ps
+        row = work_row("leaves", forward, BACKWARD_OVER_FORWARD * forward)
+        works.append(StageWork(chunks=(((row,),),), per_step=()))
+    plan = ParallelPlan(tp=run.tp, dp=run.dp, pp=run.pp, microbatches=run.microbatches)
+    work = PipelineWork(
+        source=run.source, plan=plan, works=tuple(works), message_bytes=0, warnings=run.warnings
+    )
+    runtime = Runtime(
+        host_overhead_ps=round(float(at[0])), topology=message_topology((), DEFAULT_NODE_SIZE)
+    )
+    return simulate_work(work, schedule_for(work, "1f1b"), runtime)

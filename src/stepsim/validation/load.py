@@ -1,19 +1,21 @@
 """Opening measured runs, and simulating them as any workload."""
 
 from dataclasses import dataclass, replace
-from os.path import exists, isdir
+from os.path import exists, isfile
 from pathlib import Path
+from typing import Any
 
-from stepsim.api import Result
 from stepsim.calibration.document import Calibration, LinkFit, message_topology
 from stepsim.calibration.runs import calibrate
 from stepsim.errors import TraceError
 from stepsim.formats.megatron_trace import is_megatron_trace, read_megatron_trace
-from stepsim.formats.optimus_log import is_optimus_log
+from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
 from stepsim.measured.clocks import Placement
+from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary, summarise
+from stepsim.units import format_size_bytes
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.replay import Durations, Runtime, replay
+from stepsim.validation.replay import Runtime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +33,30 @@ def is_measured(path: Path) -> bool:
     return is_megatron_trace(path) or is_optimus_log(path)
 
 
-def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary:
-    """Read and analyse a measured run; raises TraceError naming file, line and field."""
+def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafRun:
+    """Read a measured run: traces, analysed, or a log of leaf modules.
+
+    `node_size` is the ranks per node where clocks do not tell it, 8 without it. Raises TraceError
+    naming file, line and field.
+    """
+    return read_optimus_log(Path(path)) if _is_log(Path(path)) else load_trace(path, node_size)
+
+
+def load_trace(path: str | Path, node_size: int | None = None) -> RunSummary:
+    """Read and analyse traces; raises TraceError naming file, line and field."""
     path = Path(path)
     if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
-    if not isdir(path) and is_optimus_log(path):
+    if _is_log(path):
         raise TraceError(
-            f"{path}: a log of leaf modules holds no stage times: expected a trace (stepsim "
-            "inspect and simulate read such logs)"
+            f"{path}: a log of leaf modules holds no stage times: expected a trace (inspect, "
+            "simulate, calibrate and validate read such logs)"
         )
     return summarise(read_megatron_trace(path), node_size=node_size)
+
+
+def _is_log(path: Path) -> bool:
+    return isfile(path) and is_optimus_log(path)
 
 
 def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[Runtime, list[str]]:
@@ -54,13 +69,38 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[Runtime, 
     return Runtime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
 
 
-def simulate_options(calibration: Calibration) -> dict[str, str]:
-    """Arguments of `stepsim.simulate` for workload files that a calibration sets: host time.
+def simulate_options(calibration: Calibration) -> dict[str, Any]:
+    """Arguments of `stepsim.simulate` that a calibration sets for workload files.
 
-    Its collective tables are `calibration.collectives`; message times belong to the topology.
+    Host time, and times of collectives and messages.
     """
     host = calibration.host_overhead
-    return {"host_overhead": f"{round(host.value)} ps"} if host else {}
+    found: dict[str, Any] = {"host_overhead": f"{round(host.value) / 1e6} us"} if host else {}
+    table = calibration.comm_table()
+    return found | {"comm_table": table} if table else found
+
+
+_OF_RUNS = (
+    "gradient_launch",
+    "gradient_scaling",
+    "optimizer",
+    "leaf_overhead",
+    "expert_imbalance",
+    "layer_times",
+)
+"""Fields of a calibration that measured runs alone make use of."""
+
+
+def workload_notes(calibration: Calibration) -> list[str]:
+    """What to know of a calibration that is used for a workload file."""
+    unused = [name for name in _OF_RUNS if getattr(calibration, name)]
+    notes = [f"of the calibration not used: {', '.join(unused)}"] if unused else []
+    return notes + [
+        f"messages {link.placement} were measured at {format_size_bytes(link.sizes[0])} only: "
+        "other sizes take what their calibrated line says"
+        for link in calibration.point_to_point
+        if len(link.sizes) == 1
+    ]
 
 
 def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:
@@ -89,20 +129,6 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
     return MeasuredRuntime(
         summary=found.summary, runtime=runtime, links=found.links, notes=tuple(notes)
     )
-
-
-def simulate_run(
-    path: str | Path,
-    *,
-    calibration: Calibration | None = None,
-    durations: Durations = Durations.MEDIAN,
-    node_size: int | None = None,
-) -> Result:
-    """Replay a measured run as it was: its stage times, its schedule, blocking messages."""
-    ready = with_runtime(load_run(path, node_size=node_size), calibration)
-    result = replay(ready.summary, ready.runtime, durations)
-    report = replace(result.report, warnings=(*result.report.warnings, *ready.notes))
-    return replace(result, report=report)
 
 
 def with_bandwidth(

@@ -12,7 +12,8 @@ from stepsim.calibration.gradients import gradient_group
 from stepsim.calibration.runs import shape_of
 from stepsim.measured.layers import StageCost
 from stepsim.measured.run import OpKind
-from stepsim.measured.summary import RunSummary, StepOp
+from stepsim.measured.step_ops import StepOp, gradient_bytes
+from stepsim.measured.summary import RunSummary
 from stepsim.schedules import build
 from stepsim.stages import StepItem
 from stepsim.units import PS_PER_S
@@ -25,7 +26,7 @@ def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -
     """An operation after the pipeline from tables and rates alone; None where they do not say."""
     if op.kind is OpKind.OPTIMIZER:
         rate = calibration.optimizer
-        size = sum(o.size_bytes for o in summary.step_ops if o.stage == op.stage)
+        size = gradient_bytes(summary.step_ops, op.stage)
         return size / rate.value * PS_PER_S if rate and size else None
     group, scaling = gradient_group(summary, op), calibration.gradient_scaling
     if group is None or scaling is None:

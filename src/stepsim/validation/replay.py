@@ -13,7 +13,8 @@ from stepsim.errors import TraceError
 from stepsim.fragments import HostTimes
 from stepsim.job import run_graph
 from stepsim.measured.run import OpKind
-from stepsim.measured.summary import RunSummary, Sample, StageTimes, StepOp, of_ranks
+from stepsim.measured.step_ops import StepOp
+from stepsim.measured.summary import RunSummary, Sample, StageTimes, of_ranks
 from stepsim.p2p import P2PMode, P2POptions, default_mode
 from stepsim.parallel import ParallelPlan
 from stepsim.pricing import Prices
@@ -154,7 +155,7 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> R
         p2p=mode,
         warnings=(*work.warnings, *graph.warnings),
     )
-    return Result(report=report, timeline=timeline)
+    return Result(report=report, timeline=timeline, prices=prices)
 
 
 def schedule_for(work: PipelineWork, name: str) -> Schedule:

@@ -24,8 +24,8 @@ def validate_table(
     other times of collectives. Raises TraceError naming the row where a simulation refuses its
     input.
     """
-    known: dict[str, Any] = dict(simulate_options(calibration)) if calibration else {}
-    known["comm_table"] = table or (calibration.collectives if calibration else None)
+    known = simulate_options(calibration) if calibration else {}
+    known |= {"comm_table": table} if table else {}
     return [_compare(each, known) for each in measurements]
 
 

@@ -17,7 +17,9 @@ from stepsim.calibration.document import Calibration
 from stepsim.calibration.runs import calibrate
 from stepsim.comm_table import CommTable
 from stepsim.errors import CalibrationError
+from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
+from stepsim.units import format_size_bytes
 from stepsim.validation.load import runtime_of, with_runtime
 from stepsim.validation.predict import predict, predicted_op_ps, whole_step
 from stepsim.validation.replay import Durations, Runtime, columns, replay
@@ -32,14 +34,26 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One time, simulated and measured, in ps; `notes` say what the simulation assumed."""
+    """One time, simulated and measured, in ps; `notes` say what the simulation assumed.
+
+    `samples_ps` are the measurements that `measured_ps` is the median of, where it is one.
+    """
 
     name: str
     source: Source
     simulated_ps: int
     measured_ps: int
     size_bytes: int = 0
+    samples_ps: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """How far the smallest and the largest sample are from the median, as shares of it."""
+        if not self.samples_ps or not self.measured_ps:
+            return 0.0, 0.0
+        low, high = min(self.samples_ps), max(self.samples_ps)
+        return low / self.measured_ps - 1, high / self.measured_ps - 1
 
     @property
     def error(self) -> float:
@@ -126,7 +140,7 @@ def validate_runs(
 
     Raises CalibrationError where leaving one out leaves none.
     """
-    if leave_one_out and (calibration or len(summaries) < 2):
+    if leave_one_out and (calibration or len(summaries) == 1):
         raise CalibrationError(
             "leave-one-out calibrates each run on the others: expected at least two runs and no "
             "calibration file"
@@ -207,18 +221,23 @@ def _predicted(
 def _predicted_ops(
     summary: RunSummary, calibration: Calibration, notes: list[str]
 ) -> Iterator[Compared]:
+    """Every operation after the pipeline once, however many groups of a run do it."""
     lacking: set[str] = set()
-    for op in summary.step_ops:
+    for each in operations(summary.step_ops, summary.clocks.node_size):
+        op = each.ops[0]
         time = predicted_op_ps(summary, op, calibration)
         if time is None:
             lacking.add(op.label)
             continue
         yield Compared(
-            name=f"stage {op.stage} {op.label}",
+            name=f"{op.label} {format_size_bytes(each.size_bytes)}"
+            if each.size_bytes
+            else op.label,
             source=Source.PREDICTION,
             simulated_ps=round(time),
-            measured_ps=op.duration_ps,
+            measured_ps=each.duration_ps,
             size_bytes=op.size_bytes,
+            samples_ps=each.times_ps,
         )
     if lacking:
         notes.append(

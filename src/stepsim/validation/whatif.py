@@ -57,7 +57,7 @@ class WhatIf:
         return each / (after.step_time_ps / after.plan.microbatches)
 
 
-def what_if(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
+def change_run(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
     """Replay a run with medians, and once more changed.
 
     Raises PlanError where the balance does not share out the run's layers, or a schedule needs

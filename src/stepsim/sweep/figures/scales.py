@@ -12,8 +12,11 @@ from stepsim.sweep.table import StoredAxis
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from stepsim.figure_style import FigureStyle
+
 _SI = {Quantity.BANDWIDTH: (1e9, "GB/s"), Quantity.TIME: (1e6, "us"), Quantity.SIZE: (1e6, "MB")}
 TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_MOST_DIGITS = 4
 RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
 
 
@@ -40,15 +43,39 @@ def _is_geometric(places: Floats) -> bool:
     return bool(ratios.std() / ratios.mean() < 0.5 * steps.std() / steps.mean())
 
 
-def log_axis(axes: "Axes", name: str, places: Floats) -> None:
-    """A log axis with plain numbers at the values themselves, thinned to about nine."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+def value_axis(axes: "Axes", name: str, places: Floats, style: "FigureStyle", *, log: bool) -> None:
+    """Ticks of axis `name` (x or y) at its values where they are short, else at round ones."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    getattr(axes, f"set_{name}scale")("log")
+    most = 5 if style.narrow and name == "x" else 9
+    shown = np.sort(places)[:: -(-len(places) // most)].tolist()
+    short_enough = all(len(f"{place:.10g}") <= _MOST_DIGITS for place in shown)
     axis = getattr(axes, f"{name}axis")
-    axis.set_major_locator(FixedLocator(places[:: -(-len(places) // 9)].tolist()))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    axis.set_minor_locator(NullLocator())
+    if log:
+        getattr(axes, f"set_{name}scale")("log")
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=most))
+    if short_enough:
+        axis.set_major_locator(FixedLocator(shown))
+
+
+def name_ticks(
+    axes: "Axes",
+    places: Floats,
+    texts: Sequence[str],
+    style: "FigureStyle",
+    share: float = 0.75,
+) -> None:
+    """Names along the axis, slanted where they would touch in a share of the figure's width."""
+    from stepsim.figure_style import CHARACTER_EM
+
+    room = share * style.width_in * 72 / max(len(texts), 1)
+    longest = (max(map(len, texts), default=0) + 1) * CHARACTER_EM * style.font_pt * 5 / 6
+    if longest <= room:
+        axes.set_xticks(places, texts)
+    else:
+        axes.set_xticks(places, texts, rotation=30, ha="right", rotation_mode="anchor")
 
 
 def edges_of(places: Floats, *, log: bool) -> Floats:

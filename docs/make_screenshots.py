@@ -1,0 +1,92 @@
+"""Makes the screenshots of docs/reports.md: `python docs/make_screenshots.py` (needs Chromium)."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = ROOT / "docs" / "figures"
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update --hide-scrollbars "
+    "--window-size=1280,1400"
+)
+STEP = ["simulate", "workloads/gpt_1024.txt", "--topology", "hgx-h100", "-q"]
+COMPARE = ["compare", *STEP[1:], "--schedules", "1f1b,interleaved:4,zb-v"]
+SWEEP = ["sweep", *STEP[1:], "--set", "fabric.bandwidth=100..800 Gbps:16"]
+SWEEP += ["--set", "nvlink.bandwidth=200..900 GB/s:12"]
+ZOOM = """
+const figure = Bokeh.documents[0].get_model_by_name("timeline-0");
+figure.x_range.setv({start: 6.2, end: 6.55});
+document.getElementById("timeline").scrollIntoView({behavior: "instant"});
+"""
+SPAN = """
+const figure = Bokeh.documents[0].get_model_by_name("timeline-0");
+const view = Bokeh.index.find_one(figure);
+const data = figure.renderers.find((each) => each.name === "spans").data_source.data;
+const box = document.getElementById("timeline-0").getBoundingClientRect();
+const i = data.left.findIndex((left, j) => left > 6.3 && data.row[j] === 7 && data.peer[j] >= 0);
+const x = view.frame.x_scale.compute((data.left[i] + data.right[i]) / 2);
+const y = view.frame.y_scale.compute((data.low[i] + data.high[i]) / 2);
+return [Math.round(box.left + x), Math.round(box.top + y)];
+"""
+
+
+def browser(profile: str) -> Any:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    for flag in (*FLAGS.split(), f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.binary_location = shutil.which("chromium") or ""
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    return webdriver.Chrome(options=options, service=service)
+
+
+def open_page(driver: Any, page: Path) -> None:
+    driver.get(page.as_uri())
+    while not driver.execute_script("return document.documentElement.dataset.ready"):
+        time.sleep(0.05)
+    time.sleep(0.5)
+
+
+def point_at_a_message(driver: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    driver.execute_script(ZOOM)
+    time.sleep(1)
+    x, y = driver.execute_script(SPAN)
+    pointer = ActionChains(driver, duration=0)
+    pointer.w3c_actions.pointer_action.move_to_location(x - 3, y)
+    pointer.w3c_actions.pointer_action.move_to_location(x, y)
+    pointer.perform()
+    time.sleep(1)
+
+
+def write(arguments: list[str], page: str, folder: str) -> Path:
+    """A page by the name its command shows."""
+    command = [sys.executable, "-c", "from stepsim.cli import main; main()", *arguments]
+    if arguments[0] == "sweep":
+        command += ["--db", f"{folder}/sweep.sqlite"]
+    subprocess.run([*command, "--report", f"{folder}/{page}"], cwd=ROOT, check=True)
+    return Path(folder) / page
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, browser(f"{folder}/profile") as driver:
+        open_page(driver, write(STEP, "step.html", folder))
+        driver.save_screenshot(str(FIGURES / "report_step.png"))
+        point_at_a_message(driver)
+        driver.save_screenshot(str(FIGURES / "report_task.png"))
+        open_page(driver, write(COMPARE, "compare.html", folder))
+        driver.save_screenshot(str(FIGURES / "report_compare.png"))
+        open_page(driver, write(SWEEP, "sweep.html", folder))
+        driver.save_screenshot(str(FIGURES / "report_sweep.png"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Operations after the pipeline: gradient all-reduces, the optimizer, and what else a trace has."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.measured.run import Degrees, MeasuredRun, OpKind
+
+ALIKE = 0.01
+"""Relative difference in bytes up to which two operations count as one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOp:
+    """An operation after the pipeline, on the ranks of a stage; times in ps.
+
+    A collective counts from the arrival of the last member of its group: `times_ps` has an entry
+    per group, per rank where the operation has no group; `wait_ps` is the median over ranks of
+    what they wait for that member. `group` are the ranks of the first group.
+    """
+
+    stage: int
+    kind: OpKind
+    label: str
+    size_bytes: int
+    times_ps: tuple[int, ...]
+    wait_ps: int
+    samples: int
+    group: tuple[int, ...]
+
+    @property
+    def duration_ps(self) -> int:
+        """Median over groups."""
+        return median_ps(self.times_ps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation wherever a run does it: alike in kind, group's ranks and nodes, and bytes.
+
+    Groups that do the same are repetitions of one measurement, so its time is their median.
+    `size_bytes` are those of a stage's gradients where the operation is the optimizer.
+    """
+
+    ops: tuple[StepOp, ...]
+    size_bytes: int
+    nodes: int
+
+    @property
+    def times_ps(self) -> tuple[int, ...]:
+        """Times of all its groups."""
+        return tuple(time for op in self.ops for time in op.times_ps)
+
+    @property
+    def duration_ps(self) -> int:
+        """Median over groups."""
+        return median_ps(self.times_ps)
+
+    def holds(self, other: "Operation") -> bool:
+        """Whether another one is the same operation."""
+        mine, its = self.ops[0], other.ops[0]
+        same = (mine.label, len(mine.group), self.nodes) == (its.label, len(its.group), other.nodes)
+        return same and abs(self.size_bytes - other.size_bytes) <= ALIKE * self.size_bytes
+
+
+def median_ps(times_ps: Sequence[int]) -> int:
+    """Median of times in ps."""
+    return round(float(np.median(times_ps)))
+
+
+def operations(ops: Sequence[StepOp], node_size: int) -> list[Operation]:
+    """The operations of a run, each with all stages that do it."""
+    found: list[Operation] = []
+    for op in ops:
+        size = gradient_bytes(ops, op.stage) if op.kind is OpKind.OPTIMIZER else op.size_bytes
+        nodes = len({rank // node_size for rank in op.group})
+        new = Operation(ops=(op,), size_bytes=size, nodes=nodes)
+        for place, known in enumerate(found):
+            if known.holds(new):
+                merged = (*known.ops, op)
+                found[place] = Operation(ops=merged, size_bytes=known.size_bytes, nodes=nodes)
+                break
+        else:
+            found.append(new)
+    return found
+
+
+def gradient_bytes(ops: Sequence[StepOp], stage: int) -> int:
+    """Bytes that a stage's operations reduce: those the optimizer updates."""
+    return sum(op.size_bytes for op in ops if op.stage == stage)
+
+
+def step_ops(run: MeasuredRun, stage: int) -> Iterator[StepOp]:
+    """The n-th operation after the pipeline of a stage's ranks is the same one."""
+    traces = {trace.rank: trace for trace in run.of_stage(stage)}
+    first = next(iter(traces.values()))
+    places = {rank: np.flatnonzero(trace.finalize) for rank, trace in traces.items()}
+    for number, place in enumerate(places[first.rank].tolist()):
+        durations = {
+            rank: int(trace.duration_ps[places[rank][number]])
+            for rank, trace in traces.items()
+            if number < len(places[rank])
+        }
+        kind = OpKind(int(first.kind[place]))
+        groups = gradient_groups(run.degrees, kind, stage) or [(rank,) for rank in traces]
+        last = [min((durations[r] for r in g if r in durations), default=0) for g in groups]
+        times = tuple(each for each in last if each) or (0,)
+        yield StepOp(
+            stage=stage,
+            kind=kind,
+            label=first.label[place],
+            size_bytes=int(first.size_bytes[place]),
+            times_ps=times,
+            wait_ps=max(median_ps([*durations.values()]) - median_ps(times), 0),
+            samples=len(durations),
+            group=groups[0],
+        )
+
+
+def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
+    """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them.
+
+    Megatron's order: a dp group is strided by tp, an expert's replicas by tp * ep.
+    """
+    if kind not in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE) or not degrees.stage_ranks:
+        return []
+    width, tp = degrees.stage_ranks, degrees.tp or 1
+    if kind is OpKind.DP_ALLREDUCE:
+        stride = tp
+    elif degrees.ep and width % (tp * degrees.ep) == 0:
+        stride = tp * degrees.ep
+    else:
+        return []
+    first = stage * width
+    return [tuple(range(first + i, first + width, stride)) for i in range(stride)]

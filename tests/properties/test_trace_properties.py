@@ -1,0 +1,190 @@
+"""Traces of random jobs: every span once, messages joined, counters that add up."""
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from invariants import predecessors, task_times
+from random_jobs import Job, jobs, networks
+from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
+
+from stepsim.api import Result, simulate
+from stepsim.formats.perfetto import trace_lines
+from stepsim.schedules import Action
+from stepsim.timeline import Span
+from stepsim.topology import Topology
+
+few_examples = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.data_too_large]
+)
+
+
+def trace_text(*results: Result, ranks: tuple[int, ...] | None = None) -> str:
+    return "".join(trace_lines([result.traced(ranks) for result in results]))
+
+
+def traced(job: Job, network: Topology, *, fold: bool, contention: str) -> tuple[Result, str]:
+    options: Any = job.options()
+    result = simulate(job.workload, network, **options, fold_ranks=fold, contention=contention)
+    return result, trace_text(result)
+
+
+def as_told(each: ReadSlice, stream: str) -> tuple[object, ...]:
+    """What a slice says of a span."""
+    kind = each.args["kind"]
+    row = each.args["row"] if "row" in each.args else f"{kind} stage {each.args['peer_stage']}"
+    action, size = each.args.get("action", ""), each.args.get("bytes", 0)
+    where = each.args["stage"], stream, each.args.get("phase", ""), action
+    return kind, row, *where, size, each.start, each.end
+
+
+def as_is(span: Span) -> tuple[object, ...]:
+    stream = span.stream.name.lower().replace("_", " ")
+    action = span.entry.token if span.entry else ""
+    where = span.stage, stream, span.phase, action
+    return span.kind.name.lower(), span.label, *where, span.size_bytes, span.start_ps, span.end_ps
+
+
+def check_spans(result: Result, processes: list[ReadProcess]) -> None:
+    """Every span is one slice; every rank is in one process."""
+    actors = result.timeline.actors
+    assert len(processes) == len(actors)
+    for rank, process in zip(actors.ranks.tolist(), processes, strict=True):
+        found = Counter(as_told(each, stream) for stream, each in process.tasks())
+        assert found == Counter(as_is(span) for span in result.timeline.spans([rank]))
+
+
+def check_messages(processes: list[ReadProcess]) -> None:
+    """Every message is an arrow from its send to its receipt."""
+    ends: dict[int, dict[str, ReadSlice]] = {}
+    for process in processes:
+        for _, each in process.tasks():
+            assert len(each.arrows) == (each.category in ("send", "recv"))
+            for phase, number in each.arrows:
+                assert phase == {"send": "s", "recv": "f"}[each.category]
+                assert ends.setdefault(number, {}).setdefault(phase, each) is each
+    for end in ends.values():
+        sent, received = end["s"], end["f"]
+        assert (sent.start, sent.end) == (received.start, received.end)
+        assert sent.args["stage"] == received.args["peer_stage"]
+        assert sent.args["peer_stage"] == received.args["stage"]
+        for fact in ("microbatch", "source", "target", "bytes", "algorithm"):
+            assert sent.args[fact] == received.args[fact]
+
+
+def check_actions(result: Result, processes: list[ReadProcess]) -> None:
+    """The schedule thread holds the actions in order; a message carries what an action made."""
+    for rank, process in zip(result.timeline.actors.ranks.tolist(), processes, strict=True):
+        stage = result.timeline.graph.plan.stage_of(rank)
+        entries = result.timeline.graph.programs[stage].entries
+        shown = [s for s in process.threads.get("schedule", []) if "action" in s.args]
+        assert [s.args["action"] for s in shown] == [entry.token for entry in entries]
+        made = {
+            (p.stage, p.microbatch) for e in entries for p in e.parts() if isinstance(p, Action)
+        }
+        for _, each in process.tasks():
+            if each.category == "send":
+                assert (each.args["source"], each.args["microbatch"]) in made
+
+
+def check_live(result: Result, processes: list[ReadProcess]) -> None:
+    """Live activations end at none, and are as many as the schedule holds at most."""
+    for rank, process in zip(result.timeline.actors.ranks.tolist(), processes, strict=True):
+        values = [sum(row.values()) for _, row in process.counters["live activations"]]
+        assert values[-1] == 0
+        assert all(value >= 0 and value == int(value) for value in values)
+        stage = result.timeline.graph.plan.stage_of(rank)
+        most = result.report.stages[stage].peak_activations
+        actions = process.threads.get("schedule", [])
+        if all(each.end > each.start for each in actions):
+            assert max(values) == most.freed_at_w
+        assert max(values) <= most.freed_at_w
+
+
+def check_links(result: Result, step: ReadProcess, *, instant: bool) -> None:
+    """The area below a link counter is the bytes its class carries.
+
+    With `instant` transfers, which take no time, it may be less.
+    """
+    for link in result.report.links:
+        if not link.used:
+            assert link.name not in step.counters
+            continue
+        points = step.counters[link.name]
+        assert points[0][0] == 0
+        assert points[-1][1] == {"GB/s per link in use": 0}
+        area = sum(
+            row["GB/s per link in use"] * (later - now) / 1000
+            for (now, row), (later, _) in pairwise(points)
+        )
+        carried = link.total_bytes / link.used
+        assert area <= carried * (1 + 1e-5)
+        assert instant or area == pytest.approx(carried, rel=1e-5)
+
+
+def check_waits(result: Result, processes: list[ReadProcess]) -> None:
+    """A slice names what ended on its own rank when it started, or the rank it waited for."""
+    start, end = task_times(result.timeline)
+    ready: dict[tuple[object, ...], set[bool]] = {}
+    timeline = result.timeline
+    for (rank, segment, inner), before in predecessors(timeline).items():
+        begin = start[rank, segment, inner]
+        program = timeline.graph.programs[timeline.graph.plan.stage_of(rank)]
+        span = timeline._span(
+            rank,
+            program.segments[segment],
+            program.entries,
+            inner,
+            begin,
+            end[rank, segment, inner],
+        )
+        own = begin == max((end[place] for place in before), default=0)
+        ready.setdefault((rank, *as_is(span)), set()).add(own)
+    for rank, process in zip(timeline.actors.ranks.tolist(), processes, strict=True):
+        for stream, each in process.tasks():
+            waited_for = each.args.get("waited_for", "")
+            assert bool(waited_for) == (each.start > 0)
+            if waited_for:
+                assert (not waited_for.startswith("rank ")) in ready[rank, *as_told(each, stream)]
+
+
+@few_examples
+@given(
+    job=jobs(), network=networks(), fold=st.booleans(), contention=st.sampled_from(["none", "fair"])
+)
+def test_a_trace_tells_the_timeline(
+    job: Job, network: Topology, fold: bool, contention: str
+) -> None:
+    result, text = traced(job, network, fold=fold, contention=contention)
+    check_schema(text)
+    step, *processes = read_trace(text)
+    check_spans(result, processes)
+    check_messages(processes)
+    check_actions(result, processes)
+    check_live(result, processes)
+    spans = list(result.timeline.spans())
+    instant = any(s.size_bytes and s.start_ps == s.end_ps for s in spans)
+    check_links(result, step, instant=instant)
+    check_waits(result, processes)
+
+
+@few_examples
+@given(job=jobs(), network=networks())
+def test_a_class_of_ranks_is_told_as_each_of_them_is(job: Job, network: Topology) -> None:
+    folded, _ = traced(job, network, fold=True, contention="none")
+    _, text = traced(job, network, fold=False, contention="none")
+    step, *processes = read_trace(text)
+    for rank, process in enumerate(processes):
+        alone, shown = read_trace(trace_text(folded, ranks=(rank,)))
+        assert str(rank) in shown.name
+        assert list(shown.threads) == list(process.threads)
+        for name, slices in process.threads.items():
+            others = shown.threads[name]
+            assert [(s.name, s.start, s.end) for s in slices] == [
+                (s.name, s.start, s.end) for s in others
+            ]
+        assert shown.counters == process.counters
+        assert alone.counters.keys() == step.counters.keys()

@@ -1,0 +1,308 @@
+"""Trace files: what is in them, which ranks they show, and what cannot be written."""
+
+import gzip
+import json
+import shutil
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Run, row
+from numpy.typing import NDArray
+from trace_files import ReadProcess, check_schema, read_trace
+
+import stepsim
+from stepsim.compare import compare
+from stepsim.errors import OutputError, PlanError
+from stepsim.formats.perfetto import COLOURS, trace_lines, write_trace
+from stepsim.trace.document import Category
+from stepsim.trace.processes import rank_ranges
+from stepsim.workload import Header, Microbatch, Policy, Workload
+
+HOSTILE = '</script><b>"\\\x01\x1f\u2028\u00b5\u5c42\ud800'
+
+# reserved in Catapult's trace viewer, tracing/base/color_scheme.html
+RGB = {
+    "rail_response": (67, 135, 253),
+    "rail_idle": (238, 142, 0),
+    "detailed_memory_dump": (180, 0, 180),
+    "background_memory_dump": (0, 180, 180),
+    "light_memory_dump": (0, 0, 180),
+    "yellow": (255, 255, 0),
+    "thread_state_unknown": (199, 155, 125),
+    "thread_state_runnable": (133, 160, 210),
+    "generic_work": (125, 125, 125),
+    "olive": (100, 100, 0),
+}
+EYES = {
+    "most": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanope": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranope": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanope": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def gpt(workloads: Path) -> stepsim.Result:
+    """16 stages of 64 ranks that behave alike."""
+    return stepsim.simulate(workloads / "gpt_1024.txt", "hgx-h100")
+
+
+def shown(result: stepsim.Result, *ranks: int) -> list[ReadProcess]:
+    return read_trace("".join(trace_lines([result.traced(ranks or None)])))
+
+
+def document(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    found: dict[str, Any] = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    return found
+
+
+def test_a_process_says_which_ranks_it_stands_for(gpt: stepsim.Result) -> None:
+    step, *processes = shown(gpt)
+    assert step.name == "step of 14.39 s"
+    order = [process.order for process in (step, *processes)]
+    assert order == sorted(set(order))
+    assert processes[0].name == "ranks 0000-0063 (64 alike), stage 0"
+    assert processes[-1].name == "ranks 0960-1023 (64 alike), stage 15"
+
+
+def test_every_rank_asked_for_is_named(gpt: stepsim.Result) -> None:
+    _, first, last = shown(gpt, 1000, 9, 0, 8)
+    assert first.name == "ranks 0000, 0008-0009 (3 of 64 alike), stage 0"
+    assert last.name == "rank 1000 (1 of 64 alike), stage 15"
+    assert not any(each.arrows for process in (first, last) for _, each in process.tasks())
+
+
+def test_messages_between_neighbours_are_arrows(gpt: stepsim.Result) -> None:
+    _, first, second = shown(gpt, 0, 64)
+    arrows = [a for process in (first, second) for _, each in process.tasks() for a in each.arrows]
+    assert len(arrows) == 2 * 2 * 16
+    assert len(set(arrows)) == len(arrows)
+
+
+def test_long_lists_of_ranks_are_cut(workloads: Path) -> None:
+    slow = ",".join(f"{rank}:2" for rank in range(0, 64, 9))
+    result = stepsim.simulate(workloads / "gpt_1024.txt", "hgx-h100", slow=slow)
+    names = [process.name for process in shown(result)[1:]]
+    assert "ranks 0000, 0009, 0018, 0027, ... (8 alike), stage 0" in names
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [([3], ["3"]), ([0, 1, 2], ["0-2"]), ([0, 2, 3, 9], ["0", "2-3", "9"])],
+)
+def test_rank_ranges(ranks: list[int], expected: list[str]) -> None:
+    assert rank_ranges(np.array(ranks)) == expected
+    assert rank_ranges(np.array(ranks), 2)[0] == expected[0].replace("-", "-0").zfill(
+        2 if len(expected[0]) == 1 else 5
+    )
+
+
+def test_the_step_says_what_was_run(gpt: stepsim.Result) -> None:
+    (step,) = shown(gpt)[0].threads["step"]
+    facts = step.args
+    assert (step.start, step.end) == (0, gpt.report.step_time_ps)
+    assert facts["workload"] == "gpt_1024.txt"
+    assert facts["schedule"] == "1f1b"
+    assert facts["npus"] == 1024
+    assert facts["warnings"] == list(gpt.report.warnings)
+    assert any("16 of 1024 ranks are simulated" in each for each in facts["assumptions"])
+
+
+def test_slices_say_what_they_are(gpt: stepsim.Result) -> None:
+    process = shown(gpt, 64)[1]
+    gathers = [s for s in process.threads["tp"] if s.name == "tp all_gather"]
+    facts = gathers[0].args
+    assert facts["waited_for"]
+    assert {key: facts[key] for key in ("stage", "chunk", "microbatch", "action", "kind")} == {
+        "stage": 1,
+        "chunk": 0,
+        "microbatch": 0,
+        "action": "1F0",
+        "kind": "collective",
+    }
+    assert {key: facts[key] for key in ("phase", "bytes", "algorithm", "ranks", "group")} == {
+        "phase": "forward",
+        "bytes": 128 << 20,
+        "algorithm": "ring",
+        "ranks": 8,
+        "group": "tp",
+    }
+
+
+@pytest.mark.parametrize("eyes", EYES)
+def test_colours_are_told_apart(eyes: str) -> None:
+    assert COLOURS.keys() == set(Category)
+    seen = {c: seen_by(eyes, RGB[COLOURS[c]]) for c in Category if c is not Category.STEP}
+    for one, other in combinations(seen, 2):
+        assert np.linalg.norm(seen[one] - seen[other]) > 14, (one, other)
+
+
+def seen_by(eyes: str, rgb: tuple[int, int, int]) -> NDArray[np.float64]:
+    """CIELAB coordinates of an sRGB colour as these eyes see it (Machado et al., TVCG 2009)."""
+    share = np.array(rgb) / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    xyz = to_xyz @ np.clip(np.array(EYES[eyes]) @ linear, 0, 1) / [0.9505, 1, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_split_backwards_hold_activations_for_two_reasons(workloads: Path) -> None:
+    result = stepsim.simulate(workloads / "moe_128.txt", schedule="zb-h1", microbatches=8)
+    for process, stage in zip(shown(result)[1:], result.report.stages, strict=True):
+        values = process.counters["live activations"]
+        assert values[0][1].keys() == {"until input gradient", "until weight gradient"}
+        peaks = stage.peak_activations
+        assert max(row["until input gradient"] for _, row in values) == peaks.freed_at_b
+        assert max(sum(row.values()) for _, row in values) == peaks.freed_at_w
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_the_same_run_gives_the_same_file(run: Run, moe: Path, tmp_path: Path, suffix: str) -> None:
+    target, kept = tmp_path / f"step{suffix}", tmp_path / "kept"
+    assert run("simulate", moe, "--trace", target)[0] == 0
+    shutil.move(target, kept)
+    assert run("simulate", moe, "--trace", target)[0] == 0
+    assert target.read_bytes() == kept.read_bytes()
+    assert document(target)["otherData"] == {
+        "program": "stepsim",
+        "version": stepsim.__version__,
+        "command": f"stepsim simulate {moe} --trace {target}",
+    }
+
+
+def test_compressed_is_the_same_trace(gpt: stepsim.Result, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "step.json", tmp_path / "step.json.gz"
+    gpt.write_trace(plain, ranks=[0])
+    gpt.write_trace(packed, ranks=[0])
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert len(packed.read_bytes()) < len(plain.read_bytes()) / 5
+    check_schema(plain.read_text())
+
+
+def test_a_comparison_is_one_trace(run: Run, moe: Path, tmp_path: Path) -> None:
+    target = tmp_path / "both.json"
+    names = ["1f1b", "interleaved:2"]
+    code, _, err = run("compare", moe, "-m", "8", "--schedules", ",".join(names), "--trace", target)
+    assert code == 0, err
+    processes = read_trace(target.read_text())
+    check_schema(target.read_text())
+    assert [process.name.split(": ")[0] for process in processes] == [
+        n for n in names for _ in range(5)
+    ]
+    arrows = [a for process in processes for _, each in process.tasks() for a in each.arrows]
+    assert len(set(arrows)) == len(arrows)
+
+
+def test_runs_of_a_comparison_are_told_as_they_are_alone(moe: Path, tmp_path: Path) -> None:
+    both = compare(moe, ["1f1b", "gpipe"], microbatches=8)
+    both.write_trace(tmp_path / "both.json", ranks=[0, 40])
+    processes = read_trace((tmp_path / "both.json").read_text())
+    for (_, result), told in zip(both.valid, (processes[:3], processes[3:]), strict=True):
+        for alone, each in zip(shown(result, 0, 40), told, strict=True):
+            assert each.counters == alone.counters
+            assert [(s, e.name, e.start, e.end) for s, e in each.tasks()] == [
+                (s, e.name, e.start, e.end) for s, e in alone.tasks()
+            ]
+
+
+def test_a_replay_has_a_trace(run: Run, shared: Path, tmp_path: Path) -> None:
+    measured = next((shared / "reference" / "measured").glob("*/*/"), None)
+    if measured is None:
+        pytest.skip("no measured run")
+    target = tmp_path / "replay.json"
+    code, _, err = run("simulate", measured, "--trace", target)
+    assert code == 0, err
+    check_schema(target.read_text())
+
+
+def test_names_from_files_stay_names(tmp_path: Path) -> None:
+    layer = (replace(row(5, 5), name=HOSTILE),)
+    workload = Workload(
+        source=HOSTILE,
+        policy=Policy.HYBRID_TRANSFORMER,
+        header=Header(npus=1),
+        microbatches=(Microbatch(embedding=(), layers=(layer,), head=()),),
+    )
+    target = tmp_path / "step.json"
+    write_trace([stepsim.simulate(workload, "hgx-h100").traced(name=HOSTILE)], target, HOSTILE)
+    text = target.read_text("utf-8")
+    assert not [each for each in text if each < " " and each != "\n"]
+    check_schema(text)
+    assert document(target)["otherData"]["command"] == HOSTILE
+    step, rank = read_trace(text)
+    assert step.threads["step"][0].name == HOSTILE
+    assert rank.name.startswith(HOSTILE)
+    assert {each.args["row"] for _, each in rank.tasks()} == {HOSTILE}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ranks", "128"], "ranks: the job has no rank 128: expected 0 to 127"),
+        (["--ranks", "5-3"], "expected numbers and ranges such as 0-7,16"),
+        (["--ranks", "1,0-2"], "a rank is named twice"),
+        (["--ranks", ""], "expected numbers and ranges such as 0-7,16"),
+    ],
+)
+def test_ranks_that_make_no_sense(
+    run: Run, moe: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    target = tmp_path / "step.json"
+    code, out, err = run("simulate", moe, "--quiet", "--trace", target, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_need_a_trace(run: Run, moe: Path) -> None:
+    code, _, err = run("simulate", moe, "--ranks", "0")
+    assert code == 2
+    assert "--trace" in err
+
+
+def test_a_trace_has_a_traces_name(run: Run, moe: Path, tmp_path: Path) -> None:
+    code, _, err = run("simulate", moe, "--trace", tmp_path / "step.txt")
+    assert code == 2
+    assert "expected a name in .json or .json.gz" in err
+    assert "only --json" in run("simulate", moe, "--trace", "-")[2]
+    assert (
+        "same file"
+        in run("simulate", moe, "--trace", tmp_path / "a.json", "--json", tmp_path / "a.json")[2]
+    )
+
+
+def test_a_failed_trace_leaves_nothing(
+    gpt: stepsim.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(PlanError, match="no rank 4096"):
+        gpt.write_trace(tmp_path / "step.json", ranks=[4096])
+    with pytest.raises(OutputError, match="does not exist"):
+        gpt.write_trace(tmp_path / "nowhere" / "step.json")
+
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stepsim.trace.processes.live_activations", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        gpt.write_trace(tmp_path / "step.json.gz")
+    assert not list(tmp_path.iterdir())
