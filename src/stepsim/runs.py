@@ -1,7 +1,7 @@
 """Measured runs from Python: the words of the command line, as functions.
 
 A run is a folder of traces, the trace of one rank, or a log of leaf modules: by its path, or loaded
-once by `load_run`.
+once by `load_run`. `node_size` is in ranks; without it clocks tell, else it is 8.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -35,6 +35,11 @@ WRITTEN = {
     "topology-numbers": ("inspect hgx-h100 --json -", "inspect ideal --json -"),
     "sensitivity": ("sensitivity {moe} --json -",),
     "noise": ("noise {moe} --samples 16 --task 0.1 --json -",),
+    "noise-sweep": (
+        "noise {moe} --samples 8 --set microbatches=2,4,5 --schedule interleaved:2 --json -",
+    ),
+    "run": ("inspect {trace} --json -",),
+    "log": ("inspect {leaf} --json -",),
     "validation": ("validate {trace} {table} --json -",),
     "collective-fit": ("calibrate nccl {nccl} --json -",),
 }
@@ -98,8 +103,9 @@ def test_what_is_written_fits(run: Run, files: dict[str, str], name: str, comman
 def test_every_json_option_has_a_format() -> None:
     """A new command that writes JSON needs a type, a schema, and a line in WRITTEN."""
     sources = [p for p in (ROOT / "src" / "stepsim" / "cli").glob("*.py") if p.stem != "terminal"]
-    writers = {name for p in sources for name in re.findall(r"lambda: (\w+_json)\(", p.read_text())}
-    assert len(writers) + 1 == len(WRITTEN)  # the result's own to_json beside them
+    texts = [path.read_text() for path in sources]
+    writers = {name for text in texts for name in re.findall(r"lambda: ([\w.]+_json)\(", text)}
+    assert len(writers) + 1 == len(WRITTEN), writers  # run_json writes runs and logs
     assert set(WRITTEN) <= set(FORMATS)
 
 

@@ -27,8 +27,8 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     database: Annotated[str | None, Meta(description="SQLite file")] = None
     export: Annotated[list[str], Meta(description="tables, .csv or .parquet")] = []
     plot: Annotated[str | None, Meta(description="figure, .png, .svg or .pdf")] = None
+    plot_kind: Annotated[str | None, Meta(description="what it shows, as --plot-kind")] = None
     plot_axes: Annotated[str | None, Meta(description="names of its axes, x,y")] = None
-    plot_kind: Annotated[str | None, Meta(description="what the figure shows")] = None
     pareto: Annotated[str | None, Meta(description="figure of time against bandwidth")] = None
     report: Annotated[str | None, Meta(description="HTML page")] = None
     style: Annotated[str | None, Meta(description="width and type of figures")] = None

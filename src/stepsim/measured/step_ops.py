@@ -70,7 +70,7 @@ def median_ps(times_ps: Sequence[int]) -> int:
 
 
 def operations(ops: Sequence[StepOp], node_size: int) -> list[Operation]:
-    """The operations of a run, each with all stages that do it."""
+    """The operations of a run of `node_size` ranks per node, each with all stages that do it."""
     found: list[Operation] = []
     for op in ops:
         size = gradient_bytes(ops, op.stage) if op.kind is OpKind.OPTIMIZER else op.size_bytes

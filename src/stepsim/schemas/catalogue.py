@@ -43,6 +43,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "topology-numbers": Format(what="inspect --json", root=documents.TopologyNumbers),
         "sensitivity": Format(what="sensitivity --json", root=documents.Sensitivity),
         "noise": Format(what="noise --json", root=documents.Noise),
+        "noise-sweep": Format(what="noise --set ... --json", root=documents.NoiseSweep),
+        "run": Format(what="inspect --json of traces", root=measured.TracedRun),
+        "log": Format(what="inspect --json of a log of leaf modules", root=measured.LoggedRun),
         "validation": Format(what="validate --json", root=measured.Validation),
         "collective-fit": Format(what="calibrate nccl --json", root=measured.CollectiveFit),
     }

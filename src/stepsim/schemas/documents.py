@@ -285,6 +285,31 @@ class Sensitivity(Document):
     warnings: Names
 
 
+class NoisyScenario(Document):
+    """A scenario's step times, or why it failed."""
+
+    settings: dict[str, str]
+    every_rank: bool | msgspec.UnsetType = msgspec.UNSET
+    planned_ps: Picoseconds | msgspec.UnsetType = msgspec.UNSET
+    mean_ps: Picoseconds | msgspec.UnsetType = msgspec.UNSET
+    p5_ps: Picoseconds | msgspec.UnsetType = msgspec.UNSET
+    p50_ps: Picoseconds | msgspec.UnsetType = msgspec.UNSET
+    p95_ps: Picoseconds | msgspec.UnsetType = msgspec.UNSET
+    error: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class NoiseSweep(Document):
+    """`stepsim noise --set ... --json`: distributions of every scenario."""
+
+    schema_version: Version
+    workload: str
+    topology: str
+    model: NoiseModel
+    seed: int
+    samples: int
+    scenarios: list[NoisyScenario]
+
+
 class Noise(Document):
     """`stepsim noise --json`: step times of the samples, and without noise (`planned_ps`)."""
 

@@ -8,6 +8,8 @@ from stepsim.calibration.curves import FitRow
 from stepsim.calibration.link_classes import Capacity, LatencyFit
 from stepsim.comm_table import Outlier
 from stepsim.formats.quantities import Bytes, BytesPerSecond, Seconds, Share
+from stepsim.measured.run import Degrees
+from stepsim.measured.summary import Imbalance
 from stepsim.schemas.documents import Document, Names, Version
 
 
@@ -19,6 +21,7 @@ class ComparedTime(Document):
     simulated_s: Seconds
     measured_s: Seconds
     error: Share | None
+    samples_s: list[Seconds]
 
 
 class BubbleResult(Document):
@@ -48,6 +51,102 @@ class RunResult(Document):
     notes: Names
 
 
+class Clocks(Document):
+    """How clocks were aligned: ranks of a node, and what is left between ends of a message."""
+
+    node_size: int
+    residual_s: Seconds
+
+
+class OperationTimes(Document):
+    """An operation of a stage over ranks and microbatches; low and high are 10 % and 90 %."""
+
+    kind: str
+    median_s: Seconds
+    mean_s: Seconds
+    low_s: Seconds
+    high_s: Seconds
+    samples: int
+    by_microbatch_s: list[Seconds]
+    collectives_s: Seconds
+
+
+class TracedStage(Document):
+    """A stage with traces."""
+
+    stage: int
+    ranks: list[int]
+    wait_s: Seconds
+    operations: list[OperationTimes]
+
+
+class TracedRank(Document):
+    """A rank with a trace; `host_s` per action."""
+
+    rank: int
+    stage: int
+    pipeline_s: Seconds
+    step_s: Seconds
+    work_s: Seconds
+    host_s: Seconds
+    wait_s: Seconds
+    actions: int
+    bubble: Share
+
+
+class StepOperation(Document):
+    """An operation after the pipeline."""
+
+    stage: int
+    operation: str
+    size_bytes: Bytes
+    group: list[int]
+    duration_s: Seconds
+    groups_s: list[Seconds]
+    wait_s: Seconds
+
+
+class TracedRun(Document):
+    """A run of traces."""
+
+    schema_version: Version
+    source: str
+    degrees: Degrees
+    schedule: str | None
+    pipeline_s: Seconds
+    step_s: Seconds
+    clocks: Clocks
+    stages: list[TracedStage]
+    ranks: list[TracedRank]
+    step_operations: list[StepOperation]
+    expert_imbalance: Imbalance | None
+    warnings: Names
+
+
+class LoggedStage(Document):
+    """A stage of a log: forward sums of its leaf modules."""
+
+    stage: int
+    layers: float
+    leaf_modules_of_layers_s: Seconds
+    leaf_modules_of_ends_s: Seconds
+    samples: int
+
+
+class LoggedRun(Document):
+    """A run that logged leaf modules only; `microbatch_size` in samples."""
+
+    schema_version: Version
+    source: str
+    degrees: dict[str, int]
+    microbatch_size: int
+    step_s: Seconds
+    step_spread_s: Seconds
+    steps: int
+    stages: list[LoggedStage]
+    warnings: Names
+
+
 class ErrorResult(Document):
     """Absolute errors of one kind of number."""
 
@@ -62,6 +161,7 @@ class Validation(Document):
     schema_version: Version
     runs: list[RunResult]
     rows: list[ComparedTime]
+    warnings: Names
     errors: dict[str, ErrorResult]
 
 

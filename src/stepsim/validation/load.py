@@ -43,7 +43,10 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
 
 
 def load_trace(path: str | Path, node_size: int | None = None) -> RunSummary:
-    """Read and analyse traces; raises TraceError naming file, line and field."""
+    """Read and analyse traces of `node_size` ranks per node.
+
+    Raises TraceError naming file, line and field.
+    """
     path = Path(path)
     if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
