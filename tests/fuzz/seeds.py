@@ -304,6 +304,19 @@ def results() -> tuple[bytes, ...]:
 
 
 @cache
+def reports() -> tuple[bytes, ...]:
+    """What pages are made of: a result, a comparison, sensitivities."""
+    from stepsim.compare import compare, comparison_json
+    from stepsim.sensitivity import sensitivity
+    from stepsim.sensitivity.output import sensitivity_json
+
+    workload = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
+    comparison = compare(workload, ["1f1b", "gpipe"], topology="ring", npus=2)
+    slopes = sensitivity(workload, topology="ring", npus=2)
+    return (results()[0], comparison_json(comparison), sensitivity_json(slopes))
+
+
+@cache
 def sweeps() -> tuple[bytes, ...]:
     """The database of a sweep."""
     with tempfile.TemporaryDirectory() as folder:

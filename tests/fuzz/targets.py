@@ -205,8 +205,7 @@ def _check_calibration(path: Path) -> None:
     from stepsim.validation.load import simulate_options
 
     calibration = read_calibration(path)
-    for text in simulate_options(calibration).values():
-        parse_time_ps(text)
+    parse_time_ps(simulate_options(calibration).get("host_overhead", "0 ns"))
     written = calibration_toml(calibration)
     path.write_text(written, "utf-8")
     assert calibration_toml(read_calibration(path)) == written, "what is written reads otherwise"
@@ -301,6 +300,12 @@ def _check_result(path: Path) -> None:
     for diff in (diff_results(found, other), diff_results(other, found)):
         explain(diff)
         _printed(path, print_diff, diff)
+
+
+def _check_report(path: Path) -> None:
+    from stepsim.html_report.write import write_file
+
+    write_file(path, path.with_suffix(".html"), command="stepsim report")
 
 
 def _check_sweep(path: Path) -> None:
@@ -491,6 +496,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "optimus-log": Target(file="log.txt", seeds=seeds.optimus_logs, check=_check_log),
     "result-json": Target(file="r.json", seeds=seeds.results, check=_check_result, weight=1.5),
+    "html-report": Target(file="r.json", seeds=seeds.reports, check=_check_report, weight=0.05),
     "sweep-database": Target(file="s.sqlite", seeds=seeds.sweeps, check=_check_sweep, weight=0.5),
     "command-line": Commands(
         file="arguments", seeds=lambda: seeds.encoded(*COMMANDS), check=_no_file, weight=0.3

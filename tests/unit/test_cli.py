@@ -125,8 +125,8 @@ OPTIONS = {
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--json", "--messages"} | REPORT_OPTIONS | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,
-    "schema": set[str](),
     "report": {"--output"},
+    "schema": set[str](),
 }
 
 

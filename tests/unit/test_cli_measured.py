@@ -192,7 +192,7 @@ def test_wrong_optimus_logs(tmp_path: Path, old: str, new: str, message: str) ->
         ("[host_overhead]", "[hosts]", "unknown field `hosts`"),
         ('placement = "intra_node"', 'placement = "rack"', "placement is 'rack'"),
         ('latency = "0.000 us"', 'latency = "1 parsec"', "unknown unit 'parsec'"),
-        ("samples = ", "samples = -", "samples is -"),
+        ("samples = ", "samples = -", r"Expected `int` >= 0 - at `\$.host_overhead.samples`"),
         ("sources", "sources = 1\nsources", "not valid TOML"),
     ],
 )

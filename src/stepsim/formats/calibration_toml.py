@@ -36,10 +36,11 @@ PS_PER_US = 1_000_000
 PlacementName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in Placement]})]
 KindName = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in CollectiveKind]})]
 Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Bytes = Annotated[int, Meta(ge=0, le=MAX_INT64, description="bytes")]
 Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
-Share = Annotated[float, Meta(description="a share: 0.1 is 10 %", ge=0, le=1e6)]
-Micros = Annotated[float, Meta(description="microseconds", ge=0, le=1e12)]
-Millis = Annotated[float, Meta(description="milliseconds", ge=-1e9, le=1e9)]
+Ratio = Annotated[float, Meta(ge=0, le=1e6, description="relative: 0.1 is 10 %")]
+Microseconds = Annotated[float, Meta(ge=0, le=1e12, description="microseconds")]
+Milliseconds = Annotated[float, Meta(ge=-1e9, le=1e9, description="milliseconds")]
 Choice = TypeVar("Choice", Placement, CollectiveKind)
 
 
@@ -50,18 +51,18 @@ class FittedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """
 
     value: Annotated[str, Meta(description="a time or bandwidth with its unit")]
-    residual: Share
+    residual: Ratio
     samples: Count
 
 
 class LeafTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[leaf_overhead]`: what logs of leaf modules do not show; residuals relative."""
 
-    action: Annotated[Time, Meta(description="host time of an action, with its unit")]
-    action_residual: float
+    action: Time
+    action_residual: Ratio
     layer_factor: float
-    layer_factor_residual: float
-    samples: int
+    layer_factor_residual: Ratio
+    samples: Count
 
 
 class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -70,9 +71,9 @@ class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     placement: PlacementName
     latency: Time
     bandwidth: Bandwidth
-    residual: Share
+    residual: Ratio
     samples: Count
-    sizes: list[Count] = []
+    sizes: list[Bytes] = []
     both_ways: bool = True
 
 
@@ -84,8 +85,8 @@ class CollectiveEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     kind: KindName
     ranks: Degree
     nodes: Degree
-    size_bytes: list[Count]
-    time_us: list[Micros]
+    size_bytes: list[Bytes]
+    time_us: list[Microseconds]
 
 
 class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -93,8 +94,8 @@ class ImbalanceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     source: str
     ep: Degree
-    mean: Share
-    largest: Share
+    mean: Ratio
+    largest: Ratio
     samples: Count
     experts: Degree | None = None
 
@@ -107,14 +108,14 @@ class LayerTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sequence: Count
     tp: Degree
     ep: Degree
-    forward_ms: Millis
-    backward_ms: Millis
-    first_forward_ms: Millis
-    first_backward_ms: Millis
-    last_forward_ms: Millis
-    last_backward_ms: Millis
-    get_batch_ms: Millis
-    loss_ms: Millis
+    forward_ms: Milliseconds
+    backward_ms: Milliseconds
+    first_forward_ms: Milliseconds
+    first_backward_ms: Milliseconds
+    last_forward_ms: Milliseconds
+    last_backward_ms: Milliseconds
+    get_batch_ms: Milliseconds
+    loss_ms: Milliseconds
     experts: Degree | None = None
 
 

@@ -68,29 +68,29 @@ def _files(path: Path) -> tuple[list[Path], list[str]]:
     if not isdir(path):
         return [path], []
     texts = sorted(each for each in path.iterdir() if each.suffix in (".txt", ".log"))
-    files = [each for each in texts if _may_be_trace(each)]
+    names = {each: run_names(each.name) for each in texts}
+    files = [each for each in texts if names[each] or _may_be_trace(each)]
     if not files:
         raise TraceError(
             f"{path}: no .txt or .log file with lines of operations, rank:R:operation(...): "
             "expected one trace per rank"
         )
-    names = [run_names(file.name) for file in files]
-    for file, name in zip(files, names, strict=True):
-        for key in names[0].keys() & name.keys():
-            if names[0][key] != name[key]:
+    first = names[files[0]]
+    for file in files:
+        for key in first.keys() & names[file].keys():
+            if first[key] != names[file][key]:
                 raise TraceError(
-                    f"{file}: {key} is {name[key]} in this file's name, {names[0][key]} in that of "
-                    f"{files[0].name}: expected one run per folder"
+                    f"{file}: {key} is {names[file][key]} in this file's name, {first[key]} in "
+                    f"that of {files[0].name}: expected one run per folder"
                 )
     return files, [
         f"{each}: left out, no line is an operation, rank:R:operation(...)"
-        for each in texts
-        if each not in files
+        for each in sorted(names.keys() - set(files))
     ]
 
 
 def _may_be_trace(file: Path) -> bool:
-    """Whether a text in a run's folder is a trace, be it a broken one: empty, or with operations.
+    """Whether a text whose name tells nothing is a trace, be it a broken one.
 
     A text about the run has words, and no line of a rank.
     """

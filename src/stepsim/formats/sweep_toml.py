@@ -31,7 +31,7 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     plot_axes: Annotated[str | None, Meta(description="names of its axes, x,y")] = None
     pareto: Annotated[str | None, Meta(description="figure of time against bandwidth")] = None
     report: Annotated[str | None, Meta(description="HTML page")] = None
-    style: Annotated[str | None, Meta(description="of figures, as --style")] = None
+    style: Annotated[str | None, Meta(description="width and type of figures")] = None
     breakdown: Annotated[bool | None, Meta(description="whether the parts are stored")] = None
 
 

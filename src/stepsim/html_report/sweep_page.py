@@ -249,7 +249,7 @@ def _axis_tables(table: SweepTable) -> Iterator[Table]:
             yield Table(
                 caption=f"{words(axis.name)}, over all other axes",
                 columns=(
-                    Column(words(axis.name)),
+                    Column(words(axis.name), number=axis.numeric),
                     *map(Column, ("Fastest", "Mean", "Scenarios", "Failed")),
                 ),
                 rows=tuple(

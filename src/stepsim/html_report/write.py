@@ -14,6 +14,7 @@ from stepsim.formats.comparison_read import read_comparison
 from stepsim.formats.outputs import write_whole
 from stepsim.formats.result_json import report_dict
 from stepsim.formats.result_read import ResultDocument, check_result, convert, read_plain
+from stepsim.formats.text_files import open_file
 from stepsim.html_report.build import comparison_page, sensitivity_page, step_page
 from stepsim.html_report.columns import MOST_SPANS, span_columns
 from stepsim.html_report.page import Page, render
@@ -77,7 +78,7 @@ def write_file(source: Path, path: str | Path, *, command: str) -> None:
 
 def _starts_as_database(source: Path) -> bool:
     try:
-        with source.open("rb") as file:
+        with open_file(source) as file:
             return file.read(len(_DATABASE)) == _DATABASE
     except OSError as error:
         raise StepsimError(f"{source}: cannot read the result: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """What one simulated rank runs, as slices of its streams."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -52,12 +52,13 @@ class Slicer:
             for label, start, end in zip(self.actions(program), starts, ends, strict=True)
         ]
         after = Label(name="per step", category=Category.PER_STEP, facts={"stage": program.stage})
-        starts, ends = (times[:, column].tolist() for times in cohort.segment_times())
-        return slices + [
-            Slice(label=after, start_ps=starts[number], end_ps=ends[number])
-            for number, segment in enumerate(program.segments)
-            if segment.kind is SegmentKind.PER_STEP
-        ]
+        bounds = [*cohort.flat.first, len(cohort.start)]
+        for number, segment in enumerate(program.segments):
+            if segment.kind is SegmentKind.PER_STEP:
+                tasks = slice(bounds[number], bounds[number + 1])
+                start, end = cohort.start[tasks, column].min(), cohort.end[tasks, column].max()
+                slices.append(Slice(label=after, start_ps=int(start), end_ps=int(end)))
+        return slices
 
     def streams(self, actor: int) -> dict[Stream, list[Slice]]:
         """Every task of a rank on its stream, by start."""
@@ -88,9 +89,9 @@ class Slicer:
         return self._carried[stage][segment]
 
     def message_number(self, actor: int, number: int, segment: Segment) -> int:
-        """Number of a message, 0 if only one of its ends is shown."""
+        """Number of a message of a shown actor, 0 if its other end is not shown."""
         peer = self.walk.peer(actor, segment)
-        if peer not in self._numbers or actor not in self._numbers:
+        if peer not in self._numbers:
             return 0
         if segment.kind is SegmentKind.SEND:
             return self._numbers[actor] + number
@@ -109,16 +110,14 @@ class _Teller:
     found: dict[Stream, list[Slice]] = field(default_factory=lambda: defaultdict(list))
     done: list[int] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
-    rank: int = field(init=False)
     program: Program = field(init=False)
     ways: Ways = field(init=False)
     actions: list[Label] = field(init=False)
 
     def __post_init__(self) -> None:
         walk = self.slicer.walk
-        self.rank = int(walk.timeline.actors.ranks[self.actor])
         self.program = walk.columns[self.actor][0].flat.program
-        self.ways = self.slicer.labels.ways(self.rank)
+        self.ways = self.slicer.labels.ways(int(walk.timeline.actors.ranks[self.actor]))
         self.actions = self.slicer.actions(self.program)
 
     def tasks_in(self, segment: Segment) -> int:
@@ -133,7 +132,7 @@ class _Teller:
         )
         carried = self.slicer.carried(self.program.stage, number)
         label = self.slicer.labels.message(use, carried, self.ways)
-        waited_for = self._before(segment, start) or self._others(number, 0, start)
+        waited_for = self._waited_for(self._before(segment), number, 0, start)
         arrow = self.slicer.message_number(self.actor, number, segment)
         self.found[segment.stream].append(Slice(label, start, end, None, waited_for, arrow))
         self.done.append(end)
@@ -148,28 +147,29 @@ class _Teller:
         )
         action = self.actions[segment.entry] if segment.entry >= 0 else None
         for inner, (task, label) in enumerate(zip(tasks, labels, strict=True)):
-            start = starts[inner]
-            waited_for = ""
-            if start:
-                waited_for = next(
-                    (labels[i].name for i in reversed(task.after) if ends[i] == start), ""
-                )
-                if not waited_for:
-                    waited_for = self._before(segment, start) if not task.after else ""
-                    waited_for = waited_for or self._others(number, inner, start)
-            self.found[task.stream].append(Slice(label, start, ends[inner], action, waited_for))
+            inside = ((ends[i], labels[i].name) for i in reversed(task.after))
+            before = inside if task.after else self._before(segment)
+            start, end = starts[inner], ends[inner]
+            waited_for = self._waited_for(before, number, inner, start)
+            self.found[task.stream].append(Slice(label, start, end, action, waited_for))
         last = max(range(len(ends)), key=ends.__getitem__)
         self.done.append(ends[last])
         self.called.append((action or labels[last]).name)
 
-    def _before(self, segment: Segment, start: int) -> str:
-        """The earlier segment that ended when one could start."""
-        return next((self.called[s] for s in reversed(segment.after) if self.done[s] == start), "")
+    def _before(self, segment: Segment) -> Iterator[tuple[int, str]]:
+        """End and name of the segments that a segment waits for, the last first."""
+        return ((self.done[s], self.called[s]) for s in reversed(segment.after))
 
-    def _others(self, number: int, inner: int, start: int) -> str:
-        """The rank for which a collective or a message waited."""
+    def _waited_for(
+        self, before: Iterable[tuple[int, str]], number: int, inner: int, start: int
+    ) -> str:
+        """What ended when a task started: one of those before it, or another rank's task."""
         if not start:
             return ""
-        flat = self.slicer.walk.columns[self.actor][0].flat
-        other, _ = self.slicer.walk.cause((self.actor, flat.first[number] + inner), start)
-        return f"rank {self.slicer.walk.timeline.actors.ranks[other]}"
+        for end, name in before:
+            if end == start:
+                return name
+        walk = self.slicer.walk
+        flat = walk.columns[self.actor][0].flat
+        other, _ = walk.cause((self.actor, flat.first[number] + inner), start)
+        return f"rank {walk.timeline.actors.ranks[other]}"

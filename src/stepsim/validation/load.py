@@ -1,7 +1,7 @@
 """Opening measured runs, and simulating them as any workload."""
 
 from dataclasses import dataclass, replace
-from os.path import exists, isdir
+from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def load_trace(path: str | Path, node_size: int | None = None) -> RunSummary:
 
 
 def _is_log(path: Path) -> bool:
-    return not isdir(path) and is_optimus_log(path)
+    return isfile(path) and is_optimus_log(path)
 
 
 def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[Runtime, list[str]]:
