@@ -25,11 +25,8 @@ from pathlib import Path
 
 from IPython.display import Image, Markdown
 
-from stepsim.formats.optimus_log import read_optimus_log
+import stepsim
 from stepsim.validation.leaf import explained
-from stepsim.validation.load import load_run, with_runtime
-from stepsim.validation.replay import replay
-from stepsim.validation.whatif import Change, what_if
 from stepsim.validation_plots import plot_measured
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
@@ -39,7 +36,7 @@ OUT = Path(tempfile.mkdtemp())
 # ## What the trace holds
 
 # %%
-run = load_run(ROOT / "workloads/measured/megatron_moe_rank0.txt")
+run = stepsim.load_run(ROOT / "workloads/measured/megatron_moe_rank0.txt")
 degrees = run.run.degrees
 print(f"{degrees.pp} stages, {degrees.microbatches} microbatches, order of {run.schedule.label}")
 print(f"pipeline {run.pipeline_ps / 1e9:.1f} ms, step {run.step_ps / 1e9:.1f} ms")
@@ -49,18 +46,15 @@ print(f"bubble of rank 0: {run.bubble(run.ranks[0]):.1%}")
 # Only stage 0 was traced. How long the others compute has to be inferred from how long rank 0
 # waits for them in the first eight microbatches; the rest of the step is then predicted.
 
-# %%
-ready = with_runtime(run)
-for note in ready.notes:
-    print("-", note)
-
-# %% [markdown]
+#
 # ## The replay
 #
 # The stage times go through stepsim's own 1F1B order, its blocking messages and its engine.
 
 # %%
-result = replay(ready.summary, ready.runtime)
+result = stepsim.simulate_run(run)
+for warning in result.report.warnings:
+    print("-", warning)
 pipeline_error = result.report.pipeline_time_ps / run.pipeline_ps - 1
 step_error = result.report.step_time_ps / run.step_ps - 1
 idle = result.report.idle[0]
@@ -70,7 +64,7 @@ print(f"step     {result.report.step_time_ps / 1e9:6.1f} ms  {step_error:+.2%}")
 print(f"bubble   {bubble:.1%} of rank 0, measured {run.bubble(run.ranks[0]):.1%}")
 
 # %%
-plot_measured(ready.summary, result, OUT / "replay.png")
+plot_measured(run, result, OUT / "replay.png")
 Image(OUT / "replay.png")
 
 # %% [markdown]
@@ -82,11 +76,10 @@ Image(OUT / "replay.png")
 # A replay that is right can be asked what if.
 
 # %%
-changes = {
-    "64 microbatches": Change(microbatches=64),
-    "zb-h1": Change(schedule="zb-h1"),
+found = {
+    "64 microbatches": stepsim.what_if(run, microbatches=64),
+    "zb-h1": stepsim.what_if(run, schedule="zb-h1"),
 }
-found = {name: what_if(ready.summary, ready.runtime, change) for name, change in changes.items()}
 for name, each in found.items():
     print(f"{name:16} {each.speedup:.3f} times as fast per microbatch", *each.notes, sep="  ")
 
@@ -97,7 +90,7 @@ for name, each in found.items():
 # backward and no host time. stepsim simulates what is there and says how much it explains.
 
 # %%
-leaves = read_optimus_log(ROOT / "workloads/measured/llama_pp8_a40.txt")
+leaves = stepsim.load_run(ROOT / "workloads/measured/llama_pp8_a40.txt")
 share = explained(leaves)
 print(f"measured step {leaves.step_ps / 1e12:.3f} s, explained by leaf modules: {share:.0%}")
 

@@ -116,7 +116,11 @@ def _cli_lines() -> Iterator[str]:
         ("exit code", "meaning"),
         (
             ("0", "done"),
-            ("1", "done, but an error is above `--max-error`, or `doctor` found something broken"),
+            (
+                "1",
+                "done, but an error is above `--max-error`, or `doctor` found something broken; or "
+                "nobody reads standard output any more, as after `head`",
+            ),
             ("2", "a mistake in a file or an option, said in one message on stderr"),
             ("130", "interrupted"),
         ),

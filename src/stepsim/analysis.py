@@ -7,8 +7,10 @@ to the step time by construction.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,23 @@ class Part(IntEnum):
     INNER = 7
     TAIL = 8
     HOST = 9
+
+
+PART_NAMES: Mapping[Part, str] = MappingProxyType(
+    {
+        Part.COMPUTE: "compute",
+        Part.EXPOSED_TP: "exposed tp",
+        Part.EXPOSED_EP: "exposed ep",
+        Part.EXPOSED_DP: "exposed dp",
+        Part.EXPOSED_PP: "exposed pp",
+        Part.SKEW: "skew",
+        Part.HEAD: "bubble, head",
+        Part.INNER: "bubble, inner",
+        Part.TAIL: "bubble, tail",
+        Part.HOST: "host",
+    }
+)
+"""What tables and figures call the parts."""
 
 
 EXPOSED = {

@@ -12,6 +12,7 @@ from stepsim.analysis import Part
 from stepsim.api import Result, simulate
 from stepsim.errors import PlanError, ScheduleError
 from stepsim.figure_style import FigureStyle
+from stepsim.formats.json_text import json_text
 from stepsim.formats.result_json import report_dict
 from stepsim.loading import load_workload
 from stepsim.report import SCHEMA_VERSION
@@ -79,7 +80,7 @@ def comparison_json(comparison: Comparison, simai: SimaiTotals | None = None) ->
     document = comparison_dict(comparison)
     if simai:
         document["simai_formula"] = msgspec.to_builtins(simai)
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return json_text(document)
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:

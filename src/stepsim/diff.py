@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepsim.analysis import Part
+from stepsim.analysis import PART_NAMES, Part
 from stepsim.formats.result_read import LinkEntry, ResultDocument
 from stepsim.units import format_bandwidth, format_size_bytes, format_time_ps
 
@@ -342,8 +342,6 @@ def _most(changes: Iterable[Change], direction: int) -> Change:
 
 def _label(change: Change) -> str:
     """A component's name as tables print it."""
-    from stepsim.tables import PART_NAMES
-
     names = {part.name.lower(): name for part, name in PART_NAMES.items()}
     return names.get(change.name, change.name.replace("_", " "))
 

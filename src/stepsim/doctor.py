@@ -11,14 +11,16 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
 from stepsim.errors import StepsimError
+from stepsim.formats.json_text import json_text
 from stepsim.formats.outputs import FIGURE_SUFFIXES
+from stepsim.report import SCHEMA_VERSION
 
 _DISTRIBUTION = "stepsim"
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
@@ -40,6 +42,11 @@ class Check:
     name: str
     status: Status
     detail: str
+
+
+def doctor_json(checks: Sequence[Check]) -> bytes:
+    """Checks as JSON, see `stepsim.schemas.documents.Diagnosis`."""
+    return json_text({"schema_version": SCHEMA_VERSION, "checks": checks})
 
 
 def diagnose() -> Iterator[Check]:

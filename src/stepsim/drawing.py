@@ -43,6 +43,14 @@ ACTION_COLOURS: Mapping[ActionKind, str] = MappingProxyType(
         ActionKind.WEIGHT_GRAD: "#66c2a5",
     }
 )
+ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
+    {
+        ActionKind.FORWARD: "forward",
+        ActionKind.BACKWARD: "backward",
+        ActionKind.INPUT_GRAD: "input gradient",
+        ActionKind.WEIGHT_GRAD: "weight gradient",
+    }
+)
 PER_STEP, TRANSFER, IDLE, PATH = "#662266", "#444444", "#e9e9e9", "#000000"
 
 PART_COLOURS: Mapping[Part, str] = MappingProxyType(
@@ -57,14 +65,6 @@ PART_COLOURS: Mapping[Part, str] = MappingProxyType(
         Part.INNER: "#cccccc",
         Part.TAIL: "#a0a0a0",
         Part.HOST: "#332288",
-    }
-)
-PART_NAMES: Mapping[Part, str] = MappingProxyType(
-    {
-        part: part.name.lower().replace("_", " ")
-        if part not in (Part.HEAD, Part.INNER, Part.TAIL)
-        else f"bubble, {part.name.lower()}"
-        for part in Part
     }
 )
 BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"

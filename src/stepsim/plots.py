@@ -12,6 +12,7 @@ from stepsim import collector
 from stepsim.critical_path import critical_path
 from stepsim.drawing import (
     ACTION_COLOURS,
+    ACTION_NAMES,
     IDLE,
     PATH,
     PER_STEP,
@@ -29,7 +30,7 @@ from stepsim.program import SegmentKind
 from stepsim.report import Report
 from stepsim.schedules import ActionKind, Entry
 from stepsim.timeline import Span, Timeline
-from stepsim.units import format_time_ps
+from stepsim.units import format_time_ps, time_unit
 from stepsim.workload import Phase
 
 if TYPE_CHECKING:
@@ -37,18 +38,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMES = {
-    ActionKind.FORWARD: "forward",
-    ActionKind.BACKWARD: "backward",
-    ActionKind.INPUT_GRAD: "input gradient",
-    ActionKind.WEIGHT_GRAD: "weight gradient",
-}
 _PHASES = {
     Phase.FORWARD: ACTION_COLOURS[ActionKind.FORWARD],
     Phase.INPUT_GRAD: ACTION_COLOURS[ActionKind.INPUT_GRAD],
     Phase.WEIGHT_GRAD: ACTION_COLOURS[ActionKind.WEIGHT_GRAD],
 }
-_SCALES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 _MOST_EM = 80.0  # height of the rows of a figure
 _ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
 _NUMBER_EM = 0.7  # of a row's microbatch numbers
@@ -122,7 +116,7 @@ class Scene:
 
     @property
     def _unit(self) -> tuple[int, str]:
-        return next(s for s in _SCALES if self.width_ps >= s[0] or s[0] == 1)
+        return time_unit(self.width_ps)
 
 
 @collector.paused()
@@ -355,7 +349,7 @@ def _legend(figure: "Figure", panels: Sequence[Panel], style: FigureStyle) -> No
     lanes = [lane for panel in panels for lane in panel.lanes]
     boxes = [box for lane in lanes for box in (*lane.boxes, *lane.transfers, *lane.path)]
     used = {box.colour for box in boxes} | {box.below for box in boxes}
-    named = {_NAMES[kind]: colour for kind, colour in ACTION_COLOURS.items()}
+    named = {ACTION_NAMES[kind]: colour for kind, colour in ACTION_COLOURS.items()}
     named |= {"per step": PER_STEP, "transfer": TRANSFER, "critical path": PATH}
     shown = {name: colour for name, colour in named.items() if colour in used} | {"idle": IDLE}
     handles = [Patch(color=colour, label=name) for name, colour in shown.items()]

@@ -1,5 +1,6 @@
 """Topology files that come with stepsim, found by name."""
 
+from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
 
@@ -27,9 +28,12 @@ def topology_file(name_or_path: str | Path) -> Path:
         return shipped
     if isfile(path):
         return path
+    names = topology_names()
+    close = get_close_matches(str(name_or_path), names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
     raise TopologyError(
-        f"no topology named {str(name_or_path)!r}: expected a file or one of "
-        f"{', '.join(topology_names())}"
+        f"no topology named {str(name_or_path)!r}{hint}: expected a file or one of "
+        f"{', '.join(names)}"
     )
 
 

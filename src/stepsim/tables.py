@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stepsim.analysis import Part
+from stepsim.analysis import EXPOSED, PART_NAMES, Part
 from stepsim.collective_probe import Probe, ProbeRow
 from stepsim.compare import Comparison, exposed_p2p_ps
 from stepsim.doctor import Check
@@ -27,19 +27,17 @@ _STAGES_SHOWN = 16
 _COMMS_SHOWN = 8
 _VALUES_SHOWN = 16
 _SCENARIOS_SHOWN = 3
-_SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
-PART_NAMES = {
-    Part.COMPUTE: "compute",
-    Part.EXPOSED_TP: "exposed tp",
-    Part.EXPOSED_EP: "exposed ep",
-    Part.EXPOSED_DP: "exposed dp",
-    Part.EXPOSED_PP: "exposed pp",
-    Part.SKEW: "skew",
-    Part.HEAD: "bubble, head",
-    Part.INNER: "bubble, inner",
-    Part.TAIL: "bubble, tail",
-    Part.HOST: "host",
+_STAGE_TIMES = ("forward", "backward")
+_STAGE_PARTS = {
+    "compute": (Part.COMPUTE,),
+    "exposed": tuple(EXPOSED.values()),
+    "skew": (Part.SKEW,),
+    "host": (Part.HOST,),
+    "head": (Part.HEAD,),
+    "inner": (Part.INNER,),
+    "tail": (Part.TAIL,),
 }
+_SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 
 
 class PlainConsole(Console):
@@ -267,28 +265,30 @@ def _print_breakdown(console: Console, report: Report) -> None:
 
 
 def _print_stages(console: Console, stages: Sequence[StageReport]) -> None:
-    """Mean over the ranks of each stage; the middle of a long pipeline is left out."""
-    columns = ("stage", "forward", "backward", "compute", "exposed", "head", "inner", "tail")
-    table = table_of("stages: one forward, one backward; the step's compute and idle", *columns)
+    """Mean over the ranks of each stage; the middle of a long pipeline is left out.
+
+    All columns but the first three add up to the step.
+    """
+    shown = {name: parts for name, parts in _STAGE_PARTS.items() if _any(stages, parts)}
+    table = table_of(
+        "stages: one forward, one backward; where the step goes", "stage", *_STAGE_TIMES, *shown
+    )
     half = _STAGES_SHOWN // 2
     for stage in stages:
         if len(stages) > _STAGES_SHOWN and half <= stage.stage < len(stages) - half:
             if stage.stage == half:
                 table.add_row("...")
             continue
-        parts = stage.breakdown_ps
-        exposed = sum(time for part, time in parts.items() if part.name.startswith("EXPOSED"))
-        times = (
-            stage.forward_ps,
-            stage.backward_ps,
-            parts[Part.COMPUTE],
-            exposed,
-            stage.idle.head,
-            stage.idle.inner,
-            stage.idle.tail,
-        )
+        sums = (sum(stage.breakdown_ps[part] for part in parts) for parts in shown.values())
+        times = (stage.forward_ps, stage.backward_ps, *sums)
         table.add_row(str(stage.stage), *map(format_time_ps, times))
     print_table(console, table)
+
+
+def _any(stages: Sequence[StageReport], parts: Sequence[Part]) -> bool:
+    """Whether a column has anything to show; compute and bubbles are always there."""
+    always = parts[0] not in (Part.SKEW, Part.HOST)
+    return always or any(stage.breakdown_ps[part] for stage in stages for part in parts)
 
 
 def _print_comms(console: Console, report: Report) -> None:

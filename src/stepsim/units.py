@@ -14,6 +14,8 @@ from stepsim.errors import UnitError
 PS_PER_NS = 1_000
 PS_PER_S = 1_000_000_000_000
 MAX_INT64 = 2**63 - 1
+TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
+"""Picoseconds and names of the units of a time, the largest first."""
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z/]+)\s*", re.ASCII)
@@ -131,3 +133,8 @@ def _parse_int(text: str, units: dict[str, int], expected: str) -> int:
     if not 0 <= value <= MAX_INT64:
         raise UnitError(f"{text!r} is out of range: expected {expected}, at most 2**63 - 1 units")
     return value
+
+
+def time_unit(longest_ps: int) -> tuple[int, str]:
+    """Picoseconds and name of the largest unit in which a time is at least one."""
+    return next(unit for unit in TIME_UNITS if longest_ps >= unit[0] or unit[0] == 1)

@@ -86,7 +86,9 @@ def test_topologies(bandwidth: str, latency: str, run: Run, small: Path, tmp_pat
 
 
 @pytest.mark.parametrize("size", ["0", "1", "9223372036854775807", "1..9223372036854775807:x1e9"])
-@pytest.mark.parametrize("ranks", ["0", "0,1", "0-1048575", "0-1048576"])
+@pytest.mark.parametrize(
+    "ranks", ["0", "0,1", pytest.param("0-1048575", marks=pytest.mark.slow), "0-1048576"]
+)
 def test_collectives(size: str, ranks: str, run: Run) -> None:
     ends(*run("collective", "--kind", "broadcast", "--size", size, "--ranks", ranks, "--json", "-"))
 

@@ -38,6 +38,7 @@ WRITTEN = {
     "noise-sweep": (
         "noise {moe} --samples 8 --set microbatches=2,4,5 --schedule interleaved:2 --json -",
     ),
+    "doctor": ("doctor --json -",),
     "run": ("inspect {trace} --json -",),
     "log": ("inspect {leaf} --json -",),
     "validation": ("validate {trace} {table} --json -",),

@@ -179,7 +179,10 @@ def make_batch(
     times are no sums, and the errors of `simulate`.
     """
     if Sharing(options.pop("contention", Sharing.NONE)) is not Sharing.NONE:
-        raise PlanError("contention is fair: only jobs without contention can be batched")
+        raise PlanError(
+            "contention is fair: times are then no sums, and only jobs without contention can be "
+            "evaluated together (--contention none)"
+        )
     scale = options.get("compute_scale") or ComputeScale()
     overhead, get_batch, loss = (parse_time_ps(options.get(name, "0 ns")) for name in HOST)
     given = HostTimes(overhead_ps=overhead, get_batch_ps=get_batch, loss_ps=loss)

@@ -5,7 +5,7 @@ What could not be identified is absent, and `unidentified` says why.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -144,6 +144,9 @@ class LeafOverhead:
             )
 
 
+_ABOUT = ("sources", "traces", "node_size", "unidentified")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Numbers of one machine and runtime.
@@ -175,6 +178,12 @@ class Calibration:
         placements = [link.placement for link in self.point_to_point]
         if len(set(placements)) != len(placements):
             raise CalibrationError("point_to_point: expected each placement once")
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing could be identified."""
+        told = (each.name for each in fields(self) if each.name not in _ABOUT)
+        return not any(getattr(self, name) for name in told)
 
     def link(self, placement: Placement) -> LinkFit | None:
         """The point-to-point fit of a placement."""

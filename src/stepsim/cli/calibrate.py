@@ -57,6 +57,8 @@ def runs(
     table = api.benchmarks(nccl, comm_source)
     warn([*api.warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
     found = api.calibrate(loaded, nccl=table)
+    if found.empty:
+        warn([f"{output} holds no number: nothing could be identified"], quiet=quiet)
     api.write_calibration(found, output)
     print_calibration(console(), found)
 

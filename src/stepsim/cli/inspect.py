@@ -42,7 +42,7 @@ def inspect(
         inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)
         return
     refuse_run_options(Path(file), node_size=node_size)
-    if is_topology(file):
+    if is_topology(file) or not (exists(file) or Path(file).suffix):
         _inspect_topology(file, options, json, plot, style)
     elif json or plot:
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")

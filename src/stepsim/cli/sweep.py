@@ -247,11 +247,19 @@ def _check_options(options: SweepOptions, given: Iterable[str], axes: set[str]) 
 
 
 def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
+    """Refuse what cannot be shown in the end before any work."""
+    from stepsim.sweep import parse_axis
+
     options.check([*inputs, options.database])
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
         if name not in known:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")
+    if options.plot_kind == "bound":
+        axes = [parse_axis(text) for text in options.axes or ()]
+        numbers = [a.name for a in axes if a.kind.quantity.numeric and len(a.values) > 1]
+        if len([n for n in options.plot_names or numbers if n in numbers]) < 2:
+            raise SweepError("--plot-kind bound needs two axes with several numbers each")
 
 
 def _show(database: Path, options: ShowOptions) -> None:

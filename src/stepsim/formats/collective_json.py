@@ -11,9 +11,8 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-import msgspec
-
 from stepsim.collective_probe import Probe, ProbeRow
+from stepsim.formats.json_text import json_text
 from stepsim.report import SCHEMA_VERSION
 
 
@@ -30,7 +29,7 @@ def probes_json(probes: Sequence[Probe]) -> bytes:
             for probe in probes
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return json_text(document)
 
 
 def _row(row: ProbeRow) -> dict[str, Any]:

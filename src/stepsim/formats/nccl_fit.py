@@ -13,6 +13,7 @@ from stepsim.calibration.lines import Line
 from stepsim.calibration.link_classes import Capacity, LatencyFit, Regime
 from stepsim.calibration.nccl import MachineFit, NcclFit
 from stepsim.errors import CalibrationError
+from stepsim.formats.json_text import json_text
 from stepsim.formats.outputs import write_whole
 from stepsim.measured.clocks import Placement
 from stepsim.units import format_bandwidth
@@ -130,7 +131,7 @@ def fit_json(fit: NcclFit) -> bytes:
         "outliers": [msgspec.to_builtins(outlier) for outlier in fit.outliers],
         "warnings": list(fit.warnings),
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return json_text(document)
 
 
 def _machine(fit: MachineFit) -> dict[str, Any]:

@@ -1,19 +1,10 @@
-"""The result of a run as JSON: everything in the report, integers in picoseconds.
-
-Keys: `schema_version`, `workload`, `topology`, `schedule`, `p2p`, `contention`, `npus`,
-`microbatches`, `rank_order`, `plan`, `settings` (options that are not the default), `step_time_s`,
-`step_time_ps`, `pipeline_time_s`, `pipeline_time_ps`, `bubble_fraction`,
-`breakdown_ps` (mean over ranks, its parts sum to the step time), `ranks` (one entry per rank, each
-breakdown sums to the step time), `stages`, `links` (with `users` of the busiest),
-`comms` (communications with their algorithms), `warnings`.
-"""
+"""The result of a run as JSON; its keys are those of `stepsim.schemas.documents.Result`."""
 
 from typing import Any
 
-import msgspec
-
 from stepsim.analysis import Part
 from stepsim.comm_use import CommUse
+from stepsim.formats.json_text import json_text
 from stepsim.link_use import LinkUse
 from stepsim.report import SCHEMA_VERSION, Idle, Report, StageReport
 from stepsim.units import PS_PER_S
@@ -21,7 +12,7 @@ from stepsim.units import PS_PER_S
 
 def report_json(report: Report) -> bytes:
     """The report as UTF-8 JSON, ending with a newline."""
-    return msgspec.json.format(msgspec.json.encode(report_dict(report)), indent=1) + b"\n"
+    return json_text(report_dict(report))
 
 
 def report_dict(report: Report) -> dict[str, Any]:

@@ -128,17 +128,17 @@ def read_result(path: str | Path) -> ResultDocument:
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
-    raw = read_plain(path, "stepsim simulate --json")
+    raw = read_plain(path, "a result of 'stepsim simulate --json'")
     document = convert(path, raw, ResultDocument)
     check_result(path, document)
     return document
 
 
-def read_plain(path: str | Path, command: str) -> dict[str, Any]:
-    """Plain data of a JSON file that a command wrote; raises StepsimError if it is none."""
+def read_plain(path: str | Path, what: str) -> dict[str, Any]:
+    """Plain data of a JSON file that should be `what`; raises StepsimError if it is none."""
     raw = _decode(Path(path))
     if not isinstance(raw, dict) or "schema_version" not in raw:
-        raise StepsimError(f"{path}: not a result of '{command}': no schema_version")
+        raise StepsimError(f"{path}: not {what}: no schema_version")
     version = raw["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:
         allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"

@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-import msgspec
-
+from stepsim.formats.json_text import json_text
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.units import PS_PER_S
@@ -16,7 +15,7 @@ def run_json(run: RunSummary | LeafRun) -> bytes:
     """The document of a run: traces analysed, or a log of leaf modules."""
     document = _log(run) if isinstance(run, LeafRun) else _traces(run)
     whole = {"schema_version": SCHEMA_VERSION, **document}
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+    return json_text(whole)
 
 
 def _traces(run: RunSummary) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from stepsim.formats.json_text import json_text
 from stepsim.report import SCHEMA_VERSION
 from stepsim.topology_inspection import LinkRow, TopologyInspection
 
@@ -21,7 +22,7 @@ def topology_json(seen: TopologyInspection) -> bytes:
         "bisection_bandwidth": _bandwidth(seen.bisection_bandwidth),
         "links": [_link(row) for row in seen.links],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return json_text(document)
 
 
 def _link(row: LinkRow) -> dict[str, Any]:

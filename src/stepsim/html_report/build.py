@@ -2,11 +2,7 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
-from stepsim.api import Result
 from stepsim.formats.comparison_read import ComparisonDocument
-from stepsim.formats.result_json import report_dict
 from stepsim.formats.result_read import ResultDocument
 from stepsim.html_report.columns import SpanColumns
 from stepsim.html_report.page import Cell, Column, Page, Section, Table
@@ -157,8 +153,3 @@ def _what_if(runs: Sequence[tuple[str, Sensitivity | str]]) -> Section:
     found = [(title, each) for title, each in runs if isinstance(each, Sensitivity)]
     reasons = dict.fromkeys(each for _, each in runs if isinstance(each, str))
     return what_if_section(found, " ".join(reasons))
-
-
-def document_of(result: Result) -> ResultDocument:
-    """A result as a reader of its JSON sees it."""
-    return msgspec.convert(report_dict(result.report), ResultDocument)

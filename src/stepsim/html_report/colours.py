@@ -1,10 +1,12 @@
-"""Colours of a page; spans and parts have those of the figures, see `stepsim.plots`."""
+"""Colours of a page's spans: those of the figures, see `stepsim.drawing`."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
 from stepsim.analysis import Part
+from stepsim.drawing import ACTION_COLOURS, ACTION_NAMES, PART_COLOURS, PER_STEP, TRANSFER
+from stepsim.schedules import ActionKind
 from stepsim.workload import Axis, Phase
 
 
@@ -23,18 +25,21 @@ class Shade(IntEnum):
     MESSAGE = 9
 
 
+_ACTIONS = {
+    Shade.FORWARD: ActionKind.FORWARD,
+    Shade.BACKWARD: ActionKind.BACKWARD,
+    Shade.INPUT_GRAD: ActionKind.INPUT_GRAD,
+    Shade.WEIGHT_GRAD: ActionKind.WEIGHT_GRAD,
+}
 SHADES: Mapping[Shade, tuple[str, str]] = MappingProxyType(
     {
-        Shade.FORWARD: ("forward", "#4477aa"),
-        Shade.BACKWARD: ("backward", "#ee9944"),
-        Shade.INPUT_GRAD: ("input gradient", "#bb3344"),
-        Shade.WEIGHT_GRAD: ("weight gradient", "#66c2a5"),
-        Shade.PER_STEP: ("per step", "#662266"),
-        Shade.HOST: ("host", "#332288"),
-        Shade.TP: ("tp collective", "#eecc66"),
-        Shade.EP: ("ep collective", "#bb5566"),
-        Shade.DP: ("dp collective", "#ee7733"),
-        Shade.MESSAGE: ("message", "#444444"),
+        **{s: (ACTION_NAMES[kind], ACTION_COLOURS[kind]) for s, kind in _ACTIONS.items()},
+        Shade.PER_STEP: ("per step", PER_STEP),
+        Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
+        Shade.TP: ("tp collective", PART_COLOURS[Part.EXPOSED_TP]),
+        Shade.EP: ("ep collective", PART_COLOURS[Part.EXPOSED_EP]),
+        Shade.DP: ("dp collective", PART_COLOURS[Part.EXPOSED_DP]),
+        Shade.MESSAGE: ("message", TRANSFER),
     }
 )
 """Name and colour of every shade, in the order of their numbers."""
@@ -49,19 +54,3 @@ PHASES: Mapping[Phase, Shade] = MappingProxyType(
 COLLECTIVES: Mapping[Axis, Shade] = MappingProxyType(
     {Axis.TP: Shade.TP, Axis.EP: Shade.EP, Axis.DP: Shade.DP, Axis.PP: Shade.MESSAGE}
 )
-PARTS: Mapping[Part, str] = MappingProxyType(
-    {
-        Part.COMPUTE: "#4477aa",
-        Part.EXPOSED_TP: "#eecc66",
-        Part.EXPOSED_EP: "#bb5566",
-        Part.EXPOSED_DP: "#ee7733",
-        Part.EXPOSED_PP: "#1b5e20",
-        Part.SKEW: "#882255",
-        Part.HEAD: "#e2e2e2",
-        Part.INNER: "#c4c4c4",
-        Part.TAIL: "#a0a0a0",
-        Part.HOST: "#332288",
-    }
-)
-SERIES = ("#4477aa", "#ee9944", "#bb3344", "#44aa99", "#882255", "#88ccee", "#004488", "#805500")
-IDLE, PATH, GRID = "#efefef", "#000000", "#e2e2e2"

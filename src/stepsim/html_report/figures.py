@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.drawing import IDLE, PATH, ink_on
+from stepsim.figure_style import GRID
 from stepsim.fragments import Stream
-from stepsim.html_report.colours import GRID, IDLE, PATH, SHADES
+from stepsim.html_report.colours import SHADES
 from stepsim.html_report.columns import SpanColumns
+from stepsim.units import time_unit
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Range1d
 
-TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 INK = "#1f2328"
 _ACTION_HEIGHT, _COMPUTE_HEIGHT, _STREAM_HEIGHT, _GAP = 1.0, 0.8, 0.3, 0.4
@@ -39,11 +41,6 @@ class Plot:
     figure: Any
     data: Mapping[str, Any]
     others: tuple[Any, ...] = ()
-
-
-def time_unit(longest_ps: int) -> tuple[int, str]:
-    """The largest unit in which a time is at least one."""
-    return next(unit for unit in TIME_UNITS if longest_ps >= unit[0] or unit[0] == 1)
 
 
 def time_range(longest_ps: int) -> "Range1d":
@@ -240,13 +237,8 @@ def _timeline_data(columns: SpanColumns, scale: int) -> dict[str, Any]:
         "rows": [(row.label, row.rank, row.ranks) for row in columns.rows],
         "streams": [stream.name.lower().replace("_", " ") for stream in Stream],
         "shades": [name for name, _ in SHADES.values()],
-        "dark": [_is_dark(colour) for _, colour in SHADES.values()],
+        "dark": [ink_on(colour) == "white" for _, colour in SHADES.values()],
     }
-
-
-def _is_dark(colour: str) -> bool:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 150
 
 
 def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: Any) -> Any:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from stepsim.analysis import PART_NAMES
+from stepsim.drawing import PART_COLOURS, PATH
 from stepsim.formats.result_read import LinkEntry, ResultDocument, StageEntry
-from stepsim.html_report.colours import PARTS, SHADES, Shade
+from stepsim.html_report.colours import SHADES, Shade
 from stepsim.html_report.columns import SpanColumns
 from stepsim.html_report.figures import MOST_PX, time_range, timeline_plot
 from stepsim.html_report.page import Cell, Chart, Column, Piece, Section, Table
 from stepsim.html_report.words import name_ranks
-from stepsim.tables import PART_NAMES
 from stepsim.units import (
     PS_PER_S,
     format_bandwidth,
@@ -18,7 +19,7 @@ from stepsim.units import (
 )
 
 PART_LOOKS: Mapping[str, tuple[str, str]] = {
-    part.name.lower(): (words, PARTS[part]) for part, words in PART_NAMES.items()
+    part.name.lower(): (words, PART_COLOURS[part]) for part, words in PART_NAMES.items()
 }
 """Words and colour of every part, by its name in documents."""
 
@@ -138,7 +139,7 @@ def timeline_section(
 
 def _legend(columns: SpanColumns) -> tuple[tuple[str, str], ...]:
     used = {*columns.shade.tolist(), *columns.action.shade.tolist()}
-    return (*(SHADES[Shade(s)] for s in sorted(used)), ("critical path", "#000000"))
+    return (*(SHADES[Shade(s)] for s in sorted(used)), ("critical path", PATH))
 
 
 def _shown(columns: SpanColumns) -> str:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stepsim.drawing import series_colours
 from stepsim.errors import SweepError
-from stepsim.html_report.colours import GRID, SERIES
+from stepsim.figure_style import GRID
 from stepsim.html_report.figures import Floats, Plot, new_figure, new_source
 from stepsim.html_report.page import Cell, Chart, Column, Page, Section, Table
 from stepsim.html_report.sections import count_cell, time_cell
@@ -177,7 +178,7 @@ def _lines(view: View, seconds: Floats) -> Chart:
     scale, unit = unit_of(seconds, TIMES)
     places, label, log = scale_of(view.x)
     lines = seconds[:, None] if view.by is None else seconds
-    colours = _series(lines.shape[1])
+    colours = series_colours(view.by.texts if view.by else ("",))
     figure = new_figure(
         "lines", _LINES_PX, DataRange1d(), DataRange1d(),
         x_axis_type="log" if log else "linear",
@@ -221,15 +222,6 @@ def _lines(view: View, seconds: Floats) -> Chart:
 def _plain(text: str) -> str:
     """Text of a tick or an axis; Bokeh would read `$$...$$` as mathematics."""
     return text.replace("$$", "$ $")
-
-
-def _series(count: int) -> list[str]:
-    """Colours that can be told apart; shades of one map where there are many."""
-    if count <= len(SERIES):
-        return list(SERIES[:count])
-    from bokeh.palettes import Viridis256
-
-    return [Viridis256[round(i * 230 / (count - 1))] for i in range(count)]
 
 
 def _tips(sources: Sequence[str], axes: dict[str, StoredAxis], scale: float) -> dict[str, Any]:

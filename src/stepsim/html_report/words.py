@@ -5,16 +5,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.comm_use import CommUse
-from stepsim.schedules import ActionKind, Entry
+from stepsim.drawing import ACTION_NAMES
+from stepsim.schedules import Entry
 from stepsim.units import format_size_bytes, format_time_ps
 from stepsim.workload import CommOp
 
-_KINDS = {
-    ActionKind.FORWARD: "forward",
-    ActionKind.BACKWARD: "backward",
-    ActionKind.INPUT_GRAD: "input gradient",
-    ActionKind.WEIGHT_GRAD: "weight gradient",
-}
 _MOST_RUNS = 4
 
 
@@ -45,7 +40,7 @@ def _runs(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
 def action_words(entry: Entry) -> str:
     """What an action is, e.g. `forward of microbatch 3, stage 1 (1F3)`."""
     parts = [
-        f"{_KINDS[action.kind]} of microbatch {action.microbatch}, stage {action.stage}"
+        f"{ACTION_NAMES[action.kind]} of microbatch {action.microbatch}, stage {action.stage}"
         for action in entry.parts()
     ]
     return f"{' with '.join(parts)} ({entry.token})"

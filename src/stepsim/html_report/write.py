@@ -85,7 +85,7 @@ def _starts_as_database(source: Path) -> bool:
 
 
 def _read(source: Path, command: str) -> Page:
-    raw = read_plain(source, "stepsim simulate --json")
+    raw = read_plain(source, _KNOWN)
     if "candidates" in raw:
         return comparison_page(read_comparison(source, raw), command=command)
     if "slopes" in raw:

@@ -10,6 +10,7 @@ import msgspec
 
 from stepsim.errors import StepsimError
 from stepsim.formats.calibration_toml import CalibrationFile
+from stepsim.formats.json_text import json_text
 from stepsim.formats.step_table import StepTable
 from stepsim.formats.sweep_toml import SweepFile
 from stepsim.formats.topology_tables import TopologyFile
@@ -47,6 +48,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "run": Format(what="inspect --json of traces", root=measured.TracedRun),
         "log": Format(what="inspect --json of a log of leaf modules", root=measured.LoggedRun),
         "validation": Format(what="validate --json", root=measured.Validation),
+        "doctor": Format(what="doctor --json", root=documents.Diagnosis),
         "collective-fit": Format(what="calibrate nccl --json", root=measured.CollectiveFit),
     }
 )
@@ -68,4 +70,4 @@ def schema(name: str) -> dict[str, Any]:
 
 def schema_json(name: str) -> bytes:
     """The JSON Schema of a format as UTF-8 JSON, ending with a newline; raises StepsimError."""
-    return msgspec.json.format(msgspec.json.encode(schema(name)), indent=1) + b"\n"
+    return json_text(schema(name))

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from stepsim.batch.noise import NoiseModel
 from stepsim.collective_probe import LinkTraffic
+from stepsim.doctor import Status
 from stepsim.formats.quantities import Bytes, BytesPerSecond, Picoseconds, Seconds, Share
 from stepsim.simai_formula import SimaiTotals
 
@@ -144,7 +145,7 @@ class _Run(Document):
     pipeline_time_s: Seconds
     pipeline_time_ps: Picoseconds
     bubble_fraction: Share
-    zero_bubble_rate: Share | None
+    zero_bubble_rate: Share
     peak_activations: int
     peak_activation_bytes: Bytes | None
     breakdown_ps: Parts
@@ -324,3 +325,18 @@ class Noise(Document):
     p99_ps: Picoseconds
     step_time_ps: list[Picoseconds]
     warnings: Names
+
+
+class CheckResult(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A check of an installation; `detail` says what was seen, or what to do."""
+
+    name: str
+    status: Status
+    detail: str
+
+
+class Diagnosis(Document):
+    """`stepsim doctor --json`: whether this installation works."""
+
+    schema_version: Version
+    checks: list[CheckResult]

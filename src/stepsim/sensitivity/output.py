@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stepsim.batch.noise import NoiseResult
+from stepsim.formats.json_text import json_text
 from stepsim.report import SCHEMA_VERSION
 from stepsim.sensitivity.analysis import Sensitivity
 from stepsim.sensitivity.names import describe, show_value
@@ -101,4 +102,4 @@ def _table(*columns: str) -> Table:
 
 
 def _json(document: dict[str, Any]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return json_text(document)

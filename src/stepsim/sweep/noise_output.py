@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stepsim.batch.noise import NoiseResult
+from stepsim.formats.json_text import json_text
 from stepsim.report import SCHEMA_VERSION
 from stepsim.sweep.noise import NoiseSweep
 from stepsim.units import format_time_ps
@@ -28,7 +29,7 @@ def noise_sweep_json(found: NoiseSweep) -> bytes:
             for i, each in enumerate(found.scenarios)
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return json_text(document)
 
 
 def _numbers(each: NoiseResult | str) -> dict[str, Any]:

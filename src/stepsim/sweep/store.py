@@ -122,7 +122,10 @@ def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
     check_writable(path)
     fresh = not exists(path) or path.stat().st_size == 0
     if not fresh and not resume:
-        raise SweepError(f"{path}: exists already: --resume continues it, --db names another file")
+        raise SweepError(
+            f"{path}: exists already: --resume continues the same sweep, stepsim sweep-report "
+            "shows what it holds, --db names another file"
+        )
     with database_errors(path):
         lock = _lock(path)
         store = SweepStore(path=path, connection=_connect(path), lock=lock)

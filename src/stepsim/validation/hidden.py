@@ -49,8 +49,9 @@ class Inference:
     def notes(self) -> tuple[str, ...]:
         """What to tell the user."""
         names = ", ".join(map(str, self.hidden))
+        stages = "stages" if len(self.hidden) > 1 else "stage"
         return (
-            f"stage {names} has no trace: its times are inferred from the waits of rank "
+            f"no trace of {stages} {names}: times are inferred from the waits of rank "
             f"{self.summary.run.ranks[0].rank} in the first {self.microbatches} microbatches",
         )
 

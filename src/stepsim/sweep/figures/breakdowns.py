@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsim.analysis import Part
-from stepsim.drawing import PART_COLOURS, PART_NAMES, legend
+from stepsim.analysis import PART_NAMES, Part
+from stepsim.drawing import PART_COLOURS, legend
 from stepsim.errors import SweepError
 from stepsim.figure_style import FigureStyle
 from stepsim.sweep.evaluate import Floats
