@@ -127,6 +127,11 @@ def _columns(header: str, place: str) -> tuple[str, ...]:
     names = tuple(name for name in header.split()[1:] if name != "timestamp")
     if "time" not in names:
         raise CalibrationError(f"{place}: times of the CPU (-C 1): expected those of the GPU")
+    first = names.index("time")
+    if names[first : first + 3] != ("time", "algbw", "busbw"):
+        raise CalibrationError(
+            f"{place}: no algbw and busbw after the first time: {header[:200]!r}"
+        )
     return names
 
 
