@@ -129,9 +129,7 @@ def _columns(header: str, place: str) -> tuple[str, ...]:
         raise CalibrationError(f"{place}: times of the CPU (-C 1): expected those of the GPU")
     first = names.index("time")
     if names[first : first + 3] != ("time", "algbw", "busbw"):
-        raise CalibrationError(
-            f"{place}: no algbw and busbw after the first time: {header[:200]!r}"
-        )
+        raise CalibrationError(bad_value(place, "columns", header, "time, then algbw and busbw"))
     return names
 
 
