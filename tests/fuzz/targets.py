@@ -1,508 +1,104 @@
 """Every reader of files and every parser of command-line text, ready to be given any bytes.
 
-A target takes bytes to the end of what the program does with them: a workload is simulated, a
-topology carries a collective, a result is compared, a sweep's database is printed. It returns when
-the document is accepted, and raises StepsimError when it is refused; anything else is a bug.
+A target takes bytes to the end of what the program does with them, see `checks`.
 """
 
-import contextlib
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import isfinite, lcm
 from pathlib import Path
-from typing import Any
-from zlib import crc32
 
-import numpy as np
-from fuzz import seeds
-from helpers import uniform_workload
+from fuzz import checks, commands, seeds
 
-import stepsim
-from stepsim.errors import StepsimError
-from stepsim.formats.result_json import report_dict
-from stepsim.topology import Topology
-from stepsim.workload import CollectiveKind, Workload
-
-Check = Callable[[Path], None]
-Seeds = Callable[[], Sequence[bytes]]
-
-MOST_RANKS = 256
-"""Jobs that are simulated have at most as many ranks and, of each, microbatches times rows."""
-MOST_ROWS = 400
-MOST_LINKS = 4096
+Run = Callable[[bytes, Path], object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A reader: the name its file has, what mutations start from, and what is done with it.
+    """A reader: what mutations start from, and what is done with bytes in an empty folder.
 
-    `weight` is its share of a campaign.
+    `run` raises StepsimError where the bytes are refused. `weight` is the share of a campaign.
     """
 
-    file: str
-    seeds: Seeds
-    check: Check
+    seeds: Callable[[], Sequence[bytes]]
+    run: Run
     weight: float = 1.0
 
-    def run(self, data: bytes, folder: Path) -> None:
-        """Write the bytes to a file and read it; raises StepsimError where they are refused."""
-        path = folder / self.file
+
+def in_file(name: str, check: Callable[[Path], object]) -> Run:
+    """Writes the bytes to a file of this name and checks it."""
+
+    def run(data: bytes, folder: Path) -> None:
+        path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-        self.check(path)
+        check(path)
+
+    return run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Words(Target):
-    """A parser of text from the command line, where bytes that are not UTF-8 become surrogates."""
-
-    parse: Callable[[str], object]
-
-    def run(self, data: bytes, folder: Path) -> None:
-        """Parse the bytes as the command line would hand them over."""
-        self.parse(data.decode("utf-8", "surrogateescape"))
-
-
-def words(parse: Callable[[str], object], *texts: str) -> Words:
-    """A parser with examples of what it accepts."""
-    return Words(
-        file="words", seeds=lambda: seeds.encoded(*texts), check=_no_file, parse=parse, weight=0.5
+def words(parse: Callable[[str], object], *texts: str) -> Target:
+    """A parser with examples of what it accepts; bytes arrive as the command line has them."""
+    return Target(
+        seeds=lambda: seeds.encoded(*texts),
+        run=lambda data, _: parse(data.decode("utf-8", "surrogateescape")),
+        weight=0.5,
     )
-
-
-def finite(document: object) -> None:
-    """Raise AssertionError where plain data holds a number that is none, or a negative time."""
-    match document:
-        case dict():
-            for key, value in document.items():
-                finite(value)
-                if str(key).endswith("_ps") and isinstance(value, int | float):
-                    assert value >= 0, f"{key} is {value}"
-        case list() | tuple():
-            for value in document:
-                finite(value)
-        case float():
-            assert isfinite(document), f"a number is {document}"
-
-
-def _no_file(path: Path) -> None:
-    raise AssertionError(path)
-
-
-def _chosen(path: Path, of: int) -> bool:
-    """Whether this document is one of those that dear checks are made of."""
-    return crc32(path.read_bytes()) % of == 0
-
-
-def _printed(path: Path, print_it: Callable[..., None], *documents: object) -> None:
-    """Print a table as in a terminal; it holds no number that is none, and no escapes."""
-    from stepsim.tables import PlainConsole
-
-    text = io.StringIO()
-    print_it(PlainConsole(file=text, width=100), *documents)
-    shown = text.getvalue()
-    assert "nan" not in shown or b"nan" in path.read_bytes().lower(), shown
-    assert "\x1b" not in shown, shown
-
-
-@cache
-def _network() -> Topology:
-    return stepsim.load_topology("hgx-h100")
-
-
-def _check_workload(path: Path) -> None:
-    workload = stepsim.load_workload(path)
-    if _chosen(path, 6):
-        _simulate(workload, path)
-
-
-def _simulate(workload: Workload, path: Path) -> None:
-    """One step of a job that is small enough."""
-    from stepsim.inspection import inspect_workload
-    from stepsim.tables import print_inspection, print_report
-
-    header = workload.header
-    blocks = min(2, len(workload.microbatches))
-    rows = sum(1 for block in workload.microbatches[:blocks] for _ in block.rows())
-    unit = header.pp * lcm(header.tp, header.ep)
-    if unit > MOST_RANKS or rows > MOST_ROWS:
-        return
-    npus = None if header.npus and header.npus <= MOST_RANKS else unit
-    contention = "fair" if _chosen(path, 18) else "none"
-    result = stepsim.simulate(
-        workload, _network(), microbatches=blocks, contention=contention, npus=npus
-    )
-    report = report_dict(result.report)
-    finite(report)
-    assert sum(report["breakdown_ps"].values()) == report["step_time_ps"]
-    _printed(path, print_report, result.report)
-    _printed(path, print_inspection, inspect_workload(workload, result.report.plan))
-
-
-def _check_topology(path: Path) -> None:
-    from stepsim.formats.topology_files import is_topology
-
-    is_topology(str(path))
-    topology = stepsim.load_topology(path)
-    if _chosen(path, 3):
-        _carry(topology, path)
-
-
-def _carry(topology: Topology, path: Path) -> None:
-    """A collective and a step on a topology that is small enough."""
-    from stepsim.tables import print_topology
-    from stepsim.topology_inspection import inspect_topology
-
-    if topology.npus > MOST_LINKS or topology.npus < 2:
-        return
-    last = topology.npus - 1
-    topology.load(np.array([0]), np.array([last]), np.ones(1))
-    if topology.npus > MOST_RANKS:
-        return
-    if _chosen(path, 9):
-        _printed(path, print_topology, inspect_topology(topology))
-    ranks = range(min(topology.npus, 16))
-    for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
-        seconds = stepsim.collective_time(topology, kind, 1 << 20, ranks)
-        assert 0 <= seconds < float("inf"), f"{kind} takes {seconds} s"
-    workload = uniform_workload(forward=10**9, backward=10**9, pp=2, microbatches=2)
-    report = report_dict(stepsim.simulate(workload, topology, npus=2).report)
-    finite(report)
-
-
-def _check_schedule(path: Path) -> None:
-    from stepsim.formats.schedule_csv import format_schedule, parse_schedule, read_schedule
-
-    schedule = read_schedule(path)
-    again = parse_schedule(format_schedule(schedule), source="again", name=schedule.name)
-    assert again == schedule, "what is written is another schedule"
-    ranks, count = schedule.placement.ranks, schedule.microbatches
-    if ranks > 16 or count > 64 or not _chosen(path, 3):
-        return
-    work = uniform_workload(forward=10**9, backward=10**9, pp=ranks, microbatches=count)
-    layers = work.microbatches[0].layers * schedule.placement.chunks
-    blocks = tuple(type(b)(embedding=(), layers=layers, head=()) for b in work.microbatches)
-    work = Workload(source="made", policy=work.policy, header=work.header, microbatches=blocks)
-    result = stepsim.simulate(work, "hgx-h100", npus=ranks, schedule=str(path))
-    finite(report_dict(result.report))
-
-
-def _check_sweep_file(path: Path) -> None:
-    from stepsim.formats.sweep_toml import read_sweep
-    from stepsim.sweep import Grid
-    from stepsim.sweep.axes import make_axis
-
-    content = read_sweep(path)
-    Grid(axes=tuple(make_axis(name, text) for name, text in content.axes.items()))
-
-
-def _check_calibration(path: Path) -> None:
-    from stepsim.formats.calibration_toml import calibration_toml, read_calibration
-    from stepsim.measured_tables import print_calibration
-    from stepsim.units import parse_time_ps
-    from stepsim.validation.load import simulate_options
-
-    calibration = read_calibration(path)
-    parse_time_ps(simulate_options(calibration).get("host_overhead", "0 ns"))
-    written = calibration_toml(calibration)
-    path.write_text(written, "utf-8")
-    assert calibration_toml(read_calibration(path)) == written, "what is written reads otherwise"
-    _printed(path, print_calibration, calibration)
-    if calibration.collectives:
-        for curve in calibration.collectives.curves:
-            curve.duration_ps(12345)
-
-
-def _check_step_table(path: Path) -> None:
-    from stepsim.formats.step_table import read_step_table
-
-    for step in read_step_table(path):
-        assert step.measured_ps >= 0, step
-
-
-def _check_expert_load(path: Path) -> None:
-    from stepsim.experts import rank_loads
-    from stepsim.formats.expert_load import read_expert_load
-
-    loads = rank_loads(read_expert_load(path), 4)
-    assert all(isfinite(load) for load in loads), loads
-
-
-def _check_measurements(path: Path) -> None:
-    from stepsim.calibration.nccl import fit_nccl
-    from stepsim.formats.measurements import read_measurements
-    from stepsim.formats.nccl_fit import fit_json
-
-    table = read_measurements([path], CollectiveKind.ALL_REDUCE)
-    kept, _ = table.without_outliers()
-    for curve in kept.curves:
-        for size in (0, 1, 12345, 1 << 40):
-            time = curve.duration_ps(size)
-            assert time is None or 0 <= time < 2**63, f"{size} bytes take {time} ps"
-    if _chosen(path, 4):
-        finite_json(fit_json(fit_nccl(table)))
-
-
-def finite_json(text: bytes) -> None:
-    """Check that a JSON document can be read and holds numbers only."""
-    import msgspec
-
-    finite(msgspec.json.decode(text))
-
-
-def _check_run(source: Path) -> None:
-    from stepsim.measured_tables import print_replay, print_run
-    from stepsim.validation.load import is_measured, load_trace, with_runtime
-    from stepsim.validation.replay import Durations, replay
-
-    is_measured(source)
-    path = source if source.is_file() else source / "rank0.txt"
-    summary = load_trace(source)
-    degrees = summary.run.degrees
-    _printed(path, print_run, summary)
-    if degrees.pp > 16 or degrees.microbatches > 64:
-        return
-    ready = with_runtime(summary)
-    result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
-    finite(report_dict(result.report))
-    _printed(path, print_replay, ready.summary, result.report)
-
-
-def _check_folder(path: Path) -> None:
-    """A folder with this trace of rank 0 and a sound one of rank 1."""
-    (path.parent / "rank1.txt").write_bytes(seeds.second_trace())
-    _check_run(path.parent)
-
-
-def _check_log(path: Path) -> None:
-    from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
-    from stepsim.measured_tables import print_leaf_run
-    from stepsim.validation.leaf import simulate_leaves
-
-    is_optimus_log(path)
-    run = read_optimus_log(path)
-    if run.pp * run.microbatches > 1024 or run.tp * run.dp * run.pp > MOST_RANKS:
-        return
-    result = simulate_leaves(run)
-    finite(report_dict(result.report))
-    _printed(path, print_leaf_run, run, 0.5)
-
-
-def _check_result(path: Path) -> None:
-    from stepsim.diff import diff_results, explain, print_diff
-    from stepsim.formats.result_read import read_result
-
-    found = read_result(path)
-    path.with_name("other.json").write_bytes(seeds.results()[0])
-    other = read_result(path.with_name("other.json"))
-    for diff in (diff_results(found, other), diff_results(other, found)):
-        explain(diff)
-        _printed(path, print_diff, diff)
-
-
-def _check_report(path: Path) -> None:
-    from stepsim.html_report.write import write_file
-
-    write_file(path, path.with_suffix(".html"), command="stepsim report")
-
-
-def _check_sweep(path: Path) -> None:
-    from stepsim.sweep import open_for_reading
-    from stepsim.sweep.export import write_table
-    from stepsim.sweep.table import SweepTable
-    from stepsim.tables import print_sweep
-
-    with open_for_reading(path) as store:
-        table = SweepTable(store=store)
-        write_table(table, path.with_suffix(".csv"))
-        _printed(path, print_sweep, table)
-        table.pareto_front()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Commands(Target):
-    """The command line itself, on small files; nothing is written.
-
-    Limits on the size of a job are lowered, so that large ones are refused and not run.
-    """
-
-    def run(self, data: bytes, folder: Path) -> None:
-        """Run a command; raises StepsimError where it is refused."""
-        arguments = data.decode("utf-8", "surrogateescape").split(" ")
-        if any(word.startswith("-") and word not in _OPTIONS for word in arguments):
-            return
-        files = {"W": folder / "w.txt", "T": folder / "t.toml"}
-        files["W"].write_bytes(seeds.shortened(seeds.SMALL_WORKLOAD))
-        files["T"].write_text(seeds.EXPLICIT)
-        words = [str(files.get(word, word)) for word in arguments]
-        printed = io.StringIO()
-        try:
-            with (
-                _small_jobs(),
-                contextlib.redirect_stdout(printed),
-                contextlib.redirect_stderr(printed),
-            ):
-                _command().main(words)
-        except SystemExit as end:
-            if end.code == 2:
-                raise StepsimError(printed.getvalue()) from None
-            if end.code:
-                raise RuntimeError(f"exit code {end.code}") from None
-        assert "\x1b" not in printed.getvalue(), printed.getvalue()
-
-
-_OPTIONS = (
-    *("--npus", "--pp", "--microbatches", "--global-batch", "--microbatch-size", "--topology"),
-    *("--compute-scale", "--schedule", "--chunks", "--slow", "--expert-skew", "--algorithm"),
-    *("--host-overhead", "--contention", "--kind", "--size", "--ranks", "--rank-order", "--p2p"),
-    *("--stage-rows", "--dp-bucket", "--activation-size", "--fused-factor", "--group-size"),
-    *("--memory-limit", "--samples", "--seed", "--task", "--rank", "--stragglers", "--schedules"),
-    *("--dp-overlap", "--strict", "--no-fold", "-q"),
-)
-COMMANDS = (
-    "simulate W --topology T --microbatches 4 --schedule gpipe --slow 0:1.5 -q",
-    "simulate W --npus 8 --pp 2 --microbatches 4 --schedule interleaved:2 --contention fair",
-    "simulate W --npus 4 --global-batch 16 --microbatch-size 2 --compute-scale forward=0.5",
-    "simulate W --host-overhead 10us --dp-overlap --dp-bucket 1MB --fused-factor 0.9 --no-fold",
-    "simulate W --rank-order tp-pp-dp --p2p eager --stage-rows every --activation-size 2GiB",
-    "collective --kind all_reduce --size 8..1GiB:x16 --ranks 0-7,16 --algorithm ring,nvls",
-    "collective --kind send_recv --size 0 --ranks 0,1",
-    "compare W --schedules 1f1b,gpipe --pp 2 --npus 2 --microbatches 4",
-    "noise W --samples 50 --seed 1 --task 0.02 --rank 0.1 --stragglers 0.1",
-    "sensitivity W --npus 2",
-    "inspect W --npus 8",
-    "inspect T",
-)
-
-
-@cache
-def _command() -> Any:
-    import typer
-
-    from stepsim.cli.root import app
-
-    return typer.main.get_command(app)
-
-
-@contextlib.contextmanager
-def _small_jobs() -> Iterator[None]:
-    """Lower what a job may have."""
-    from stepsim import collective_probe, planning, schedules
-
-    limits = [(planning, "MAX_NPUS", 1024), (planning, "MAX_MICROBATCHES", 256)]
-    limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "MAX_ACTIONS", 4096)]
-    kept = [(module, name, getattr(module, name)) for module, name, _ in limits]
-    try:
-        for module, name, value in limits:
-            setattr(module, name, value)
-        yield
-    finally:
-        for module, name, value in kept:
-            setattr(module, name, value)
-
-
-def _parse_axis(text: str) -> None:
-    from stepsim.sweep import parse_axis
-
-    parse_axis(text)
-
-
-def _parse_units(text: str) -> None:
-    from stepsim.units import parse_bandwidth, parse_size_bytes, parse_time_ps
-
-    parsers = (parse_time_ps, parse_size_bytes, parse_bandwidth)
-    refused = 0
-    for parse in parsers:
-        try:
-            assert parse(text) >= 0, f"{text} is negative"
-        except StepsimError as error:
-            refused, last = refused + 1, error
-    if refused == len(parsers):
-        raise last
-
-
-def _parse_slow(text: str) -> None:
-    from stepsim.compute import slow_ranks
-
-    assert np.isfinite(slow_ranks(text, 64)).all()
-
-
-def _parse_scale(text: str) -> None:
-    from stepsim.compute import parse_compute_scale
-
-    parse_compute_scale(text)
-
-
-def _parse_ranks(text: str) -> None:
-    from stepsim.collective_probe import parse_ranks
-
-    parse_ranks(text)
-
-
-def _parse_sizes(text: str) -> None:
-    from stepsim.collective_probe import parse_sizes
-
-    assert all(size >= 0 for size in parse_sizes(text))
-
-
-def _parse_algorithm(text: str) -> None:
-    from stepsim.collectives.asked import parse_algorithms
-
-    parse_algorithms(text.split(" "))
-
-
-def _parse_schedule(text: str) -> None:
-    from stepsim.schedules import build
-
-    if not text.startswith("auto-zb"):
-        build(text, ranks=4, microbatches=8)
 
 
 TARGETS: Mapping[str, Target] = {
-    "workload": Target(file="w.txt", seeds=seeds.workloads, check=_check_workload, weight=4),
+    "workload": Target(
+        seeds=seeds.workloads, run=in_file("w.txt", checks.check_workload), weight=4
+    ),
     "topology-toml": Target(
-        file="t.toml", seeds=seeds.topology_tomls, check=_check_topology, weight=2.5
+        seeds=seeds.topology_tomls, run=in_file("t.toml", checks.check_topology), weight=2.5
     ),
     "topology-astra": Target(
-        file="t.yml", seeds=lambda: seeds.encoded(seeds.ASTRA), check=_check_topology
+        seeds=lambda: seeds.encoded(seeds.ASTRA), run=in_file("t.yml", checks.check_topology)
     ),
-    "topology-simai": Target(file="t", seeds=seeds.simai_networks, check=_check_topology),
-    "schedule-csv": Target(file="s.csv", seeds=seeds.schedules, check=_check_schedule),
+    "topology-simai": Target(seeds=seeds.simai_networks, run=in_file("t", checks.check_topology)),
+    "schedule-csv": Target(seeds=seeds.schedules, run=in_file("s.csv", checks.check_schedule)),
     "sweep-toml": Target(
-        file="s.toml", seeds=lambda: seeds.encoded(seeds.SWEEP), check=_check_sweep_file
+        seeds=lambda: seeds.encoded(seeds.SWEEP), run=in_file("s.toml", checks.check_sweep_file)
     ),
     "calibration-toml": Target(
-        file="c.toml", seeds=lambda: seeds.encoded(seeds.CALIBRATION), check=_check_calibration
+        seeds=lambda: seeds.encoded(seeds.CALIBRATION),
+        run=in_file("c.toml", checks.check_calibration),
     ),
     "step-table-csv": Target(
-        file="m.csv", seeds=lambda: seeds.encoded(seeds.STEP_TABLE), check=_check_step_table
+        seeds=lambda: seeds.encoded(seeds.STEP_TABLE), run=in_file("m.csv", checks.check_step_table)
     ),
     "step-table-toml": Target(
-        file="m.toml", seeds=lambda: seeds.encoded(seeds.STEP_TABLE_TOML), check=_check_step_table
+        seeds=lambda: seeds.encoded(seeds.STEP_TABLE_TOML),
+        run=in_file("m.toml", checks.check_step_table),
     ),
     "expert-load": Target(
-        file="load.txt",
         seeds=lambda: seeds.encoded("100 # first\n200\n0\n1.5e3\n", "1\n2\n3\n4\n5\n6\n7\n8\n"),
-        check=_check_expert_load,
+        run=in_file("load.txt", checks.check_expert_load),
     ),
     "measurements": Target(
-        file="m.csv", seeds=seeds.measurements, check=_check_measurements, weight=2
+        seeds=seeds.measurements, run=in_file("m.csv", checks.check_measurements), weight=2
     ),
-    "megatron-trace": Target(file="rank0.txt", seeds=seeds.traces, check=_check_run, weight=1.5),
+    "megatron-trace": Target(
+        seeds=seeds.traces, run=in_file("rank0.txt", checks.check_run), weight=1.5
+    ),
     "megatron-folder": Target(
-        file="run/rank0.txt", seeds=seeds.traces, check=_check_folder, weight=0.5
+        seeds=seeds.traces, run=in_file("run/rank0.txt", checks.check_folder), weight=0.5
     ),
-    "optimus-log": Target(file="log.txt", seeds=seeds.optimus_logs, check=_check_log),
-    "result-json": Target(file="r.json", seeds=seeds.results, check=_check_result, weight=1.5),
-    "html-report": Target(file="r.json", seeds=seeds.reports, check=_check_report, weight=0.05),
-    "sweep-database": Target(file="s.sqlite", seeds=seeds.sweeps, check=_check_sweep, weight=0.5),
-    "command-line": Commands(
-        file="arguments", seeds=lambda: seeds.encoded(*COMMANDS), check=_no_file, weight=0.3
+    "optimus-log": Target(seeds=seeds.optimus_logs, run=in_file("log.txt", checks.check_log)),
+    "result-json": Target(
+        seeds=seeds.results, run=in_file("r.json", checks.check_result), weight=1.5
+    ),
+    "html-report": Target(
+        seeds=seeds.reports, run=in_file("r.json", checks.check_report), weight=0.05
+    ),
+    "sweep-database": Target(
+        seeds=seeds.sweeps, run=in_file("s.sqlite", checks.check_sweep), weight=0.5
+    ),
+    "command-line": Target(
+        seeds=lambda: seeds.encoded(*commands.COMMANDS), run=commands.run_command, weight=0.3
     ),
     "axis": words(
-        _parse_axis,
+        checks.parse_axis,
         "fabric.bandwidth=100..800 Gbps:8",
         "nvlink.latency=1..1024 ns:11 log",
         "microbatches=8..16",
@@ -511,13 +107,13 @@ TARGETS: Mapping[str, Target] = {
         "tp_overlap=on,off",
         "compute_scale=0.5,1e0,2",
     ),
-    "units": words(_parse_units, "500ns", "1.5 us", "64 MiB", "400Gbps", "50 GB/s", "inf"),
-    "slow-ranks": words(_parse_slow, "12:1.3,40-47:1.1", "0-63:2e0"),
-    "compute-scale": words(_parse_scale, "0.5", "forward=0.5,input_grad=0.6,weight_grad=1e1"),
-    "ranks": words(_parse_ranks, "0-7,16", "0,1,2,3", "8-15"),
-    "sizes": words(_parse_sizes, "64MiB", "8..1GiB:x2", "1..4096", "100"),
+    "units": words(checks.parse_units, "500ns", "1.5 us", "64 MiB", "400Gbps", "50 GB/s", "inf"),
+    "slow-ranks": words(checks.parse_slow, "12:1.3,40-47:1.1", "0-63:2e0"),
+    "compute-scale": words(checks.parse_scale, "0.5", "forward=0.5,input_grad=0.6,weight_grad=1e1"),
+    "ranks": words(checks.parse_ranks, "0-7,16", "0,1,2,3", "8-15"),
+    "sizes": words(checks.parse_sizes, "64MiB", "8..1GiB:x2", "1..4096", "100"),
     "algorithm": words(
-        _parse_algorithm, "all_reduce=ring", "hierarchical:ring,direct auto", "nvls"
+        checks.parse_algorithm, "all_reduce=ring", "hierarchical:ring,direct auto", "nvls"
     ),
-    "schedule-name": words(_parse_schedule, "1f1b", "interleaved:4", "zb-v", "looped-bfs:2"),
+    "schedule-name": words(checks.parse_schedule, "1f1b", "interleaved:4", "zb-v", "looped-bfs:2"),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import campaign
-from fuzz.targets import TARGETS, Words
+from fuzz.targets import TARGETS
 
 
 def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -55,4 +55,3 @@ def test_notices_what_is_wrong(body: str, outcome: str, tmp_path: Path) -> None:
 
 def test_every_parser_has_examples() -> None:
     assert all(target.seeds() for target in TARGETS.values())
-    assert any(isinstance(target, Words) for target in TARGETS.values())

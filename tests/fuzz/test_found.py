@@ -6,6 +6,7 @@ import pytest
 from fuzz import seeds
 from fuzz.targets import TARGETS
 
+import stepsim
 from stepsim.errors import SimulationError, StepsimError
 
 HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD\n1\n"
@@ -18,6 +19,11 @@ REFUSED = {
     "bottom layers without any layer": (
         "workload",
         "HYBRID_DLRM DLRM_LAST_BOTTOM_LAYER 1\n1\nnorm -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n",
+    ),
+    "log range over 323 powers of ten": ("axis", "a.latency=1e-320..1024 ns:11 log"),
+    "a time without bandwidths before another": (
+        "measurements",
+        seeds.NCCL.replace("time   algbw", "time   time   algbw"),
     ),
     "5,000 digits and a unit": ("units", f"{DIGITS} ns"),
     "5,000 digits of bytes": ("sizes", DIGITS),
@@ -88,6 +94,15 @@ def test_fragment_of_106_days(tmp_path: Path) -> None:
     log = seeds.optimus_logs()[0].decode().replace("38.362", "99999999999")
     with pytest.raises(SimulationError, match="106 days"):
         TARGETS["optimus-log"].run(log.encode(), tmp_path)
+
+
+def test_hours_on_many_ranks(tmp_path: Path) -> None:
+    row = "embedding_layer -1 10000000000000 NONE 0 1 NONE 0 1 NONE 0 100"
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 all_gpus: 8192"
+    path = tmp_path / "w.txt"
+    path.write_text(f"{header}\n1\n{row}\n")
+    report = stepsim.simulate(path, "hgx-h100").report
+    assert report.stages[0].forward_ps == 10**16
 
 
 def test_escapes_in_a_result(tmp_path: Path) -> None:

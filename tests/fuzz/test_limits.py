@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import seeds
-from fuzz.targets import finite
+from fuzz.checks import finite
 from helpers import Run
 
 HUGE = ("1000000000000", "9223372036854775808", "1" + "0" * 30, "-1", "0", "1e308", "nan", "inf")

@@ -16,6 +16,9 @@ PICKLES = "sweep/study.py"
 """Packs a study for the sweep's own workers, and is never given bytes from a file."""
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_parquet"}
 OUTPUTS = "formats/outputs.py"
+INPUTS = "formats/text_files.py"
+OWN_FILES = {"html_report/page.py", "sweep/store.py", "cli/root.py"}
+"""Read what came with the package, a database by SQLite, or nothing."""
 TEMPORARY = "doctor.py"
 """Writes into a temporary folder of its own."""
 
@@ -74,3 +77,14 @@ def test_files_are_written_in_one_place(file: Path) -> None:
             ]
             writes = any(mode.strip("'\"")[:1] in ("w", "a", "x") for mode in modes)
             assert not writes or name_of(file) == OUTPUTS, f"line {call.lineno}: {name}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_files_are_read_in_one_place(file: Path) -> None:
+    if name_of(file) in {INPUTS, OUTPUTS, *OWN_FILES}:
+        return
+    for name, call in calls(ast.parse(file.read_text("utf-8"))):
+        reads = name in ("open", "os.open", "io.open") or (
+            name.endswith((".open", ".read_text", ".read_bytes")) and "text_files" not in name
+        )
+        assert not reads, f"line {call.lineno}: {name}"

@@ -127,6 +127,9 @@ def _columns(header: str, place: str) -> tuple[str, ...]:
     names = tuple(name for name in header.split()[1:] if name != "timestamp")
     if "time" not in names:
         raise CalibrationError(f"{place}: times of the CPU (-C 1): expected those of the GPU")
+    first = names.index("time")
+    if names[first : first + 3] != ("time", "algbw", "busbw"):
+        raise CalibrationError(bad_value(place, "columns", header, "time, then algbw and busbw"))
     return names
 
 

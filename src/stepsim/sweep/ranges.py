@@ -17,6 +17,7 @@ MAX_VALUES = 100_000
 """Largest number of values of one axis."""
 
 _DIGITS = Context(prec=12)
+_WIDEST = 10**100
 _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
 _RANGE = re.compile(
     rf"(?P<low>{_NUMBER})\s*(?P<low_unit>[A-Za-z/]*)\s*\.\.\s*"
@@ -75,8 +76,8 @@ def _range(text: str, check: Callable[[str], object], *, whole: bool) -> Iterato
         raise SweepError(f"{text!r}: both ends of a range have the same unit")
     low, high = Fraction(match["low"]), Fraction(match["high"])
     count = _count(text, match["count"], low, high, whole=whole)
-    if match["log"] and low <= 0:
-        raise SweepError(f"{text!r}: a log range starts above 0")
+    if match["log"] and not (low > 0 and high / low <= _WIDEST):
+        raise SweepError(f"{text!r}: a log range starts above 0 and ends below 1e100 times that")
     for i in range(count):
         value = _point(low, high, i, count - 1, log=bool(match["log"]))
         yield _written(Fraction(round(value)) if whole else value, unit)

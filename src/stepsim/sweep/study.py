@@ -11,6 +11,7 @@ from typing import Any
 
 from stepsim import __version__
 from stepsim.compute import ComputeScale
+from stepsim.formats.text_files import read_bytes
 from stepsim.schedules import options_of
 from stepsim.sweep.axes import ARGUMENT_AXES, Quantity, Value
 from stepsim.sweep.grid import Grid
@@ -81,7 +82,7 @@ def identity(study: Study) -> dict[str, str]:
         ends = f"{axis.texts[0]} to {axis.texts[-1]}"
         shown[f"axis {axis.name}"] = f"{len(axis)} values, {ends} {_digest(axis.texts)}"
     for name in _schedule_files(study):
-        shown[f"file {name}"] = _hash(Path(name).read_bytes())
+        shown[f"file {name}"] = _hash(read_bytes(Path(name)))
     return shown
 
 

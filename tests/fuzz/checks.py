@@ -1,0 +1,330 @@
+"""What is done with a document that a reader accepts, and with a text that a parser takes.
+
+A workload is simulated, a topology carries a collective, a result is compared, a sweep's database
+is printed. Each function returns when the document is fine and raises StepsimError when it is
+refused; anything else is a bug.
+"""
+
+import io
+from collections.abc import Callable
+from functools import cache
+from math import isfinite, lcm
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+from fuzz import seeds
+from helpers import uniform_workload
+
+import stepsim
+from stepsim.errors import StepsimError
+from stepsim.formats.result_json import report_dict
+from stepsim.topology import Topology
+from stepsim.workload import CollectiveKind, Workload
+
+MOST_RANKS = 256
+"""Jobs that are simulated have at most as many ranks and, of each, microbatches times rows."""
+MOST_ROWS = 400
+MOST_LINKS = 4096
+
+
+def finite(document: object) -> None:
+    """Raise AssertionError where plain data holds a number that is none, or a negative time."""
+    match document:
+        case dict():
+            for key, value in document.items():
+                finite(value)
+                if str(key).endswith("_ps") and isinstance(value, int | float):
+                    assert value >= 0, f"{key} is {value}"
+        case list() | tuple():
+            for value in document:
+                finite(value)
+        case float():
+            assert isfinite(document), f"a number is {document}"
+
+
+def _chosen(path: Path, of: int) -> bool:
+    """Whether this document is one of those that dear checks are made of."""
+    return crc32(path.read_bytes()) % of == 0
+
+
+def _printed(path: Path, print_it: Callable[..., None], *documents: object) -> None:
+    """Print a table as in a terminal; it holds no number that is none, and no escapes."""
+    from stepsim.tables import PlainConsole
+
+    text = io.StringIO()
+    print_it(PlainConsole(file=text, width=100), *documents)
+    shown = text.getvalue()
+    assert "nan" not in shown or b"nan" in path.read_bytes().lower(), shown
+    assert "\x1b" not in shown, shown
+
+
+@cache
+def _network() -> Topology:
+    return stepsim.load_topology("hgx-h100")
+
+
+def check_workload(path: Path) -> None:
+    workload = stepsim.load_workload(path)
+    if _chosen(path, 6):
+        _simulate(workload, path)
+
+
+def _simulate(workload: Workload, path: Path) -> None:
+    """One step of a job that is small enough."""
+    from stepsim.inspection import inspect_workload
+    from stepsim.tables import print_inspection, print_report
+
+    header = workload.header
+    blocks = min(2, len(workload.microbatches))
+    rows = sum(1 for block in workload.microbatches[:blocks] for _ in block.rows())
+    unit = header.pp * lcm(header.tp, header.ep)
+    if unit > MOST_RANKS or rows > MOST_ROWS:
+        return
+    npus = None if header.npus and header.npus <= MOST_RANKS else unit
+    contention = "fair" if _chosen(path, 18) else "none"
+    result = stepsim.simulate(
+        workload, _network(), microbatches=blocks, contention=contention, npus=npus
+    )
+    report = report_dict(result.report)
+    finite(report)
+    assert sum(report["breakdown_ps"].values()) == report["step_time_ps"]
+    _printed(path, print_report, result.report)
+    _printed(path, print_inspection, inspect_workload(workload, result.report.plan))
+
+
+def check_topology(path: Path) -> None:
+    from stepsim.formats.topology_files import is_topology
+
+    is_topology(str(path))
+    topology = stepsim.load_topology(path)
+    if _chosen(path, 3):
+        _carry(topology, path)
+
+
+def _carry(topology: Topology, path: Path) -> None:
+    """A collective and a step on a topology that is small enough."""
+    from stepsim.tables import print_topology
+    from stepsim.topology_inspection import inspect_topology
+
+    if topology.npus > MOST_LINKS or topology.npus < 2:
+        return
+    last = topology.npus - 1
+    topology.load(np.array([0]), np.array([last]), np.ones(1))
+    if topology.npus > MOST_RANKS:
+        return
+    if _chosen(path, 9):
+        _printed(path, print_topology, inspect_topology(topology))
+    ranks = range(min(topology.npus, 16))
+    for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
+        seconds = stepsim.collective_time(topology, kind, 1 << 20, ranks)
+        assert 0 <= seconds < float("inf"), f"{kind} takes {seconds} s"
+    workload = uniform_workload(forward=10**9, backward=10**9, pp=2, microbatches=2)
+    report = report_dict(stepsim.simulate(workload, topology, npus=2).report)
+    finite(report)
+
+
+def check_schedule(path: Path) -> None:
+    from stepsim.formats.schedule_csv import format_schedule, parse_schedule, read_schedule
+
+    schedule = read_schedule(path)
+    again = parse_schedule(format_schedule(schedule), source="again", name=schedule.name)
+    assert again == schedule, "what is written is another schedule"
+    ranks, count = schedule.placement.ranks, schedule.microbatches
+    if ranks > 16 or count > 64 or not _chosen(path, 3):
+        return
+    work = uniform_workload(forward=10**9, backward=10**9, pp=ranks, microbatches=count)
+    layers = work.microbatches[0].layers * schedule.placement.chunks
+    blocks = tuple(type(b)(embedding=(), layers=layers, head=()) for b in work.microbatches)
+    work = Workload(source="made", policy=work.policy, header=work.header, microbatches=blocks)
+    result = stepsim.simulate(work, "hgx-h100", npus=ranks, schedule=str(path))
+    finite(report_dict(result.report))
+
+
+def check_sweep_file(path: Path) -> None:
+    from stepsim.formats.sweep_toml import read_sweep
+    from stepsim.sweep import Grid
+    from stepsim.sweep.axes import make_axis
+
+    content = read_sweep(path)
+    Grid(axes=tuple(make_axis(name, text) for name, text in content.axes.items()))
+
+
+def check_calibration(path: Path) -> None:
+    from stepsim.formats.calibration_toml import calibration_toml, read_calibration
+    from stepsim.measured_tables import print_calibration
+    from stepsim.units import parse_time_ps
+    from stepsim.validation.load import simulate_options
+
+    calibration = read_calibration(path)
+    parse_time_ps(simulate_options(calibration).get("host_overhead", "0 ns"))
+    written = calibration_toml(calibration)
+    path.write_text(written, "utf-8")
+    assert calibration_toml(read_calibration(path)) == written, "what is written reads otherwise"
+    _printed(path, print_calibration, calibration)
+    if calibration.collectives:
+        for curve in calibration.collectives.curves:
+            curve.duration_ps(12345)
+
+
+def check_step_table(path: Path) -> None:
+    from stepsim.formats.step_table import read_step_table
+
+    for step in read_step_table(path):
+        assert step.measured_ps >= 0, step
+
+
+def check_expert_load(path: Path) -> None:
+    from stepsim.experts import rank_loads
+    from stepsim.formats.expert_load import read_expert_load
+
+    loads = rank_loads(read_expert_load(path), 4)
+    assert all(isfinite(load) for load in loads), loads
+
+
+def check_measurements(path: Path) -> None:
+    from stepsim.calibration.nccl import fit_nccl
+    from stepsim.formats.measurements import read_measurements
+    from stepsim.formats.nccl_fit import fit_json
+
+    table = read_measurements([path], CollectiveKind.ALL_REDUCE)
+    kept, _ = table.without_outliers()
+    for curve in kept.curves:
+        for size in (0, 1, 12345, 1 << 40):
+            time = curve.duration_ps(size)
+            assert time is None or 0 <= time < 2**63, f"{size} bytes take {time} ps"
+    if _chosen(path, 4):
+        finite_json(fit_json(fit_nccl(table)))
+
+
+def finite_json(text: bytes) -> None:
+    """Check that a JSON document can be read and holds numbers only."""
+    import msgspec
+
+    finite(msgspec.json.decode(text))
+
+
+def check_run(source: Path) -> None:
+    from stepsim.measured_tables import print_replay, print_run
+    from stepsim.validation.load import is_measured, load_trace, with_runtime
+    from stepsim.validation.replay import Durations, replay
+
+    is_measured(source)
+    path = source if source.is_file() else source / "rank0.txt"
+    summary = load_trace(source)
+    degrees = summary.run.degrees
+    _printed(path, print_run, summary)
+    if degrees.pp > 16 or degrees.microbatches > 64:
+        return
+    ready = with_runtime(summary)
+    result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
+    finite(report_dict(result.report))
+    _printed(path, print_replay, ready.summary, result.report)
+
+
+def check_folder(path: Path) -> None:
+    """A folder with this trace of rank 0 and a sound one of rank 1."""
+    (path.parent / "rank1.txt").write_bytes(seeds.second_trace())
+    check_run(path.parent)
+
+
+def check_log(path: Path) -> None:
+    from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
+    from stepsim.measured_tables import print_leaf_run
+    from stepsim.validation.leaf import simulate_leaves
+
+    is_optimus_log(path)
+    run = read_optimus_log(path)
+    if run.pp * run.microbatches > 1024 or run.tp * run.dp * run.pp > MOST_RANKS:
+        return
+    result = simulate_leaves(run)
+    finite(report_dict(result.report))
+    _printed(path, print_leaf_run, run, 0.5)
+
+
+def check_result(path: Path) -> None:
+    from stepsim.diff import diff_results, explain, print_diff
+    from stepsim.formats.result_read import read_result
+
+    found = read_result(path)
+    path.with_name("other.json").write_bytes(seeds.results()[0])
+    other = read_result(path.with_name("other.json"))
+    for diff in (diff_results(found, other), diff_results(other, found)):
+        explain(diff)
+        _printed(path, print_diff, diff)
+
+
+def check_report(path: Path) -> None:
+    from stepsim.html_report.write import write_file
+
+    write_file(path, path.with_suffix(".html"), command="stepsim report")
+
+
+def check_sweep(path: Path) -> None:
+    from stepsim.sweep import open_for_reading
+    from stepsim.sweep.export import write_table
+    from stepsim.sweep.table import SweepTable
+    from stepsim.tables import print_sweep
+
+    with open_for_reading(path) as store:
+        table = SweepTable(store=store)
+        write_table(table, path.with_suffix(".csv"))
+        _printed(path, print_sweep, table)
+        table.pareto_front()
+
+
+def parse_axis(text: str) -> None:
+    from stepsim.sweep import parse_axis
+
+    parse_axis(text)
+
+
+def parse_units(text: str) -> None:
+    from stepsim.units import parse_bandwidth, parse_size_bytes, parse_time_ps
+
+    parsers = (parse_time_ps, parse_size_bytes, parse_bandwidth)
+    refused = 0
+    for parse in parsers:
+        try:
+            assert parse(text) >= 0, f"{text} is negative"
+        except StepsimError as error:
+            refused, last = refused + 1, error
+    if refused == len(parsers):
+        raise last
+
+
+def parse_slow(text: str) -> None:
+    from stepsim.compute import slow_ranks
+
+    assert np.isfinite(slow_ranks(text, 64)).all()
+
+
+def parse_scale(text: str) -> None:
+    from stepsim.compute import parse_compute_scale
+
+    parse_compute_scale(text)
+
+
+def parse_ranks(text: str) -> None:
+    from stepsim.collective_probe import parse_ranks
+
+    parse_ranks(text)
+
+
+def parse_sizes(text: str) -> None:
+    from stepsim.collective_probe import parse_sizes
+
+    assert all(size >= 0 for size in parse_sizes(text))
+
+
+def parse_algorithm(text: str) -> None:
+    from stepsim.collectives.asked import parse_algorithms
+
+    parse_algorithms(text.split(" "))
+
+
+def parse_schedule(text: str) -> None:
+    from stepsim.schedules import build
+
+    if not text.startswith("auto-zb"):
+        build(text, ranks=4, microbatches=8)
