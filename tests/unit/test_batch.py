@@ -141,7 +141,7 @@ def test_impossible_columns(columns: dict[str, list[float]], message: str) -> No
 
 
 def test_contention_is_no_batch() -> None:
-    with pytest.raises(PlanError, match=r"^contention is fair: only jobs without contention"):
+    with pytest.raises(PlanError, match=r"^contention is fair: times are then no sums"):
         small(contention="fair")
 
 
