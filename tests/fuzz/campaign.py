@@ -294,7 +294,8 @@ class Campaign:
         for name in (*TARGETS, "all"):
             readers = TARGETS if name == "all" else [name]
             found = [sum(self.counts[each, outcome] for each in readers) for outcome in OUTCOMES]
-            print(f"| {name} | {sum(found)} | " + " | ".join(map(str, found)) + " |")
+            shown = name if name == "all" else f"`{name}`"
+            print(f"| {shown} | {sum(found)} | " + " | ".join(map(str, found)) + " |")
         for kind, count in self.kinds.most_common():
             print(f"{count} {kind}")
 
