@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 
 from stepsim import collective_time
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.units import PS_PER_NS
+from stepsim.base.units import PS_PER_NS
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 
 KINDS = {
     "AllReduce": "all_reduce",

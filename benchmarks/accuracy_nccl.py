@@ -13,15 +13,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from stepsim import collective_time
-from stepsim.calibration.curves import CurveFit, fit_curve
-from stepsim.calibration.document import Fitted
-from stepsim.calibration.nccl import MachineFit, NcclFit, fit_nccl
-from stepsim.comm_table import CommTable, Floats, MeasuredCurve
-from stepsim.formats.measurements import read_measurements
-from stepsim.formats.nccl_fit import write_topology
-from stepsim.formats.topology_toml import read_topology
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.collectives.nccl_fit import write_topology
+from stepsim.files.topology.toml import read_topology
+from stepsim.measured.calibration.curves import CurveFit, fit_curve
+from stepsim.measured.calibration.document import Fitted
+from stepsim.measured.calibration.nccl import MachineFit, NcclFit, fit_nccl
 from stepsim.measured.clocks import Placement
-from stepsim.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.network.measured_times import CommTable, Floats, MeasuredCurve
 
 MIB = 1 << 20
 LARGE = 16 * MIB

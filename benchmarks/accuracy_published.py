@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from stepsim.calibration.document import LeafOverhead, LinkFit, message_topology
-from stepsim.formats.optimus_log import read_optimus_log
+from stepsim.files.traces.optimus_log import read_optimus_log
+from stepsim.measured.calibration.document import LeafOverhead, LinkFit, message_topology
 from stepsim.measured.clocks import Placement
 from stepsim.measured.leaf_log import LeafRun
-from stepsim.p2p import P2PMode, P2POptions
-from stepsim.parallel import ParallelPlan
-from stepsim.schedules import Schedule, build
-from stepsim.schedules.auto_zb import weight_grad_share
-from stepsim.stages import StageWork
+from stepsim.parallel.p2p import P2PMode, P2POptions
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Schedule, build
+from stepsim.parallel.schedules.auto_zb import weight_grad_share
+from stepsim.parallel.stages import StageWork
 from stepsim.validation.leaf import explained, fit_overhead, simulate_leaves
 from stepsim.validation.replay import PipelineWork, Runtime, simulate_work
-from stepsim.workload import Row, Work
+from stepsim.workload.rows import Row, Work
 
 PS_PER_MS = 10**9
 PS_PER_US = 10**6

@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 from accuracy_published import eight_a100, leaf_logs, zero_bubble
 
-from stepsim.calibration.document import Calibration
-from stepsim.calibration.runs import calibrate, fastest, timed
-from stepsim.comm_table import CommTable
-from stepsim.formats.measurements import read_measurements
+from stepsim.base.units import format_bandwidth, format_time_ps
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.measured.calibration.document import Calibration
+from stepsim.measured.calibration.runs import calibrate, fastest, timed
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import gradient_groups, operations
 from stepsim.measured.summary import RunSummary
-from stepsim.units import format_bandwidth, format_time_ps
+from stepsim.network.measured_times import CommTable
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.load import load_trace, with_runtime
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import RunValidation, validate_run, validate_runs
-from stepsim.workload import CollectiveKind
+from stepsim.workload.rows import CollectiveKind
 
 MACHINE = "H800"
 LARGE = 10**9

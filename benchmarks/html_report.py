@@ -88,9 +88,9 @@ def plotly(path: Path, *, webgl: bool) -> None:
 
 def stepsim_page(path: Path) -> None:
     import stepsim
-    from stepsim.html_report.what_if import find_what_if
-    from stepsim.html_report.write import write_step
-    from stepsim.loading import load_workload
+    from stepsim.files.load import load_workload
+    from stepsim.show.page.what_if import find_what_if
+    from stepsim.show.page.write import write_step
 
     workload = load_workload(ROOT / "workloads" / "gpt_1024.txt")
     options = {"topology": "hgx-h100", "microbatches": 42}

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import stepsim
-from stepsim.analysis import Part
-from stepsim.api import Result
-from stepsim.p2p import P2POptions
-from stepsim.topology import DimensionTopology
-from stepsim.units import parse_bandwidth
+from stepsim.base.units import parse_bandwidth
+from stepsim.face import Result
+from stepsim.network.topology import DimensionTopology
+from stepsim.parallel.p2p import P2POptions
+from stepsim.results.breakdown import Part
 
 WORKLOAD = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
 SCHEDULES = ("1f1b", "interleaved:2", "interleaved:4", "interleaved:8")

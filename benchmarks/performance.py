@@ -11,10 +11,11 @@ from collections.abc import Callable
 import numpy as np
 from shapes import GPT, TOPOLOGY
 
-from stepsim.api import simulate
-from stepsim.batch import Batch, NoiseModel, make_batch, simulate_noise
-from stepsim.loading import load_workload
-from stepsim.sensitivity import sensitivity
+from stepsim.explore.batch import Batch, make_batch
+from stepsim.explore.noise.draws import NoiseModel, simulate_noise
+from stepsim.explore.sensitivity import sensitivity
+from stepsim.face import simulate
+from stepsim.files.load import load_workload
 
 ROUNDS = 5
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from shapes import GPT, TOPOLOGY
 
-from stepsim.batch import NoiseModel, make_batch, simulate_noise
-from stepsim.sensitivity import sensitivity
+from stepsim.explore.batch import make_batch
+from stepsim.explore.noise.draws import NoiseModel, simulate_noise
+from stepsim.explore.sensitivity import sensitivity
 
 
 @pytest.mark.parametrize(("scenarios", "parts"), [(100_000, False), (20_000, True)])

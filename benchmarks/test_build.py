@@ -5,10 +5,10 @@ from typing import Any
 from shapes import GPT, TOPOLOGY
 
 import stepsim
-from stepsim.batch import make_batch
-from stepsim.execution import flatten
-from stepsim.job import prepare
-from stepsim.symmetry import every_rank, fold
+from stepsim.engine.fold import every_rank, fold
+from stepsim.engine.lay_out import flatten
+from stepsim.explore.batch import make_batch
+from stepsim.step.prepare import prepare
 
 
 def test_graph(benchmark: Any) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from shapes import GPT, TOPOLOGY
 
-from stepsim.contention import Sharing
-from stepsim.job import prepare, run_graph
+from stepsim.engine.contention import Sharing
+from stepsim.step.prepare import prepare, run_graph
 
 
 @pytest.mark.parametrize(("fold", "tasks"), [(True, 1488), (False, 2_454_016)])

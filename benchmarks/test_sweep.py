@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import stepsim
-from stepsim.sweep import Grid, Outcomes, Span, Study, open_for_reading, parse_axis
-from stepsim.sweep.export import write_table
-from stepsim.sweep.store import open_for_writing
-from stepsim.sweep.table import SweepTable
-from stepsim.sweep.work import SpanResult
+from stepsim.explore.sweep import Grid, Outcomes, Span, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep.export import write_table
+from stepsim.explore.sweep.store import open_for_writing
+from stepsim.explore.sweep.table import SweepTable
+from stepsim.explore.sweep.work import SpanResult
 
 GPT = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
 AXES = ("fabric.bandwidth=100..800 Gbps:1000", "nvlink.bandwidth=100..900 GB/s:100")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import stepsim
-from stepsim import collector
+from stepsim.base import garbage as collector
 
 ROOT = Path(__file__).resolve().parents[1]
 RANKS = range(448)

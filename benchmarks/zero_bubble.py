@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepsim.schedules import Schedule
-from stepsim.schedules.auto_zb import auto_zb, weight_grad_share
-from stepsim.schedules.interleaved import interleaved
-from stepsim.schedules.one_f_one_b import one_f_one_b
-from stepsim.schedules.zb_h1 import zb_h1
-from stepsim.units import PS_PER_NS
+from stepsim.base.units import PS_PER_NS
+from stepsim.parallel.schedules import Schedule
+from stepsim.parallel.schedules.auto_zb import auto_zb, weight_grad_share
+from stepsim.parallel.schedules.interleaved import interleaved
+from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
+from stepsim.parallel.schedules.zb_h1 import zb_h1
 
 PS_PER_MS = 10**6 * PS_PER_NS
 Rates = Sequence[tuple[float, float]]

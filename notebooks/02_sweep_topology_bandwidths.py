@@ -26,11 +26,11 @@ import numpy as np
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.batch import NoiseModel
-from stepsim.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, sweep
-from stepsim.sweep.figures import plot_sweep
-from stepsim.sweep.figures.bands import plot_noise_sweep
-from stepsim.sweep.noise import sweep_noise
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.explore.noise.sweeps import sweep_noise
+from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, sweep
+from stepsim.show.figures.sweep import plot_sweep
+from stepsim.show.figures.sweep.bands import plot_noise_sweep
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())

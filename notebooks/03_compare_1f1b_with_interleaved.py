@@ -25,10 +25,10 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.analysis import Part
-from stepsim.compare import compare
-from stepsim.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, sweep
-from stepsim.sweep.figures import plot_sweep
+from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, sweep
+from stepsim.face import compare
+from stepsim.results.breakdown import Part
+from stepsim.show.figures.sweep import plot_sweep
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())

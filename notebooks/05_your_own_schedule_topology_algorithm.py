@@ -25,8 +25,8 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.compare import compare
-from stepsim.topology_plot import draw_topology
+from stepsim.face import compare
+from stepsim.show.figures.topologies import draw_topology
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())

@@ -11,12 +11,12 @@ from math import ceil, inf
 import numpy as np
 from invariants import meetings, task_times
 
-from stepsim.collectives.flows import FlowStep, step_load
-from stepsim.pricing import Prices
-from stepsim.taskgraph import TaskGraph, Use
-from stepsim.timeline import Timeline
-from stepsim.topology import Topology
-from stepsim.topology.links import Ints
+from stepsim.base.arrays import Ints
+from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import Timeline
+from stepsim.graph.build import TaskGraph, Use
+from stepsim.network.collectives.flows import FlowStep, step_load
+from stepsim.network.topology import Topology
 
 Loads = Mapping[int, float]
 """Flows per link."""

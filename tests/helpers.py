@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
-from stepsim.fragments import HostTimes
-from stepsim.p2p import P2PMode
-from stepsim.parallel import ParallelPlan
-from stepsim.pricing import Prices
-from stepsim.program import GraphOptions
-from stepsim.schedules import Schedule
-from stepsim.stages import Stages, StageWork
-from stepsim.taskgraph import TaskGraph, build_taskgraph
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.workload import Header, Microbatch, Policy, Row, Work, Workload
+from stepsim.engine.prices import Prices
+from stepsim.graph.actions import HostTimes
+from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.graph.programs import GraphOptions
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Schedule
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.workload.rows import Header, Microbatch, Policy, Row, Work, Workload
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""

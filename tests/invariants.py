@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
-from stepsim.fragments import TaskKind
-from stepsim.program import SegmentKind
-from stepsim.timeline import Timeline
+from stepsim.engine.timeline import Timeline
+from stepsim.graph.actions import TaskKind
+from stepsim.graph.programs import SegmentKind
 
 Place = tuple[int, int, int]
 """Rank, segment, task of the fragment (-1 for messages)."""

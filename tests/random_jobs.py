@@ -6,9 +6,15 @@ from itertools import combinations
 from helpers import row
 from hypothesis import strategies as st
 
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Topology
-from stepsim.topology.explicit import ExplicitTopology, Link
-from stepsim.workload import (
+from stepsim.network.topology import (
+    Dimension,
+    DimensionKind,
+    DimensionTopology,
+    LinkClass,
+    Topology,
+)
+from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from stepsim.schedules import Schedule, build
+from stepsim.parallel.schedules import Schedule, build
 
 
 @st.composite

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 import stepsim
-from stepsim.errors import PlanError
-from stepsim.sweep import Grid, Group, Outcomes, Study, open_for_reading, parse_axis
-from stepsim.sweep.axes import Value
-from stepsim.sweep.export import write_table
-from stepsim.sweep.grid import Column
-from stepsim.sweep.table import SweepTable
+from stepsim.base.errors import PlanError
+from stepsim.explore.sweep import Grid, Group, Outcomes, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep.axes import Value
+from stepsim.explore.sweep.export import write_table
+from stepsim.explore.sweep.grid import Column
+from stepsim.explore.sweep.table import SweepTable
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ROOT / "workloads" / "gpt_tp4.txt"

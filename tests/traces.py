@@ -6,12 +6,12 @@ from pathlib import Path
 
 from helpers import line_of_npus
 
-from stepsim.api import Result
-from stepsim.p2p import Compute, Direction, End, P2PMode, P2POptions, Post, programs
-from stepsim.parallel import ParallelPlan
-from stepsim.program import SegmentKind
-from stepsim.schedules import Action, ActionKind, Schedule, build
-from stepsim.stages import StageWork
+from stepsim.graph.programs import SegmentKind
+from stepsim.parallel.p2p import Compute, Direction, End, P2PMode, P2POptions, Post, programs
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
+from stepsim.parallel.stages import StageWork
+from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.replay import PipelineWork, Runtime, simulate_work, work_row
 
 PS_PER_MS = 10**9
@@ -34,7 +34,7 @@ class MadeRun:
     hop_ms: float = 0.5
     schedule: str = "1f1b"
 
-    def simulate(self) -> tuple[Result, Schedule]:
+    def simulate(self) -> tuple[SimulatedStep, Schedule]:
         """The run, simulated with blocking messages."""
         works = tuple(
             StageWork(
@@ -76,7 +76,9 @@ def line(rank: int, name: str, batch: int, start: int, end: int, clock: int, sha
     )
 
 
-def rank_lines(result: Result, schedule: Schedule, rank: int, clock: int, host: int) -> list[str]:
+def rank_lines(
+    result: SimulatedStep, schedule: Schedule, rank: int, clock: int, host: int
+) -> list[str]:
     """A rank's operations in order; a batch of messages follows the last operation at once."""
     cohort, column = result.timeline.place(rank)
     entry_start, entry_end = (each[:, column].tolist() for each in cohort.entry_times)

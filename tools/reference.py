@@ -11,7 +11,7 @@ from pathlib import Path
 from cli_page import cli_page
 from schema_page import schemas_page
 
-from stepsim.schemas import FORMATS, schema_json
+from stepsim.show.schemas import FORMATS, schema_json
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from markdown_text import table
 
-from stepsim.schemas import FORMATS, schema
+from stepsim.show.schemas import FORMATS, schema
 
 
 def schemas_page() -> str:

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepsim import schedules
-    from stepsim.api import Result, collective_time, simulate
-    from stepsim.loading import load_topology, load_workload
-    from stepsim.runs import (
+    from stepsim.face import Result, collective_time, simulate
+    from stepsim.files.load import load_topology, load_workload
+    from stepsim.parallel import schedules
+    from stepsim.validation.interface import (
         calibrate,
         load_run,
         read_calibration,
@@ -34,9 +34,9 @@ __all__ = [
     "write_calibration",
 ]
 _HOMES = {
-    "api": ("Result", "collective_time", "simulate"),
-    "loading": ("load_topology", "load_workload"),
-    "runs": (
+    "face": ("Result", "collective_time", "simulate"),
+    "files.load": ("load_topology", "load_workload"),
+    "validation.interface": (
         "calibrate",
         "load_run",
         "read_calibration",
@@ -53,7 +53,7 @@ def __getattr__(name: str) -> object:
     import importlib
 
     if name == "schedules":
-        return importlib.import_module("stepsim.schedules")
+        return importlib.import_module("stepsim.parallel.schedules")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(f"stepsim.{home}"), name)

@@ -13,10 +13,10 @@ import pytest
 
 import stepsim
 from browser.conftest import Open
-from stepsim.api import Result
-from stepsim.compare import compare
-from stepsim.html_report.write import write_comparison, write_step
-from stepsim.timeline import Span
+from stepsim.engine.timeline import Span
+from stepsim.face import Result
+from stepsim.show.page.write import write_comparison, write_step
+from stepsim.step.compare import compare
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"

@@ -22,7 +22,7 @@ with atheris.instrument_imports(include=["stepsim"]):
     from fuzz.mutators import mutate
     from fuzz.targets import TARGETS
 
-    from stepsim.errors import StepsimError
+    from stepsim.base.errors import StepsimError
 
 
 def main() -> None:

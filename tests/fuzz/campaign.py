@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.mutators import mutate
 from fuzz.targets import TARGETS, Target
 
-from stepsim.errors import StepsimError
+from stepsim.base.errors import StepsimError
 
 SECONDS = 5.0
 MEMORY_BYTES = 1 << 30

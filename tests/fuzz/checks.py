@@ -17,10 +17,10 @@ from fuzz import seeds
 from helpers import uniform_workload
 
 import stepsim
-from stepsim.errors import StepsimError
-from stepsim.formats.result_json import report_dict
-from stepsim.topology import Topology
-from stepsim.workload import CollectiveKind, Workload
+from stepsim.base.errors import StepsimError
+from stepsim.files.result_json import report_dict
+from stepsim.network.topology import Topology
+from stepsim.workload.rows import CollectiveKind, Workload
 
 MOST_RANKS = 256
 """Jobs that are simulated have at most as many ranks and, of each, microbatches times rows."""
@@ -50,7 +50,7 @@ def _chosen(path: Path, of: int) -> bool:
 
 def _printed(path: Path, print_it: Callable[..., None], *documents: object) -> None:
     """Print a table as in a terminal; it holds no number that is none, and no escapes."""
-    from stepsim.tables import PlainConsole
+    from stepsim.show.terminal.tables import PlainConsole
 
     text = io.StringIO()
     print_it(PlainConsole(file=text, width=100), *documents)
@@ -72,8 +72,8 @@ def check_workload(path: Path) -> None:
 
 def _simulate(workload: Workload, path: Path) -> None:
     """One step of a job that is small enough."""
-    from stepsim.inspection import inspect_workload
-    from stepsim.tables import print_inspection, print_report
+    from stepsim.parallel.inspection import inspect_workload
+    from stepsim.show.terminal.tables import print_inspection, print_report
 
     header = workload.header
     blocks = min(2, len(workload.microbatches))
@@ -94,7 +94,7 @@ def _simulate(workload: Workload, path: Path) -> None:
 
 
 def check_topology(path: Path) -> None:
-    from stepsim.formats.topology_files import is_topology
+    from stepsim.files.topology.files import is_topology
 
     is_topology(str(path))
     topology = stepsim.load_topology(path)
@@ -104,8 +104,8 @@ def check_topology(path: Path) -> None:
 
 def _carry(topology: Topology, path: Path) -> None:
     """A collective and a step on a topology that is small enough."""
-    from stepsim.tables import print_topology
-    from stepsim.topology_inspection import inspect_topology
+    from stepsim.network.topology.inspection import inspect_topology
+    from stepsim.show.terminal.tables import print_topology
 
     if topology.npus > MOST_LINKS or topology.npus < 2:
         return
@@ -125,7 +125,7 @@ def _carry(topology: Topology, path: Path) -> None:
 
 
 def check_schedule(path: Path) -> None:
-    from stepsim.formats.schedule_csv import format_schedule, parse_schedule, read_schedule
+    from stepsim.files.schedule_csv import format_schedule, parse_schedule, read_schedule
 
     schedule = read_schedule(path)
     again = parse_schedule(format_schedule(schedule), source="again", name=schedule.name)
@@ -142,18 +142,18 @@ def check_schedule(path: Path) -> None:
 
 
 def check_sweep_file(path: Path) -> None:
-    from stepsim.formats.sweep_toml import read_sweep
-    from stepsim.sweep import Grid
-    from stepsim.sweep.axes import make_axis
+    from stepsim.explore.sweep import Grid
+    from stepsim.explore.sweep.axes import make_axis
+    from stepsim.files.sweep_toml import read_sweep
 
     content = read_sweep(path)
     Grid(axes=tuple(make_axis(name, text) for name, text in content.axes.items()))
 
 
 def check_calibration(path: Path) -> None:
-    from stepsim.formats.calibration_toml import calibration_toml, read_calibration
-    from stepsim.measured_tables import print_calibration
-    from stepsim.units import parse_time_ps
+    from stepsim.base.units import parse_time_ps
+    from stepsim.files.traces.calibration_toml import calibration_toml, read_calibration
+    from stepsim.show.terminal.measured_tables import print_calibration
     from stepsim.validation.load import simulate_options
 
     calibration = read_calibration(path)
@@ -168,24 +168,24 @@ def check_calibration(path: Path) -> None:
 
 
 def check_step_table(path: Path) -> None:
-    from stepsim.formats.step_table import read_step_table
+    from stepsim.files.step_table import read_step_table
 
     for step in read_step_table(path):
         assert step.measured_ps >= 0, step
 
 
 def check_expert_load(path: Path) -> None:
-    from stepsim.experts import rank_loads
-    from stepsim.formats.expert_load import read_expert_load
+    from stepsim.files.expert_load import read_expert_load
+    from stepsim.workload.experts import rank_loads
 
     loads = rank_loads(read_expert_load(path), 4)
     assert all(isfinite(load) for load in loads), loads
 
 
 def check_measurements(path: Path) -> None:
-    from stepsim.calibration.nccl import fit_nccl
-    from stepsim.formats.measurements import read_measurements
-    from stepsim.formats.nccl_fit import fit_json
+    from stepsim.files.collectives.measurements import read_measurements
+    from stepsim.files.collectives.nccl_fit import fit_json
+    from stepsim.measured.calibration.nccl import fit_nccl
 
     table = read_measurements([path], CollectiveKind.ALL_REDUCE)
     kept, _ = table.without_outliers()
@@ -205,7 +205,7 @@ def finite_json(text: bytes) -> None:
 
 
 def check_run(source: Path) -> None:
-    from stepsim.measured_tables import print_replay, print_run
+    from stepsim.show.terminal.measured_tables import print_replay, print_run
     from stepsim.validation.load import is_measured, load_trace, with_runtime
     from stepsim.validation.replay import Durations, replay
 
@@ -229,8 +229,8 @@ def check_folder(path: Path) -> None:
 
 
 def check_log(path: Path) -> None:
-    from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
-    from stepsim.measured_tables import print_leaf_run
+    from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+    from stepsim.show.terminal.measured_tables import print_leaf_run
     from stepsim.validation.leaf import simulate_leaves
 
     is_optimus_log(path)
@@ -243,8 +243,8 @@ def check_log(path: Path) -> None:
 
 
 def check_result(path: Path) -> None:
-    from stepsim.diff import diff_results, explain, print_diff
-    from stepsim.formats.result_read import read_result
+    from stepsim.files.result_read import read_result
+    from stepsim.step.diff import diff_results, explain, print_diff
 
     found = read_result(path)
     path.with_name("other.json").write_bytes(seeds.results()[0])
@@ -255,16 +255,16 @@ def check_result(path: Path) -> None:
 
 
 def check_report(path: Path) -> None:
-    from stepsim.html_report.write import write_file
+    from stepsim.show.page.write import write_file
 
     write_file(path, path.with_suffix(".html"), command="stepsim report")
 
 
 def check_sweep(path: Path) -> None:
-    from stepsim.sweep import open_for_reading
-    from stepsim.sweep.export import write_table
-    from stepsim.sweep.table import SweepTable
-    from stepsim.tables import print_sweep
+    from stepsim.explore.sweep import open_for_reading
+    from stepsim.explore.sweep.export import write_table
+    from stepsim.explore.sweep.table import SweepTable
+    from stepsim.show.terminal.tables import print_sweep
 
     with open_for_reading(path) as store:
         table = SweepTable(store=store)
@@ -274,13 +274,13 @@ def check_sweep(path: Path) -> None:
 
 
 def parse_axis(text: str) -> None:
-    from stepsim.sweep import parse_axis
+    from stepsim.explore.sweep import parse_axis
 
     parse_axis(text)
 
 
 def parse_units(text: str) -> None:
-    from stepsim.units import parse_bandwidth, parse_size_bytes, parse_time_ps
+    from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
 
     parsers = (parse_time_ps, parse_size_bytes, parse_bandwidth)
     refused = 0
@@ -294,37 +294,37 @@ def parse_units(text: str) -> None:
 
 
 def parse_slow(text: str) -> None:
-    from stepsim.compute import slow_ranks
+    from stepsim.workload.scaling import slow_ranks
 
     assert np.isfinite(slow_ranks(text, 64)).all()
 
 
 def parse_scale(text: str) -> None:
-    from stepsim.compute import parse_compute_scale
+    from stepsim.workload.scaling import parse_compute_scale
 
     parse_compute_scale(text)
 
 
 def parse_ranks(text: str) -> None:
-    from stepsim.collective_probe import parse_ranks
+    from stepsim.network.one_collective import parse_ranks
 
     parse_ranks(text)
 
 
 def parse_sizes(text: str) -> None:
-    from stepsim.collective_probe import parse_sizes
+    from stepsim.network.one_collective import parse_sizes
 
     assert all(size >= 0 for size in parse_sizes(text))
 
 
 def parse_algorithm(text: str) -> None:
-    from stepsim.collectives.asked import parse_algorithms
+    from stepsim.network.collectives.asked import parse_algorithms
 
     parse_algorithms(text.split(" "))
 
 
 def parse_schedule(text: str) -> None:
-    from stepsim.schedules import build
+    from stepsim.parallel.schedules import build
 
     if not text.startswith("auto-zb"):
         build(text, ranks=4, microbatches=8)

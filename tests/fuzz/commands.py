@@ -12,7 +12,7 @@ from typing import Any
 
 from fuzz import seeds
 
-from stepsim.errors import StepsimError
+from stepsim.base.errors import StepsimError
 
 _OPTIONS = (
     *("--npus", "--pp", "--microbatches", "--global-batch", "--microbatch-size", "--topology"),
@@ -75,7 +75,9 @@ def _command() -> Any:
 @contextlib.contextmanager
 def _small_jobs() -> Iterator[None]:
     """Lower what a job may have."""
-    from stepsim import collective_probe, planning, schedules
+    from stepsim.network import one_collective as collective_probe
+    from stepsim.parallel import job_size as planning
+    from stepsim.parallel import schedules
 
     limits = [(planning, "MAX_NPUS", 1024), (planning, "MAX_MICROBATCHES", 256)]
     limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "MAX_ACTIONS", 4096)]

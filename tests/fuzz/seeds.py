@@ -14,7 +14,7 @@ from sweeps import Quick, exported, study
 from traces import MadeRun
 
 import stepsim
-from stepsim.sweep import sweep
+from stepsim.explore.sweep import sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"
@@ -232,8 +232,8 @@ def simai_networks() -> tuple[bytes, ...]:
 @cache
 def schedules() -> tuple[bytes, ...]:
     """Small schedules of several kinds, as torch's CSV."""
-    from stepsim.formats.schedule_csv import format_schedule
-    from stepsim.schedules import build
+    from stepsim.files.schedule_csv import format_schedule
+    from stepsim.parallel.schedules import build
 
     shapes = [("1f1b", 2, 4), ("interleaved:2", 2, 4), ("zb-h1", 3, 3), ("dualpipe", 2, 4)]
     shapes += [("dualpipe-v", 2, 4), ("gpipe", 1, 2), ("looped-bfs:2", 2, 2)]
@@ -306,9 +306,9 @@ def results() -> tuple[bytes, ...]:
 @cache
 def reports() -> tuple[bytes, ...]:
     """What pages are made of: a result, a comparison, sensitivities."""
-    from stepsim.compare import compare, comparison_json
-    from stepsim.sensitivity import sensitivity
-    from stepsim.sensitivity.output import sensitivity_json
+    from stepsim.explore.sensitivity import sensitivity
+    from stepsim.explore.sensitivity.output import sensitivity_json
+    from stepsim.step.compare import compare, comparison_json
 
     workload = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
     comparison = compare(workload, ["1f1b", "gpipe"], topology="ring", npus=2)

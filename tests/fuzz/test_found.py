@@ -7,7 +7,7 @@ from fuzz import seeds
 from fuzz.targets import TARGETS
 
 import stepsim
-from stepsim.errors import SimulationError, StepsimError
+from stepsim.base.errors import SimulationError, StepsimError
 
 HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD\n1\n"
 LAYER = seeds.CALIBRATION[seeds.CALIBRATION.index("[[layer_times]]") :]

@@ -78,7 +78,7 @@ def test_row_names(run: Run, tmp_path: Path) -> None:
 
 
 def test_errors_are_one_line() -> None:
-    with pytest.raises(stepsim.errors.StepsimError) as error:
+    with pytest.raises(stepsim.base.errors.StepsimError) as error:
         stepsim.load_topology("a\nerror: b\x1b[0m")
     assert str(error.value).isprintable()
     again = type(error.value)(*error.value.args)

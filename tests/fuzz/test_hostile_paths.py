@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 from helpers import Run
 
-from stepsim.diff import diff_results
-from stepsim.errors import OutputError, StepsimError
-from stepsim.formats.calibration_toml import read_calibration
-from stepsim.formats.expert_load import read_expert_load
-from stepsim.formats.measurements import read_measurements
-from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
-from stepsim.formats.outputs import check_separate, check_writable, write_whole
-from stepsim.formats.result_read import read_result
-from stepsim.formats.schedule_csv import read_schedule
-from stepsim.formats.simai_text import read_simai_text
-from stepsim.formats.step_table import is_step_table, read_step_table
-from stepsim.formats.sweep_toml import read_sweep
-from stepsim.formats.topology_files import is_topology, read_topology
-from stepsim.sweep import open_for_reading
+from stepsim.base.errors import OutputError, StepsimError
+from stepsim.explore.sweep import open_for_reading
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.expert_load import read_expert_load
+from stepsim.files.result_read import read_result
+from stepsim.files.schedule_csv import read_schedule
+from stepsim.files.simai.text import read_simai_text
+from stepsim.files.step_table import is_step_table, read_step_table
+from stepsim.files.sweep_toml import read_sweep
+from stepsim.files.topology.files import is_topology, read_topology
+from stepsim.files.traces.calibration_toml import read_calibration
+from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.files.writing import check_separate, check_writable, write_whole
+from stepsim.step.diff import diff_results
 from stepsim.validation.load import is_measured, load_run
 
 READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {

@@ -9,7 +9,7 @@ from fuzz.targets import TARGETS, Target
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.errors import StepsimError
+from stepsim.base.errors import StepsimError
 
 NAMES = sorted(TARGETS)
 SEEDS = st.integers(0, 2**32)

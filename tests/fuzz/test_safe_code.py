@@ -12,14 +12,14 @@ PACKAGE = Path(stepsim.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 NEVER_CALLED = {"eval", "exec", "compile", "os.system", "os.popen", "__import__", "input"}
 NEVER_IMPORTED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "subprocess", "yaml"}
-PICKLES = "sweep/study.py"
+PICKLES = "explore/sweep/study.py"
 """Packs a study for the sweep's own workers, and is never given bytes from a file."""
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_parquet"}
-OUTPUTS = "formats/outputs.py"
-INPUTS = "formats/text_files.py"
-OWN_FILES = {"html_report/page.py", "sweep/store.py", "cli/root.py"}
+OUTPUTS = "files/writing.py"
+INPUTS = "files/reading.py"
+OWN_FILES = {"show/page/page.py", "explore/sweep/store.py", "cli/root.py"}
 """Read what came with the package, a database by SQLite, or nothing."""
-TEMPORARY = "doctor.py"
+TEMPORARY = "show/doctor.py"
 """Writes into a temporary folder of its own."""
 
 
@@ -61,7 +61,7 @@ def test_only_workers_unpack() -> None:
         for name, _ in calls(ast.parse(file.read_text("utf-8")))
         if name.rpartition(".")[2] == "unpack" and "struct" not in name
     ]
-    assert set(users) == {"sweep/work.py"}
+    assert set(users) == {"explore/sweep/work.py"}
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if name_of(f) != TEMPORARY], ids=name_of)
@@ -85,6 +85,6 @@ def test_files_are_read_in_one_place(file: Path) -> None:
         return
     for name, call in calls(ast.parse(file.read_text("utf-8"))):
         reads = name in ("open", "os.open", "io.open") or (
-            name.endswith((".open", ".read_text", ".read_bytes")) and "text_files" not in name
+            name.endswith((".open", ".read_text", ".read_bytes")) and "reading" not in name
         )
         assert not reads, f"line {call.lineno}: {name}"

@@ -8,7 +8,8 @@ from math import ceil, log2
 import numpy as np
 import pytest
 
-from stepsim.collectives import (
+from stepsim.base.errors import PlanError
+from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
     FlowStep,
@@ -18,12 +19,11 @@ from stepsim.collectives import (
     flow_steps,
     parse_algorithm,
 )
-from stepsim.collectives.choices import able_algorithms, refusal
-from stepsim.collectives.double_binary_tree import double_tree, tree_depth
-from stepsim.collectives.levels import levels_of
-from stepsim.errors import PlanError
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, Layout, LinkClass
-from stepsim.workload import CollectiveKind
+from stepsim.network.collectives.choices import able_algorithms, refusal
+from stepsim.network.collectives.double_binary_tree import double_tree, tree_depth
+from stepsim.network.collectives.levels import levels_of
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, Layout, LinkClass
+from stepsim.workload.rows import CollectiveKind
 
 RING, SWITCH = DimensionKind.RING, DimensionKind.SWITCH
 RAIL, CONNECTED = DimensionKind.RAIL, DimensionKind.FULLY_CONNECTED

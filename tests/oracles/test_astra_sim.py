@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from stepsim.api import collective_time
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.face import collective_time
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 
 FILE = "reference/collectives/astra_sim_1d.csv"
 

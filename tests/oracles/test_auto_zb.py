@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.errors import ScheduleError
-from stepsim.schedules import Schedule
-from stepsim.schedules.auto_zb import auto_zb, weight_grad_share
-from stepsim.schedules.one_f_one_b import one_f_one_b
+from stepsim.base.errors import ScheduleError
+from stepsim.parallel.schedules import Schedule
+from stepsim.parallel.schedules.auto_zb import auto_zb, weight_grad_share
+from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 Durations = Mapping[str, Sequence[int]]
 """Action kind to picoseconds per rank."""

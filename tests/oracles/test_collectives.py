@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.api import collective_time
-from stepsim.collectives import (
+from stepsim.base.errors import PlanError, SimulationError
+from stepsim.face import collective_time
+from stepsim.network.collectives import (
     Algorithm,
     collective_shape,
     collective_time_ps,
     flow_steps,
     parse_algorithm,
 )
-from stepsim.errors import PlanError, SimulationError
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.topology.ring_order import node_rings
-from stepsim.workload import CollectiveKind
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology.rings.order import node_rings
+from stepsim.workload.rows import CollectiveKind
 
 HOPS = {DimensionKind.RING: 1, DimensionKind.FULLY_CONNECTED: 1, DimensionKind.SWITCH: 2}
 ROUNDS = {

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from helpers import pipeline_graph, prices_of
 
-from stepsim.fragments import HostTimes
-from stepsim.job import run_graph
-from stepsim.p2p import P2PMode
-from stepsim.schedules import build
-from stepsim.units import PS_PER_S
+from stepsim.base.units import PS_PER_S
+from stepsim.graph.actions import HostTimes
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import build
+from stepsim.step.prepare import run_graph
 
 PS_PER_US = 1_000_000
 Row = dict[str, str]

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepsim.calibration.runs import calibrate
-from stepsim.comm_table import CommTable
-from stepsim.formats.measurements import read_measurements
-from stepsim.formats.optimus_log import read_optimus_log
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.traces.optimus_log import read_optimus_log
+from stepsim.measured.calibration.runs import calibrate
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
+from stepsim.network.measured_times import CommTable
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.leaf import explained, fit_overhead, simulate_leaves
 from stepsim.validation.load import load_trace, with_runtime
@@ -201,7 +201,7 @@ def test_a_million_lines_are_read_in_20_s_and_1_gb(shared: Path, tmp_path: Path)
     code = (
         "import resource, sys, time\n"
         "from pathlib import Path\n"
-        "from stepsim.formats.megatron_trace import read_megatron_trace\n"
+        "from stepsim.files.traces.megatron_trace import read_megatron_trace\n"
         "begin = time.process_time()\n"
         "read_megatron_trace(Path(sys.argv[1]))\n"
         "print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepsim.calibration.curves import CurveFit
-from stepsim.calibration.link_classes import Pattern, Regime
-from stepsim.calibration.nccl import NcclFit, fit_nccl
-from stepsim.comm_table import CommTable, Floats, MeasuredCurve
-from stepsim.formats.measurements import read_measurements
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.measured.calibration.curves import CurveFit
+from stepsim.measured.calibration.link_classes import Pattern, Regime
+from stepsim.measured.calibration.nccl import NcclFit, fit_nccl
 from stepsim.measured.clocks import Placement
-from stepsim.workload import CollectiveKind
+from stepsim.network.measured_times import CommTable, Floats, MeasuredCurve
+from stepsim.workload.rows import CollectiveKind
 
 LARGE = 16 << 20
 DENSE = 1024

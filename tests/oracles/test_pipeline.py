@@ -9,11 +9,11 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.job import run_graph
-from stepsim.p2p import P2PMode
-from stepsim.report import make_report
-from stepsim.schedules import build
-from stepsim.workload import Row, Workload
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import build
+from stepsim.results.report import make_report
+from stepsim.step.prepare import run_graph
+from stepsim.workload.rows import Row, Workload
 
 
 def longest_path(forward: Sequence[Sequence[int]], backward: Sequence[Sequence[int]]) -> int:

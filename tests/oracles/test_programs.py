@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from helpers import line_of_npus
 
-from stepsim.job import run_graph
-from stepsim.p2p import P2PMode, P2POptions
-from stepsim.parallel import ParallelPlan
-from stepsim.pricing import Prices
-from stepsim.program import GraphOptions
-from stepsim.report import Report, make_report
-from stepsim.schedules import Schedule, build
-from stepsim.stages import Stages, StageWork
-from stepsim.taskgraph import build_taskgraph
-from stepsim.workload import Row, Work
+from stepsim.engine.prices import Prices
+from stepsim.graph.build import build_taskgraph
+from stepsim.graph.programs import GraphOptions
+from stepsim.parallel.p2p import P2PMode, P2POptions
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Schedule, build
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.results.report import Report, make_report
+from stepsim.step.prepare import run_graph
+from stepsim.workload.rows import Row, Work
 
 FILES = {
     "gpipe": ("gpipe", {}),

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import stepsim
-from stepsim.errors import StepsimError
-from stepsim.parallel import ParallelPlan
-from stepsim.workload import Workload
+from stepsim.base.errors import StepsimError
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Workload
 
 JOBS = {  # tp, dp, pp, ep, microbatches; without all_gpus 16 NPUs are assumed
     "14683a694e__Transformer_HybridParallel.txt": (4, 4, 1, 1, 1),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stepsim.errors import ScheduleError
-from stepsim.schedules import build
-from stepsim.schedules.activations import peak_live
+from stepsim.base.errors import ScheduleError
+from stepsim.parallel.memory import peak_live
+from stepsim.parallel.schedules import build
 
 NAMES = {
     "1f1b": "1f1b",

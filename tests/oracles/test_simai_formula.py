@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from stepsim.errors import PlanError, WorkloadError
-from stepsim.formats.simai_text import read_simai_text
-from stepsim.parallel import ParallelPlan
-from stepsim.simai_formula import (
+from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.files.simai.text import read_simai_text
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.simai_formula import (
     SMALL_MESSAGE_US,
     Servers,
     SimaiTotals,
@@ -32,7 +32,7 @@ from stepsim.simai_formula import (
     group_span,
     simai_formula,
 )
-from stepsim.workload import (
+from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,

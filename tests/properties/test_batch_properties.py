@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_jobs import Job, jobs, networks
 
-from stepsim.api import simulate
-from stepsim.batch import make_batch
-from stepsim.compute import ComputeScale
-from stepsim.topology import Topology
-from stepsim.topology.editing import leaders, with_values
-from stepsim.workload import Phase
+from stepsim.explore.batch import make_batch
+from stepsim.face import simulate
+from stepsim.network.topology import Topology
+from stepsim.network.topology.numbers import leaders, with_values
+from stepsim.workload.rows import Phase
+from stepsim.workload.scaling import ComputeScale
 
 Values = dict[str, float]
 

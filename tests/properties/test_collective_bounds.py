@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.collectives import (
+from stepsim.base.arrays import Ints
+from stepsim.base.units import PS_PER_S
+from stepsim.files.load import load_topology
+from stepsim.files.shipped import topology_names
+from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
     able_algorithms,
@@ -19,13 +23,9 @@ from stepsim.collectives import (
     collective_times_ps,
     flow_steps,
 )
-from stepsim.collectives.flows import link_parameters
-from stepsim.loading import load_topology
-from stepsim.shipped import topology_names
-from stepsim.topology import Topology
-from stepsim.topology.links import Ints
-from stepsim.units import PS_PER_S
-from stepsim.workload import CollectiveKind
+from stepsim.network.collectives.flows import link_parameters
+from stepsim.network.topology import Topology
+from stepsim.workload.rows import CollectiveKind
 
 NPUS = 32
 SIDES = (True, False)

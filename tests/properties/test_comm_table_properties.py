@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.calibration.curves import fit_curve
-from stepsim.comm_table import CommTable, MeasuredCurve
-from stepsim.formats.comm_table_csv import format_comm_table, parse_comm_table
-from stepsim.workload import CollectiveKind
+from stepsim.files.collectives.times_csv import format_comm_table, parse_comm_table
+from stepsim.measured.calibration.curves import fit_curve
+from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.workload.rows import CollectiveKind
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=12)
 

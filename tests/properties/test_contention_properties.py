@@ -11,13 +11,13 @@ from invariants import check_timeline, task_times
 from random_jobs import SCHEDULES, Job, jobs, networks
 
 import stepsim
-from stepsim.api import Result
-from stepsim.pricing import Prices
-from stepsim.program import SegmentKind
-from stepsim.shipped import topology_names
-from stepsim.timeline import Timeline
-from stepsim.topology import Topology
-from stepsim.workload import Axis, Group
+from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import Timeline
+from stepsim.face import Result
+from stepsim.files.shipped import topology_names
+from stepsim.graph.programs import SegmentKind
+from stepsim.network.topology import Topology
+from stepsim.workload.rows import Axis, Group
 
 some_examples = settings(max_examples=25, deadline=None)
 

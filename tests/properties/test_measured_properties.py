@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import MadeRun, ps
 
-from stepsim.calibration.document import Fitted, LeafOverhead, message_topology
-from stepsim.calibration.runs import calibrate
-from stepsim.formats.calibration_toml import calibration_toml, read_calibration
-from stepsim.formats.megatron_trace import read_megatron_trace
+from stepsim.files.traces.calibration_toml import calibration_toml, read_calibration
+from stepsim.files.traces.megatron_trace import read_megatron_trace
+from stepsim.measured.calibration.document import Fitted, LeafOverhead, message_topology
+from stepsim.measured.calibration.runs import calibrate
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, summarise
@@ -22,7 +22,7 @@ from stepsim.validation.leaf import fit_overhead, simulate_leaves
 from stepsim.validation.load import with_runtime
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run
-from stepsim.validation.whatif import Change, change_run
+from stepsim.validation.what_if import Change, change_run
 
 MILLISECONDS = st.floats(min_value=1, max_value=50).map(lambda x: round(x, 3))
 

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from invariants import check_timeline
 from shapes import dualpipe, freely, shapes
 
-from stepsim.errors import ScheduleError
-from stepsim.fragments import TaskKind
-from stepsim.job import run_graph
-from stepsim.p2p import P2PMode, P2POptions
-from stepsim.parallel import ParallelPlan
-from stepsim.pricing import Prices
-from stepsim.program import GraphOptions
-from stepsim.schedules import ActionKind, Entry, FusedPair, Runtime, Schedule, build
-from stepsim.stages import Stages, StageWork
-from stepsim.taskgraph import build_taskgraph
-from stepsim.timeline import Timeline
+from stepsim.base.errors import ScheduleError
+from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import Timeline
+from stepsim.graph.actions import TaskKind
+from stepsim.graph.build import build_taskgraph
+from stepsim.graph.programs import GraphOptions
+from stepsim.parallel.p2p import P2PMode, P2POptions
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import ActionKind, Entry, FusedPair, Runtime, Schedule, build
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.step.prepare import run_graph
 
 
 @st.composite

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from invariants import check_timeline
 
 import stepsim
-from stepsim.analysis import Part
-from stepsim.api import Result
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.workload import (
+from stepsim.face import Result
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.results.breakdown import Part
+from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import megatron, shapes
 
-from stepsim.errors import ScheduleError
-from stepsim.schedules import (
+from stepsim.base.errors import ScheduleError
+from stepsim.parallel.memory import peak_live
+from stepsim.parallel.schedules import (
     BUILDERS,
     Action,
     ActionKind,
@@ -25,7 +26,6 @@ from stepsim.schedules import (
     build,
     parse_name,
 )
-from stepsim.schedules.activations import peak_live
 
 F, B = ActionKind.FORWARD, ActionKind.BACKWARD
 I, W = ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD  # noqa: E741

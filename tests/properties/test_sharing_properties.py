@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from stepsim.sharing import Crossings, fair_levels
-from stepsim.topology.links import Floats
+from stepsim.base.arrays import Floats
+from stepsim.network.fair_rates import Crossings, fair_levels
 
 TOLERANCE = 1e-9
 LOADS = st.sampled_from([1.0, 1.0, 1.0, 2.0, 3.0, 0.5, 0.25, 17.0])

@@ -10,8 +10,8 @@ from unit.test_topology_files import DIMENSIONS, LINKS
 from unit.test_topology_readers import ASTRA, SIMAI
 from unit.test_topology_tables import DRAGONFLY, LEAF, NODE, RATES, TORUS
 
-from stepsim.errors import StepsimError
-from stepsim.formats.topology_files import read_topology
+from stepsim.base.errors import StepsimError
+from stepsim.files.topology.files import read_topology
 
 HEAD = f'name = "t"\nsource = "t"\n{NODE}[[dimension]]\nname = "net"\n{RATES}'
 FILES = {

@@ -11,11 +11,12 @@ from invariants import predecessors, task_times
 from random_jobs import Job, jobs, networks
 from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
 
-from stepsim.api import Result, simulate
-from stepsim.formats.perfetto import trace_lines
-from stepsim.schedules import Action
-from stepsim.timeline import Span
-from stepsim.topology import Topology
+from stepsim.engine.timeline import Span
+from stepsim.face import Result, simulate
+from stepsim.network.topology import Topology
+from stepsim.parallel.schedules import Action
+from stepsim.show.trace.perfetto import trace_lines
+from stepsim.show.trace.processes import traced as run_of
 
 few_examples = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.data_too_large]
@@ -23,7 +24,7 @@ few_examples = settings(
 
 
 def trace_text(*results: Result, ranks: tuple[int, ...] | None = None) -> str:
-    return "".join(trace_lines([result.traced(ranks) for result in results]))
+    return "".join(trace_lines([run_of(result, ranks) for result in results]))
 
 
 def traced(job: Job, network: Topology, *, fold: bool, contention: str) -> tuple[Result, str]:

@@ -10,20 +10,20 @@ from helpers import row, uniform_workload
 from random_jobs import SCHEDULES
 
 import stepsim
-from stepsim.api import simulate
-from stepsim.batch import Batch, make_batch
-from stepsim.batch.lengths import block_starts
-from stepsim.compute import ComputeScale
-from stepsim.errors import PlanError, ScheduleError, SimulationError
-from stepsim.fragments import (
+from stepsim.base.errors import PlanError, ScheduleError, SimulationError
+from stepsim.explore.batch import Batch, make_batch
+from stepsim.explore.batch.lengths import block_starts
+from stepsim.face import simulate
+from stepsim.graph.actions import (
     BackwardParts,
     CommTable,
     HostTimes,
     backward_fragment,
     forward_fragment,
 )
-from stepsim.parallel import ParallelPlan
-from stepsim.workload import Axis, CollectiveKind, CommOp, Group, Work, Workload
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Work, Workload
+from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
@@ -105,8 +105,8 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
     whole = batch.evaluate(columns, parts=True)
-    monkeypatch.setattr("stepsim.batch.evaluation.TOTALS_AT_ONCE", 17)
-    monkeypatch.setattr("stepsim.batch.evaluation.TIMES_AT_ONCE", 31)
+    monkeypatch.setattr("stepsim.explore.batch.evaluation.TOTALS_AT_ONCE", 17)
+    monkeypatch.setattr("stepsim.explore.batch.evaluation.TIMES_AT_ONCE", 31)
     parted = batch.evaluate(columns, parts=True)
     for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction", "parts_ps"):
         assert np.array_equal(getattr(whole, name), getattr(parted, name)), name

@@ -10,19 +10,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stepsim import collective_time
-from stepsim.calibration.curves import fit_curve
-from stepsim.calibration.lines import fit_regimes, least_distance
-from stepsim.calibration.link_classes import Pattern, Regime
-from stepsim.calibration.nccl import MachineFit, fit_machine, fit_nccl
+from stepsim.base.errors import CalibrationError, OutputError, StepsimError
 from stepsim.cli.calibrate import app
-from stepsim.comm_table import CommTable, MeasuredCurve
-from stepsim.errors import CalibrationError, OutputError, StepsimError
-from stepsim.formats.comm_table_csv import format_comm_table
-from stepsim.formats.measurements import read_measurements
-from stepsim.formats.nccl_fit import topology_text, write_topology
-from stepsim.formats.topology_toml import read_topology
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.collectives.nccl_fit import topology_text, write_topology
+from stepsim.files.collectives.times_csv import format_comm_table
+from stepsim.files.topology.toml import read_topology
+from stepsim.measured.calibration.curves import fit_curve
+from stepsim.measured.calibration.lines import fit_regimes, least_distance
+from stepsim.measured.calibration.link_classes import Pattern, Regime
+from stepsim.measured.calibration.nccl import MachineFit, fit_machine, fit_nccl
 from stepsim.measured.clocks import Placement
-from stepsim.workload import CollectiveKind
+from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.workload.rows import CollectiveKind
 
 KIB, MIB, US = 1 << 10, 1 << 20, 1e6
 LAUNCH, NODE_STEP, FABRIC_STEP = 5 * US, 2 * US, 11 * US

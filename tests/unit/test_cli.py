@@ -10,7 +10,7 @@ import typer.main
 from helpers import Run
 
 from stepsim import cli
-from stepsim.analysis import Part
+from stepsim.results.breakdown import Part
 
 VALIDATE_OPTIONS = {
     "--calibration",

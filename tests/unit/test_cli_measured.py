@@ -10,13 +10,13 @@ from traces import MadeRun
 from typer.testing import CliRunner
 
 from stepsim import cli
-from stepsim.calibration.document import Calibration, Fitted, LeafOverhead
+from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceError
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
-from stepsim.errors import CalibrationError, OutputError, PlanError, TraceError
-from stepsim.formats.calibration_toml import read_calibration
-from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
-from stepsim.formats.step_table import read_step_table
+from stepsim.files.step_table import read_step_table
+from stepsim.files.traces.calibration_toml import read_calibration
+from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.measured.calibration.document import Calibration, Fitted, LeafOverhead
 from stepsim.validation.load import is_measured, load_run
 from stepsim.validation.table import validate_table
 
@@ -226,7 +226,7 @@ def test_leaf_logs_are_calibrated_and_validated(
         layer_factor=Fitted(value=1.5, residual=0.03, samples=2),
     )
     logs, file = write_logs(tmp_path), tmp_path / "calibration.toml"
-    monkeypatch.setattr("stepsim.runs.fit_overhead", lambda runs, missing: known)
+    monkeypatch.setattr("stepsim.validation.interface.fit_overhead", lambda runs, missing: known)
     printed = call("calibrate", *logs, "-o", file)
     assert "layers over their leaf modules" in printed
     found = read_calibration(file)

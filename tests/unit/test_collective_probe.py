@@ -9,22 +9,22 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stepsim.api import collective_time
+from stepsim.base.errors import PlanError, StepsimError
 from stepsim.cli.collective import collective
-from stepsim.collective_plot import plot_probes, probes_figure
-from stepsim.collective_probe import (
+from stepsim.face import collective_time
+from stepsim.files.load import load_topology
+from stepsim.network.collectives import Algorithm, parse_algorithm
+from stepsim.network.one_collective import (
     bus_factor,
     parse_ranks,
     parse_sizes,
     probe_algorithms,
     probe_collective,
 )
-from stepsim.collectives import Algorithm, parse_algorithm
-from stepsim.errors import PlanError, StepsimError
-from stepsim.figure_style import FigureStyle
-from stepsim.loading import load_topology
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.workload import CollectiveKind
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.show.figures.collectives import plot_probes, probes_figure
+from stepsim.show.figures.style import FigureStyle
+from stepsim.workload.rows import CollectiveKind
 
 MIB = 1 << 20
 WIRE = LinkClass(name="wire", bandwidth=50e9, latency_ps=500_000)

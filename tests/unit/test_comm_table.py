@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepsim.comm_table import CommTable, MeasuredCurve, bus_factor
-from stepsim.errors import CalibrationError, OutputError
-from stepsim.formats.comm_table_csv import (
+from stepsim.base.errors import CalibrationError, OutputError
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.collectives.samples import read_text
+from stepsim.files.collectives.times_csv import (
     format_comm_table,
     parse_comm_table,
     write_comm_table,
 )
-from stepsim.formats.measurements import read_measurements
-from stepsim.formats.samples import read_text
-from stepsim.workload import CollectiveKind
+from stepsim.network.measured_times import CommTable, MeasuredCurve, bus_factor
+from stepsim.workload.rows import CollectiveKind
 
 KIB, MIB, US = 1 << 10, 1 << 20, 10**6
 AR = CollectiveKind.ALL_REDUCE
@@ -343,7 +343,7 @@ def test_files_that_are_no_text_or_too_large_are_refused(
     path.write_bytes(b"kind\xff")
     with pytest.raises(CalibrationError, match="byte 4 is not UTF-8"):
         read_text(path)
-    monkeypatch.setattr("stepsim.formats.text_files.MAX_FILE_BYTES", 4)
+    monkeypatch.setattr("stepsim.files.reading.MAX_FILE_BYTES", 4)
     with pytest.raises(CalibrationError, match="larger than"):
         read_text(path)
 

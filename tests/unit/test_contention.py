@@ -10,20 +10,26 @@ from helpers import pipeline_graph, prices_of, row, uniform_workload
 from invariants import check_timeline
 
 import stepsim
-from stepsim.api import Result
-from stepsim.buckets import gradient_buckets
-from stepsim.comm_table import CommTable
-from stepsim.contention import Sharing
-from stepsim.errors import PlanError, SimulationError
-from stepsim.fragments import TaskKind
-from stepsim.job import run_graph
-from stepsim.p2p import P2PMode
-from stepsim.program import SegmentKind
-from stepsim.schedules import Action, ActionKind, Placement, Schedule
-from stepsim.timeline import Span
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Topology
-from stepsim.topology.explicit import ExplicitTopology, Link
-from stepsim.workload import (
+from stepsim.base.errors import PlanError, SimulationError
+from stepsim.engine.contention import Sharing
+from stepsim.engine.timeline import Span
+from stepsim.face import Result
+from stepsim.graph.actions import TaskKind
+from stepsim.graph.buckets import gradient_buckets
+from stepsim.graph.programs import SegmentKind
+from stepsim.network.measured_times import CommTable
+from stepsim.network.topology import (
+    Dimension,
+    DimensionKind,
+    DimensionTopology,
+    LinkClass,
+    Topology,
+)
+from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
+from stepsim.step.prepare import run_graph
+from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,

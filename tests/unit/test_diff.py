@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import stepsim
-from stepsim.analysis import Part
-from stepsim.diff import ResultDiff, diff_results, explain, print_diff
-from stepsim.errors import StepsimError
-from stepsim.formats.result_read import LinkEntry, ResultDocument, StageEntry, read_result
+from stepsim.base.errors import StepsimError
+from stepsim.files.result_read import LinkEntry, ResultDocument, StageEntry, read_result
+from stepsim.results.breakdown import Part
+from stepsim.step.diff import ResultDiff, diff_results, explain, print_diff
 
 MS = 10**9
 GIB = 2**30

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stepsim
-from stepsim import errors
+from stepsim.base import errors
 
 PACKAGE = Path(stepsim.__file__).parent
 ERRORS = {name for name in vars(errors) if name.endswith("Error")}
@@ -36,10 +36,11 @@ ORGANISING = {
 }
 """Files among the algorithms that hold no formula of others."""
 FORMULAS = [
-    *("collectives", "schedules", "p2p"),
-    *("topology/wirings/dragonfly", "topology/wirings/fat_tree"),
-    *("sharing", "comm_table", "simai_formula", "batch/noise", "collective_probe"),
-    *("calibration/lines", "calibration/link_classes"),
+    *("network/collectives", "parallel/schedules", "parallel/p2p"),
+    *("network/topology/wirings/dragonfly", "network/topology/wirings/fat_tree"),
+    *("network/fair_rates", "network/measured_times", "network/one_collective"),
+    *("parallel/simai_formula", "explore/noise/draws"),
+    *("measured/calibration/lines", "measured/calibration/link_classes"),
 ]
 SOURCE = re.compile(
     r"et al\.|\((19|20)\d\d\)|arXiv|\b(19|20)\d\d\b|NCCL|nccl-tests|Megatron|[Tt]orch|SimAI"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from helpers import Run
 
-from stepsim import doctor
-from stepsim.doctor import Check, Status, diagnose
+from stepsim.show import doctor
+from stepsim.show.doctor import Check, Status, diagnose
 
 
 def found() -> dict[str, Check]:
@@ -57,7 +57,7 @@ def test_old_and_missing_packages_fail_and_extras_do_not(
 
 
 def test_a_wrong_step_time_is_a_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepsim import api
+    from stepsim.step import simulate as api
 
     simulate = api.simulate
 
@@ -74,7 +74,7 @@ def test_a_wrong_step_time_is_a_failure(run: Run, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_topologies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsim.shipped.topology_names", list)
+    monkeypatch.setattr("stepsim.files.shipped.topology_names", list)
     assert found()["topologies"].status is Status.FAILED
 
 

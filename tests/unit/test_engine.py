@@ -4,10 +4,10 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.errors import SimulationError
-from stepsim.job import run_graph
-from stepsim.p2p import P2PMode
-from stepsim.schedules import Action, ActionKind, Placement, Schedule
+from stepsim.base.errors import SimulationError
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
+from stepsim.step.prepare import run_graph
 
 
 def action(kind: ActionKind, stage: int, microbatch: int = 0) -> Action:

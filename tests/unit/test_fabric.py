@@ -11,7 +11,7 @@ from fluid import levels
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.fabric import Fabric, Phase, Transfer, level_alone, time_left_ps
+from stepsim.network.flights import Fabric, Phase, Transfer, level_alone, time_left_ps
 
 
 def phase(

@@ -18,9 +18,13 @@ from helpers import Run
 from sweeps import SMALL, study
 
 import stepsim
-from stepsim.analysis import Part
-from stepsim.batch import NoiseModel
-from stepsim.drawing import (
+from stepsim.base.errors import SweepError
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.explore.noise.sweeps import sweep_noise
+from stepsim.explore.sweep import SweepTable, open_for_reading, sweep
+from stepsim.parallel.schedules import BUILDERS
+from stepsim.results.breakdown import Part
+from stepsim.show.figures.drawing import (
     ACTION_COLOURS,
     PALETTE,
     PART_COLOURS,
@@ -30,19 +34,15 @@ from stepsim.drawing import (
     styled,
     write_figure,
 )
-from stepsim.errors import SweepError
-from stepsim.figure_style import FigureStyle
-from stepsim.plots import timelines_figure
-from stepsim.schedules import BUILDERS
-from stepsim.sweep import SweepTable, open_for_reading, sweep
-from stepsim.sweep.figures import choose_view, plot_sweep
-from stepsim.sweep.figures.bands import noise_sweep_figure
-from stepsim.sweep.figures.bounds import Bound, bound_figure, bounds_of
-from stepsim.sweep.figures.breakdowns import STACKING, breakdown_figure
-from stepsim.sweep.figures.closed_forms import bubble_closed_form
-from stepsim.sweep.figures.lines import line_figure
-from stepsim.sweep.figures.views import FigureKind
-from stepsim.sweep.noise import sweep_noise
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.figures.sweep import choose_view, plot_sweep
+from stepsim.show.figures.sweep.bands import noise_sweep_figure
+from stepsim.show.figures.sweep.bounds import Bound, bound_figure, bounds_of
+from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
+from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
+from stepsim.show.figures.sweep.lines import line_figure
+from stepsim.show.figures.sweep.views import FigureKind
+from stepsim.show.figures.timelines import timelines_figure
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
@@ -171,8 +171,8 @@ def test_text_is_text(table: SweepTable, tmp_path: Path) -> None:
 DRAW = """
 import sys
 from pathlib import Path
-from stepsim.sweep import SweepTable, open_for_reading
-from stepsim.sweep.figures import plot_sweep
+from stepsim.explore.sweep import SweepTable, open_for_reading
+from stepsim.show.figures.sweep import plot_sweep
 with open_for_reading(Path(sys.argv[1])) as store:
     for name in sys.argv[2:]:
         plot_sweep(SweepTable(store=store), Path(name), kind="breakdown", style="column")
@@ -231,7 +231,7 @@ def test_lines_are_the_simulated_bubbles_and_thin_ones_closed_forms(table: Sweep
 
 def test_closed_forms_hold_for_even_stages_and_free_messages() -> None:
     """An even pipeline without a network: the simulated bubble is (P-1) / (vm + P-1)."""
-    from stepsim.schedules import build
+    from stepsim.parallel.schedules import build
 
     counts = np.array([4.0, 8.0, 16.0])
     for name in ("gpipe", "1f1b", "interleaved:2"):
@@ -312,7 +312,7 @@ def test_boxes_of_a_timeline_are_its_actions() -> None:
     result = stepsim.simulate(SMALL, "hgx-h100", microbatches=4, **JOB)
     with styled(FigureStyle.PAGE):
         (axes,) = timelines_figure([(result.timeline, result.report)], FigureStyle.PAGE).axes
-    blue = ACTION_COLOURS[stepsim.schedules.ActionKind.FORWARD]
+    blue = ACTION_COLOURS[stepsim.parallel.schedules.ActionKind.FORWARD]
     from matplotlib.colors import to_hex
 
     drawn = [colour for each in axes.collections for colour in np.atleast_2d(each.get_facecolor())]

@@ -17,15 +17,15 @@ import pytest
 from helpers import Run
 
 import stepsim
-from stepsim.api import Result
-from stepsim.compare import compare
-from stepsim.fragments import TaskKind
-from stepsim.html_report.columns import span_columns
-from stepsim.html_report.what_if import find_what_if
-from stepsim.html_report.words import name_ranks
-from stepsim.html_report.write import write_comparison, write_step
-from stepsim.loading import load_workload
-from stepsim.units import format_time_ps
+from stepsim.base.units import format_time_ps
+from stepsim.face import Result
+from stepsim.files.load import load_workload
+from stepsim.graph.actions import TaskKind
+from stepsim.show.page.columns import span_columns
+from stepsim.show.page.what_if import find_what_if
+from stepsim.show.page.words import name_ranks
+from stepsim.show.page.write import write_comparison, write_step
+from stepsim.step.compare import compare
 
 EVIL = "</script><img src=x onerror=alert(1)>&'\""
 

@@ -1,8 +1,9 @@
-"""A module imports lower layers only, and heavy libraries only where they belong."""
+"""A room imports lower rooms only, and heavy libraries only where they belong."""
 
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,76 +12,38 @@ import stepsim
 
 PACKAGE = Path(stepsim.__file__).parent
 
-LAYERS = (
-    ("errors", "collector"),
-    ("units", "shipped"),
-    ("workload", "topology"),
-    ("parallel", "schedules", "compute"),
-    ("planning", "stages", "collectives", "comm_table", "simai_formula", "experts", "buckets"),
-    ("p2p", "fragments"),
-    ("program", "measured"),
-    ("drafts", "calibration"),
-    ("taskgraph",),
-    ("pricing", "sharing"),
-    ("sites", "fabric"),
-    ("contention",),
-    ("symmetry",),
-    ("execution",),
-    ("engine", "timeline", "probe"),
-    (
-        "analysis",
-        "link_use",
-        "inspection",
-        "collective_probe",
-        "topology_inspection",
-        "topology_picture",
-    ),
-    ("critical_path", "comm_use", "counters"),
-    ("report",),
-    ("trace", "figure_style"),
-    ("formats",),
-    ("drawing",),
-    ("plots", "progress"),
-    ("collective_plot", "topology_plot"),
-    ("loading", "settings"),
-    ("job",),
-    ("api",),
-    ("batch",),
-    ("sensitivity", "compare", "validation", "sweep", "doctor"),
-    ("runs",),
-    ("tables", "measured_tables", "validation_plots"),
-    ("diff", "nccl_tables", "html_report", "schemas"),
+ROOMS = (
+    ("base",),
+    ("workload",),
+    ("network",),
+    ("parallel",),
+    ("graph", "measured"),
+    ("engine",),
+    ("results",),
+    ("files",),
+    ("step",),
+    ("explore", "validation"),
+    ("show",),
+    ("face",),
     ("cli",),
 )
 HEAVY = {
-    "bokeh": {"html_report"},
-    "jinja2": {"html_report"},
-    "simpy": {"engine"},
-    "networkx": {"topology"},
-    "matplotlib": {
-        "collective_plot",
-        "doctor",
-        "drawing",
-        "figure_style",
-        "plots",
-        "sensitivity",
-        "sweep",
-        "topology_plot",
-        "validation_plots",
-    },
+    "bokeh": ("show/page",),
+    "jinja2": ("show/page",),
+    "simpy": ("engine/run.py",),
+    "networkx": ("network/topology",),
+    "matplotlib": ("show", "cli"),
+    "rich": ("show", "cli"),
 }
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+@cache
+def imports() -> dict[Path, frozenset[str]]:
+    """Absolute names that each module imports, wherever the statement stands."""
+    return {module: frozenset(imported(module)) for module in sorted(PACKAGE.rglob("*.py"))}
 
 
-def layer_of(module: Path) -> str:
-    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imports(module: Path) -> set[str]:
-    """Absolute names a module imports, wherever the statement stands."""
+def imported(module: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Import):
@@ -92,24 +55,28 @@ def imports(module: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_modules_import_lower_layers_only(module: Path) -> None:
-    rank = {name: level for level, names in enumerate(LAYERS) for name in names}
-    own = layer_of(module)
-    if own == "__init__":
-        return
-    assert own in rank, f"{own} has no layer: add it to LAYERS"
-    for name in imports(module):
-        if name.startswith("stepsim."):
-            other = name.split(".")[1]
-            if other in rank and other != own:
-                assert rank[other] < rank[own], f"{own} imports {other}"
+def room_of(module: Path) -> str:
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def test_rooms_import_lower_rooms_only() -> None:
+    floor = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+    for module, names in imports().items():
+        own = room_of(module)
+        if own == "__init__":
+            continue
+        assert own in floor, f"{own} is no room: add it to ROOMS"
+        others = {name.split(".")[1] for name in names if name.startswith("stepsim.")}
+        for other in (others & floor.keys()) - {own}:
+            assert floor[other] < floor[own], f"{module.relative_to(PACKAGE)} imports {other}"
 
 
 @pytest.mark.parametrize("library", sorted(HEAVY))
-def test_heavy_libraries_are_imported_in_one_place(library: str) -> None:
-    users = {layer_of(m) for m in modules() for n in imports(m) if n.split(".")[0] == library}
-    assert users == HEAVY[library]
+def test_heavy_libraries_are_imported_where_they_belong(library: str) -> None:
+    for module, names in imports().items():
+        if library in {name.split(".")[0] for name in names}:
+            place = module.relative_to(PACKAGE).as_posix()
+            assert place.startswith(HEAVY[library]), f"{place} imports {library}"
 
 
 def test_help_imports_nothing_heavy() -> None:

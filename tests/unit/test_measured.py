@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 from traces import MadeRun, ps
 
-from stepsim.analysis import Part
-from stepsim.api import simulate
-from stepsim.calibration.document import Calibration, Fitted, LinkFit, message_topology
-from stepsim.calibration.gradients import Samples, launch_and_rate
-from stepsim.calibration.runs import calibrate, fastest
-from stepsim.comm_table import CommTable, MeasuredCurve
-from stepsim.errors import CalibrationError, PlanError, TraceError
-from stepsim.formats.megatron_trace import read_megatron_trace
+from stepsim.base.errors import CalibrationError, PlanError, TraceError
+from stepsim.engine.prices import Prices
+from stepsim.face import simulate
+from stepsim.files.traces.megatron_trace import read_megatron_trace
+from stepsim.measured.calibration.document import Calibration, Fitted, LinkFit, message_topology
+from stepsim.measured.calibration.gradients import Samples, launch_and_rate
+from stepsim.measured.calibration.runs import calibrate, fastest
 from stepsim.measured.clocks import Placement
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.step_ops import gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
-from stepsim.parallel import ParallelPlan
-from stepsim.pricing import Prices
-from stepsim.runs import simulate_run
+from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.results.breakdown import Part
 from stepsim.validation.hidden import infer_hidden
+from stepsim.validation.interface import simulate_run
 from stepsim.validation.load import (
     load_trace,
     simulate_options,
@@ -32,8 +32,8 @@ from stepsim.validation.load import (
 )
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run, validate_runs
-from stepsim.validation.whatif import Change, change_run
-from stepsim.workload import Axis, CollectiveKind, CommOp, Group
+from stepsim.validation.what_if import Change, change_run
+from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
 

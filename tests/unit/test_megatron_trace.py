@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from traces import MadeRun, line, ps
 
-from stepsim.errors import TraceError
-from stepsim.formats.megatron_trace import is_megatron_trace, read_megatron_trace
+from stepsim.base.errors import TraceError
+from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
 from stepsim.measured.run import OpKind
 
 Edit = Callable[[list[str]], list[str]]

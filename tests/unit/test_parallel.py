@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim import simulate
-from stepsim.errors import PlanError
-from stepsim.parallel import ParallelPlan, RankOrder
-from stepsim.workload import Group
+from stepsim.base.errors import PlanError
+from stepsim.parallel.ranks import ParallelPlan, RankOrder
+from stepsim.workload.rows import Group
 
 
 @st.composite

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from trace_files import ReadProcess, check_schema, read_trace
 
 import stepsim
-from stepsim.compare import compare
-from stepsim.errors import OutputError, PlanError
-from stepsim.formats.perfetto import COLOURS, trace_lines, write_trace
-from stepsim.trace.document import Category
-from stepsim.trace.processes import rank_ranges
-from stepsim.workload import Header, Microbatch, Policy, Workload
+from stepsim.base.errors import OutputError, PlanError
+from stepsim.show.trace.document import Category
+from stepsim.show.trace.perfetto import COLOURS, trace_lines, write_trace
+from stepsim.show.trace.processes import rank_ranges, traced
+from stepsim.step.compare import compare
+from stepsim.step.simulate import SimulatedStep
+from stepsim.workload.rows import Header, Microbatch, Policy, Workload
 
 HOSTILE = '</script><b>"\\\x01\x1f\u2028\u00b5\u5c42\ud800'
 
@@ -63,8 +64,8 @@ def gpt(workloads: Path) -> stepsim.Result:
     return stepsim.simulate(workloads / "gpt_1024.txt", "hgx-h100")
 
 
-def shown(result: stepsim.Result, *ranks: int) -> list[ReadProcess]:
-    return read_trace("".join(trace_lines([result.traced(ranks or None)])))
+def shown(result: SimulatedStep, *ranks: int) -> list[ReadProcess]:
+    return read_trace("".join(trace_lines([traced(result, ranks or None)])))
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -215,7 +216,8 @@ def test_a_comparison_is_one_trace(run: Run, moe: Path, tmp_path: Path) -> None:
 
 def test_runs_of_a_comparison_are_told_as_they_are_alone(moe: Path, tmp_path: Path) -> None:
     both = compare(moe, ["1f1b", "gpipe"], microbatches=8)
-    both.write_trace(tmp_path / "both.json", ranks=[0, 40])
+    runs = [traced(result, [0, 40], name) for name, result in both.valid]
+    write_trace(runs, tmp_path / "both.json")
     processes = read_trace((tmp_path / "both.json").read_text())
     for (_, result), told in zip(both.valid, (processes[:3], processes[3:]), strict=True):
         for alone, each in zip(shown(result, 0, 40), told, strict=True):
@@ -244,7 +246,7 @@ def test_names_from_files_stay_names(tmp_path: Path) -> None:
         microbatches=(Microbatch(embedding=(), layers=(layer,), head=()),),
     )
     target = tmp_path / "step.json"
-    write_trace([stepsim.simulate(workload, "hgx-h100").traced(name=HOSTILE)], target, HOSTILE)
+    write_trace([traced(stepsim.simulate(workload, "hgx-h100"), name=HOSTILE)], target, HOSTILE)
     text = target.read_text("utf-8")
     assert not [each for each in text if each < " " and each != "\n"]
     check_schema(text)
@@ -302,7 +304,7 @@ def test_a_failed_trace_leaves_nothing(
     def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stepsim.trace.processes.live_activations", interrupted)
+    monkeypatch.setattr("stepsim.show.trace.processes.live_activations", interrupted)
     with pytest.raises(KeyboardInterrupt):
         gpt.write_trace(tmp_path / "step.json.gz")
     assert not list(tmp_path.iterdir())

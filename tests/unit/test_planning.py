@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from helpers import uniform_workload
 
-from stepsim.errors import PlanError
-from stepsim.parallel import ParallelPlan
-from stepsim.planning import plan_job
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.workload import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
+from stepsim.base.errors import PlanError
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.parallel.job_size import plan_job
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
 
 
 def workload(header: Header, *, microbatches: int = 3, group: Group | None = None) -> Workload:

@@ -8,14 +8,14 @@ import pytest
 from traces import MadeRun
 
 import stepsim
-from stepsim.calibration.document import Calibration, LinkFit, message_curve
-from stepsim.comm_table import CommTable, MeasuredCurve
-from stepsim.errors import CalibrationError, PlanError
+from stepsim.base.errors import CalibrationError, PlanError
+from stepsim.measured.calibration.document import Calibration, LinkFit, message_curve
 from stepsim.measured.clocks import Placement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
+from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.validation.validate import Compared, Source
-from stepsim.workload import CollectiveKind
+from stepsim.workload.rows import CollectiveKind
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
 

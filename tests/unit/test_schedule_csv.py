@@ -6,14 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.errors import OutputError, ScheduleError
-from stepsim.formats.schedule_csv import (
+from stepsim.base.errors import OutputError, ScheduleError
+from stepsim.files.schedule_csv import (
     format_schedule,
     parse_schedule,
     read_schedule,
     write_schedule,
 )
-from stepsim.schedules import BUILDERS, FusedPair, Placement, PlacementKind, Schedule, build
+from stepsim.parallel.schedules import (
+    BUILDERS,
+    FusedPair,
+    Placement,
+    PlacementKind,
+    Schedule,
+    build,
+)
 
 
 def parse(text: str) -> Schedule:

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import ROOT, blocks
 
-from stepsim.errors import StepsimError, UnitError
-from stepsim.schemas import FORMATS, schema
-from stepsim.units import (
+from stepsim.base.errors import StepsimError, UnitError
+from stepsim.base.units import (
     BANDWIDTH_PATTERN,
     SIZE_PATTERN,
     TIME_PATTERN,
@@ -23,6 +22,7 @@ from stepsim.units import (
     parse_size_bytes,
     parse_time_ps,
 )
+from stepsim.show.schemas import FORMATS, schema
 
 jsonschema = pytest.importorskip("jsonschema")
 

@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from random_jobs import Job, jobs, networks
 
 import stepsim
-from stepsim.api import simulate
-from stepsim.batch import NoiseModel, simulate_noise
-from stepsim.compute import ComputeScale
-from stepsim.errors import PlanError
-from stepsim.sensitivity import Sensitivity, sensitivity
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Topology
-from stepsim.workload import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
+from stepsim.base.errors import PlanError
+from stepsim.explore.noise.draws import NoiseModel, simulate_noise
+from stepsim.explore.sensitivity import Sensitivity, sensitivity
+from stepsim.face import simulate
+from stepsim.network.topology import (
+    Dimension,
+    DimensionKind,
+    DimensionTopology,
+    LinkClass,
+    Topology,
+)
+from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
+from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
@@ -136,7 +142,7 @@ def test_seeds() -> None:
 def test_slowest_of_many_is_slower_than_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     model = NoiseModel(task=0.05)
     ranks = noisy(model)
-    monkeypatch.setattr("stepsim.batch.noise.MOST_TASKS", 0)
+    monkeypatch.setattr("stepsim.explore.noise.draws.MOST_TASKS", 0)
     classes = noisy(model)
     assert (ranks.every_rank, classes.every_rank) == (True, False)
     assert ranks.planned_ps == classes.planned_ps

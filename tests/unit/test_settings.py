@@ -9,10 +9,10 @@ import pytest
 from helpers import Run
 
 from stepsim import simulate
-from stepsim.comm_table import CommTable
-from stepsim.compute import ComputeScale
-from stepsim.p2p import P2POptions
-from stepsim.settings import changed_settings
+from stepsim.network.measured_times import CommTable
+from stepsim.parallel.p2p import P2POptions
+from stepsim.step.settings import changed_settings
+from stepsim.workload.scaling import ComputeScale
 
 DEFAULTS = {p.name: p.default for p in signature(simulate).parameters.values()}
 

@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from stepsim.sharing import Crossings, fair_levels, rounded
+from stepsim.network.fair_rates import Crossings, fair_levels, rounded
 
 
 def levels(transfers: Sequence[dict[int, float]], *capacity: float) -> list[float]:

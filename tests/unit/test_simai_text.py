@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from stepsim.errors import WorkloadError
-from stepsim.formats.simai_text import read_simai_text
-from stepsim.workload import (
+from stepsim.base.errors import WorkloadError
+from stepsim.files.simai.text import read_simai_text
+from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,

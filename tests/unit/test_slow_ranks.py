@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from stepsim import simulate
-from stepsim.analysis import Part
-from stepsim.compute import slow_ranks
-from stepsim.errors import PlanError
-from stepsim.formats.result_json import report_dict
+from stepsim.base.errors import PlanError
+from stepsim.files.result_json import report_dict
+from stepsim.results.breakdown import Part
+from stepsim.workload.scaling import slow_ranks
 
 
 def test_ranks_and_ranges_are_read() -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from helpers import row
 
-from stepsim.errors import PlanError
-from stepsim.parallel import ParallelPlan
-from stepsim.schedules import Placement
-from stepsim.stages import StageRows, Stages, split_stages
-from stepsim.workload import (
+from stepsim.base.errors import PlanError
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Placement
+from stepsim.parallel.stages import StageRows, Stages, split_stages
+from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,

@@ -10,14 +10,14 @@ import pytest
 from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, exported, study
 
 import stepsim
-from stepsim.compute import ComputeScale
-from stepsim.errors import OutputError, StepsimError, SweepError
-from stepsim.sweep import Progress, open_for_reading, sweep
-from stepsim.sweep.batched import Batched
-from stepsim.sweep.evaluate import Simulation
-from stepsim.sweep.store import open_for_writing
-from stepsim.sweep.table import SweepTable
-from stepsim.topology.editing import with_link
+from stepsim.base.errors import OutputError, StepsimError, SweepError
+from stepsim.explore.sweep import Progress, open_for_reading, sweep
+from stepsim.explore.sweep.batched import Batched
+from stepsim.explore.sweep.evaluate import Simulation
+from stepsim.explore.sweep.store import open_for_writing
+from stepsim.explore.sweep.table import SweepTable
+from stepsim.network.topology.numbers import with_link
+from stepsim.workload.scaling import ComputeScale
 
 
 def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_parquet_holds_the_table_of_the_csv(tmp_path: Path) -> None:
 def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepsim.sweep.export import check_export_path
+    from stepsim.explore.sweep.export import check_export_path
 
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(OutputError, match=r"pip install 'stepsim\[parquet\]'"):

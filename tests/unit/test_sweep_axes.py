@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim.errors import PlanError, StepsimError, SweepError
-from stepsim.sweep import Grid, Span, parse_axis
-from stepsim.sweep.axes import ARGUMENT_AXES, make_axis
-from stepsim.sweep.links import check_link
-from stepsim.topology import LinkClass
-from stepsim.topology.editing import with_link, with_values
-from stepsim.topology.explicit import ExplicitTopology, Link
+from stepsim.base.errors import PlanError, StepsimError, SweepError
+from stepsim.explore.sweep import Grid, Span, parse_axis
+from stepsim.explore.sweep.axes import ARGUMENT_AXES, make_axis
+from stepsim.explore.sweep.links import check_link
+from stepsim.network.topology import LinkClass
+from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.numbers import with_link, with_values
 
 GBPS = 125_000_000.0
 
@@ -197,7 +197,7 @@ def test_links_get_other_numbers_and_nothing_else_changes() -> None:
 
 def test_links_to_a_shared_nic_have_no_numbers() -> None:
     import stepsim
-    from stepsim.batch import make_batch
+    from stepsim.explore.batch import make_batch
 
     topology = stepsim.load_topology("dgx-v100")
     with pytest.raises(SweepError, match="fabric-host of topology dgx-v100 have no numbers"):

@@ -9,12 +9,19 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from stepsim.collectives import collective_shape, collective_time_ps
-from stepsim.errors import TopologyError
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass, Load, Topology
-from stepsim.topology.explicit import ExplicitTopology, Link
-from stepsim.topology.links import sum_loads
-from stepsim.workload import CollectiveKind
+from stepsim.base.errors import TopologyError
+from stepsim.network.collectives import collective_shape, collective_time_ps
+from stepsim.network.topology import (
+    Dimension,
+    DimensionKind,
+    DimensionTopology,
+    LinkClass,
+    Load,
+    Topology,
+)
+from stepsim.network.topology.links import sum_loads
+from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.workload.rows import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepsim.errors import TopologyError
-from stepsim.formats.topology_toml import read_topology
-from stepsim.loading import load_topology
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.base.errors import TopologyError
+from stepsim.files.load import load_topology
+from stepsim.files.topology.toml import read_topology
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))
 

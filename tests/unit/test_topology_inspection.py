@@ -9,15 +9,15 @@ import pytest
 from unit.test_topology import explicit
 from unit.test_topology_wirings import CUBE_MESH, dim, dragonfly, network, tree
 
-from stepsim.errors import OutputError
-from stepsim.formats.topology_toml import read_topology
-from stepsim.topology import DimensionTopology, LinkClass
-from stepsim.topology.explicit import ExplicitTopology
-from stepsim.topology.network import Topology
-from stepsim.topology.wirings import Ports, TreeShape
-from stepsim.topology_inspection import inspect_topology
-from stepsim.topology_picture import picture
-from stepsim.topology_plot import draw_topology
+from stepsim.base.errors import OutputError
+from stepsim.files.topology.toml import read_topology
+from stepsim.network.topology import DimensionTopology, LinkClass
+from stepsim.network.topology.inspection import inspect_topology
+from stepsim.network.topology.listed import ExplicitTopology
+from stepsim.network.topology.network import Topology
+from stepsim.network.topology.wirings import Ports, TreeShape
+from stepsim.show.figures.topologies import draw_topology
+from stepsim.show.figures.topology_picture import picture
 
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepsim.errors import TopologyError
-from stepsim.formats.topology_files import read_topology
-from stepsim.topology import DimensionKind, DimensionTopology
+from stepsim.base.errors import TopologyError
+from stepsim.files.topology.files import read_topology
+from stepsim.network.topology import DimensionKind, DimensionTopology
 
 ASTRA = """
 # a comment

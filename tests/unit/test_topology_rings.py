@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from unit.test_topology_wirings import CUBE_MESH, dim, network
 
-from stepsim.topology import DimensionTopology
-from stepsim.topology.explicit import ExplicitTopology, Link
-from stepsim.topology.links import LinkClass
-from stepsim.topology.network import Topology
-from stepsim.topology.ring_order import node_rings
-from stepsim.topology.ring_search import disjoint_rings
+from stepsim.network.topology import DimensionTopology
+from stepsim.network.topology.links import LinkClass
+from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.network import Topology
+from stepsim.network.topology.rings.order import node_rings
+from stepsim.network.topology.rings.search import disjoint_rings
 
 
 def steps(topology: Topology, members: list[int]) -> list[tuple[list[int], float]]:

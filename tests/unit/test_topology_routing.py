@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.test_topology import explicit, load_of
 
-from stepsim.errors import TopologyError
-from stepsim.topology.explicit import ExplicitTopology
-from stepsim.topology.links import LinkClass
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology.links import LinkClass
+from stepsim.network.topology.listed import ExplicitTopology
 
 NODES = [*(f"npu{i}" for i in range(4)), "a", "b", "c"]
 CABLES = st.lists(
@@ -112,8 +112,8 @@ def test_latencies_too_large_to_add_up_are_refused() -> None:
 
 
 def test_flows_of_one_batch_are_split_without_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsim.topology.routing._CELLS", 8)
-    monkeypatch.setattr("stepsim.topology.trees._CELLS", 4)
+    monkeypatch.setattr("stepsim.network.topology.routes.routing._CELLS", 8)
+    monkeypatch.setattr("stepsim.network.topology.routes.trees._CELLS", 4)
     cables = [(f"npu{i}", f"leaf{i // 2}") for i in range(8)]
     cables += list(product((f"leaf{i}" for i in range(4)), ("s0", "s1")))
     topology = explicit(8, cables)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from unit.test_topology_files import check_refused
 
-from stepsim.formats.topology_toml import read_topology
-from stepsim.topology import Dimension, DimensionTopology
-from stepsim.topology.wirings import DragonflyShape, Ports, TreeShape
+from stepsim.files.topology.toml import read_topology
+from stepsim.network.topology import Dimension, DimensionTopology
+from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
 
 RATES = 'bandwidth = "50 GB/s"\nlatency = "1 us"\n'
 NODE = f'[[dimension]]\nname = "node"\nkind = "switch"\nsize = 4\n{RATES}'

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from unit.test_topology import check_route, load_of, shares
 
-from stepsim.errors import TopologyError
-from stepsim.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
-from stepsim.topology.links import Ints
-from stepsim.topology.wiring import Flows
-from stepsim.topology.wirings import DragonflyShape, Line, Ports, Ring, TreeShape, walks
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology.wiring import Flows
+from stepsim.network.topology.wirings import DragonflyShape, Line, Ports, Ring, TreeShape, walks
 
 CUBE_MESH = (
     (0, 1), (0, 2), (0, 3), (0, 3), (0, 4), (0, 4), (1, 2), (1, 2), (1, 3), (1, 5), (1, 5), (2, 3),

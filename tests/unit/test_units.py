@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.errors import UnitError
-from stepsim.units import (
+from stepsim.base.errors import UnitError
+from stepsim.base.units import (
     MAX_INT64,
     format_bandwidth,
     format_size_bytes,

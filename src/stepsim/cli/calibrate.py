@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
+from stepsim.base.errors import CalibrationError
 from stepsim.cli.measured import (
     CommSourceOption,
     NcclOption,
@@ -13,11 +14,10 @@ from stepsim.cli.measured import (
     RunsArgument,
 )
 from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, console, show, warn
-from stepsim.errors import CalibrationError
 
 if TYPE_CHECKING:
-    from stepsim.calibration.link_classes import Regime
-    from stepsim.calibration.nccl import MachineFit, NcclFit
+    from stepsim.measured.calibration.link_classes import Regime
+    from stepsim.measured.calibration.nccl import MachineFit, NcclFit
     from stepsim.measured.clocks import Placement
 
 
@@ -49,8 +49,8 @@ def runs(
     quiet: QuietOption = False,
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
-    from stepsim import runs as api
-    from stepsim.measured_tables import print_calibration
+    from stepsim.show.terminal.measured_tables import print_calibration
+    from stepsim.validation import interface as api
 
     check_outputs(paths, files=[output])
     loaded = [api.load_run(path, node_size=node_size) for path in paths]
@@ -108,12 +108,12 @@ def nccl(
 
     Prints the error of the fit for every size, and the outliers that were left out.
     """
-    from stepsim.calibration.nccl import fit_nccl
-    from stepsim.formats.comm_table_csv import write_comm_table
-    from stepsim.formats.measurements import read_measurements
-    from stepsim.formats.nccl_fit import fit_json, write_topology
-    from stepsim.formats.samples import collective_kind
-    from stepsim.nccl_tables import print_fit
+    from stepsim.files.collectives.measurements import read_measurements
+    from stepsim.files.collectives.nccl_fit import fit_json, write_topology
+    from stepsim.files.collectives.samples import collective_kind
+    from stepsim.files.collectives.times_csv import write_comm_table
+    from stepsim.measured.calibration.nccl import fit_nccl
+    from stepsim.show.terminal.nccl_tables import print_fit
 
     check_outputs(files, json=json, files=[output, table])
     nominal = _nominal(node_bandwidth, fabric_bandwidth)
@@ -130,15 +130,15 @@ def nccl(
 
 
 def _nominal(node: str | None, fabric: str | None) -> "dict[Placement, float]":
+    from stepsim.base.units import parse_bandwidth
     from stepsim.measured.clocks import Placement
-    from stepsim.units import parse_bandwidth
 
     given = {Placement.INTRA_NODE: node, Placement.INTER_NODE: fabric}
     return {place: parse_bandwidth(text) for place, text in given.items() if text}
 
 
 def _regime(text: str) -> "Regime":
-    from stepsim.calibration.link_classes import Regime
+    from stepsim.measured.calibration.link_classes import Regime
 
     try:
         return Regime(text)

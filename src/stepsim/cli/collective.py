@@ -9,10 +9,10 @@ import typer
 from stepsim.cli import completion
 from stepsim.cli.figures import StyleOption
 from stepsim.cli.terminal import JsonOption, check_outputs, show
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from stepsim.collective_probe import Probe
+    from stepsim.network.one_collective import Probe
 
 _EVERY = "all"
 
@@ -59,13 +59,13 @@ def collective(
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Price one collective: time, algbw, busbw as nccl-tests count them, and the links used."""
-    from stepsim.formats.collective_json import probes_json
-    from stepsim.tables import print_probes
+    from stepsim.files.collectives.collective_json import probes_json
+    from stepsim.show.terminal.tables import print_probes
 
     check_outputs([], json=json, figures=[plot])
     probes = _probes(kind, size, topology, ranks, algorithm or ["auto"])
     if plot:
-        from stepsim.collective_plot import plot_probes
+        from stepsim.show.figures.collectives import plot_probes
 
         plot_probes(probes, plot, style=style)
     show(json, lambda: probes_json(probes), lambda to: print_probes(to, probes))
@@ -74,17 +74,17 @@ def collective(
 def _probes(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
 ) -> list["Probe"]:
-    from stepsim.collective_probe import (
+    from stepsim.base.errors import PlanError
+    from stepsim.files.load import load_topology
+    from stepsim.files.shipped import DEFAULT_TOPOLOGY
+    from stepsim.network.collectives import parse_algorithm
+    from stepsim.network.one_collective import (
         parse_ranks,
         parse_sizes,
         probe_algorithms,
         probe_collective,
     )
-    from stepsim.collectives import parse_algorithm
-    from stepsim.errors import PlanError
-    from stepsim.loading import load_topology
-    from stepsim.shipped import DEFAULT_TOPOLOGY
-    from stepsim.workload import CollectiveKind
+    from stepsim.workload.rows import CollectiveKind
 
     try:
         known = CollectiveKind(kind)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.base.errors import PlanError
 from stepsim.cli import completion
 from stepsim.cli.figures import (
     MessagesOption,
@@ -27,8 +28,7 @@ from stepsim.cli.terminal import (
     show,
     warn,
 )
-from stepsim.errors import PlanError
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,11 +60,11 @@ def compare(
     calibration: CalibrationOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
-    from stepsim.compare import compare as run
-    from stepsim.compare import comparison_json, simai_totals
-    from stepsim.loading import load_workload
-    from stepsim.progress import progress_bar, working
-    from stepsim.tables import print_comparison, print_simai
+    from stepsim.files.load import load_workload
+    from stepsim.show.terminal.progress import progress_bar, working
+    from stepsim.show.terminal.tables import print_comparison, print_simai
+    from stepsim.step.compare import compare as run
+    from stepsim.step.compare import comparison_json, simai_totals
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
@@ -78,12 +78,15 @@ def compare(
         comparison = run(workload, schedules.split(","), progress=progress, **arguments)
     warn([*notes, *comparison.warnings], quiet=options.quiet)
     if traced:
-        traced.write(comparison)
+        traced.write(comparison.valid)
     if plot:
-        comparison.plot(plot, messages=messages, style=style)
+        from stepsim.show.figures.timelines import plot_timelines
+
+        runs = [(step.timeline, step.report) for _, step in comparison.valid]
+        plot_timelines(runs, plot, messages=messages, style=style)
     if report:
-        from stepsim.html_report.what_if import find_each_what_if
-        from stepsim.html_report.write import write_comparison
+        from stepsim.show.page.what_if import find_each_what_if
+        from stepsim.show.page.write import write_comparison
 
         with working("writing the page", enabled=not options.quiet):
             found = find_each_what_if(comparison, workload, **arguments)
@@ -103,7 +106,7 @@ def diff(
     b: Annotated[Path, typer.Argument(metavar="B.json", help="Result to compare with it.")],
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
-    from stepsim.diff import diff_results, print_diff
-    from stepsim.formats.result_read import read_result
+    from stepsim.files.result_read import read_result
+    from stepsim.step.diff import diff_results, print_diff
 
     print_diff(console(), diff_results(read_result(a), read_result(b)))

@@ -11,37 +11,37 @@ def _choices(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def _topologies() -> Iterable[str]:
-    from stepsim.shipped import topology_names
+    from stepsim.files.shipped import topology_names
 
     return topology_names()
 
 
 def _schedules() -> Iterable[str]:
-    from stepsim.schedules import BUILDERS
+    from stepsim.parallel.schedules import BUILDERS
 
     return BUILDERS
 
 
 def _collectives() -> Iterable[str]:
-    from stepsim.workload import CollectiveKind
+    from stepsim.workload.rows import CollectiveKind
 
     return CollectiveKind
 
 
 def _p2p_modes() -> Iterable[str]:
-    from stepsim.p2p import P2PMode
+    from stepsim.parallel.p2p import P2PMode
 
     return P2PMode
 
 
 def _sharings() -> Iterable[str]:
-    from stepsim.contention import Sharing
+    from stepsim.engine.contention import Sharing
 
     return Sharing
 
 
 def _stage_rows() -> Iterable[str]:
-    from stepsim.stages import StageRows
+    from stepsim.parallel.stages import StageRows
 
     return StageRows
 
@@ -53,7 +53,7 @@ def _durations() -> Iterable[str]:
 
 
 def _figure_kinds() -> Iterable[str]:
-    from stepsim.sweep.figures.views import FigureKind
+    from stepsim.show.figures.sweep.views import FigureKind
 
     return FigureKind
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from stepsim.base.errors import OutputError
 from stepsim.cli import completion
 from stepsim.cli.options import ChunksOption
-from stepsim.errors import OutputError
 
 
 def convert(
@@ -21,8 +21,8 @@ def convert(
     chunks: ChunksOption = None,
 ) -> None:
     """Write a schedule as a torch pipeline CSV."""
-    from stepsim.formats.schedule_csv import write_schedule
-    from stepsim.schedules import build
+    from stepsim.files.schedule_csv import write_schedule
+    from stepsim.parallel.schedules import build
 
     if target.suffix != ".csv":
         raise OutputError(f"{target}: a schedule is written as .csv")

@@ -7,8 +7,8 @@ from stepsim.cli.terminal import JsonOption, check_outputs, show
 
 def doctor(json: JsonOption = None) -> None:
     """Check this installation; exit code 1 if something is broken."""
-    from stepsim.doctor import Status, diagnose, doctor_json
-    from stepsim.tables import print_checks
+    from stepsim.show.doctor import Status, diagnose, doctor_json
+    from stepsim.show.terminal.tables import print_checks
 
     check_outputs([], json=json)
     checks = list(diagnose())

@@ -1,15 +1,18 @@
 """Options of commands that show timelines: figures, traces, pages that show everything."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.base.errors import OutputError, PlanError
 from stepsim.cli.terminal import command_line
-from stepsim.errors import OutputError, PlanError
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
+
+if TYPE_CHECKING:
+    from stepsim.step.simulate import SimulatedStep
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
@@ -44,15 +47,6 @@ def check_messages(messages: bool, plot: Path | None) -> None:
         raise OutputError("--messages draws arrows into a figure: name one with --plot")
 
 
-class Traceable(Protocol):
-    """A result that can be written as a trace."""
-
-    def write_trace(
-        self, path: Path, *, ranks: Sequence[int] | None = None, command: str = ""
-    ) -> None:
-        """Write it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOutput:
     """Where a trace goes, and which ranks it shows: None for one of each class."""
@@ -60,9 +54,13 @@ class TraceOutput:
     path: Path
     ranks: tuple[int, ...] | None
 
-    def write(self, result: Traceable) -> None:
-        """Write the trace of a result; raises PlanError for ranks that its job does not have."""
-        result.write_trace(self.path, ranks=self.ranks, command=command_line())
+    def write(self, steps: "Iterable[tuple[str, SimulatedStep]]") -> None:
+        """Write named steps as one trace; raises PlanError for ranks that a job does not have."""
+        from stepsim.show.trace.perfetto import write_trace
+        from stepsim.show.trace.processes import traced
+
+        runs = [traced(step, self.ranks, name) for name, step in steps]
+        write_trace(runs, self.path, command_line())
 
 
 def check_trace(trace: Path | None, ranks: str | None) -> TraceOutput | None:
@@ -71,8 +69,8 @@ def check_trace(trace: Path | None, ranks: str | None) -> TraceOutput | None:
         if ranks is not None:
             raise PlanError("--ranks chooses what a trace shows: name one with --trace")
         return None
-    from stepsim.collective_probe import parse_ranks
-    from stepsim.formats.perfetto import check_trace_path
+    from stepsim.network.one_collective import parse_ranks
+    from stepsim.show.trace.perfetto import check_trace_path
 
     check_trace_path(trace)
     return TraceOutput(path=trace, ranks=None if ranks is None else parse_ranks(ranks))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from stepsim.base.errors import OutputError
 from stepsim.cli.figures import StyleOption
 from stepsim.cli.measured import (
     NodeSizeOption,
@@ -15,8 +16,7 @@ from stepsim.cli.measured import (
 )
 from stepsim.cli.options import PlanOptions, takes
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
-from stepsim.errors import OutputError
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
 
 
 @takes(PlanOptions)
@@ -34,7 +34,7 @@ def inspect(
     node_size: NodeSizeOption = None,
 ) -> None:
     """Print what stepsim understands of a workload, a topology or a measured run."""
-    from stepsim.formats.topology_files import is_topology
+    from stepsim.files.topology.files import is_topology
     from stepsim.validation.load import is_measured
 
     if exists(file) and is_measured(Path(file)):
@@ -51,12 +51,12 @@ def inspect(
 
 
 def _inspect_workload(file: Path, options: PlanOptions) -> None:
-    from stepsim.compute import scale_compute
-    from stepsim.inspection import inspect_workload
-    from stepsim.loading import load_topology, load_workload
-    from stepsim.planning import plan_job
-    from stepsim.shipped import DEFAULT_TOPOLOGY
-    from stepsim.tables import print_inspection
+    from stepsim.files.load import load_topology, load_workload
+    from stepsim.files.shipped import DEFAULT_TOPOLOGY
+    from stepsim.parallel.inspection import inspect_workload
+    from stepsim.parallel.job_size import plan_job
+    from stepsim.show.terminal.tables import print_inspection
+    from stepsim.workload.scaling import scale_compute
 
     arguments = options.arguments()
     topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
@@ -72,15 +72,15 @@ def _inspect_workload(file: Path, options: PlanOptions) -> None:
 def _inspect_topology(
     name: str, options: PlanOptions, json: str | None, plot: Path | None, style: FigureStyle
 ) -> None:
-    from stepsim.formats.topology_json import topology_json
-    from stepsim.loading import load_topology
-    from stepsim.tables import print_topology
-    from stepsim.topology_inspection import inspect_topology
+    from stepsim.files.load import load_topology
+    from stepsim.files.topology.json import topology_json
+    from stepsim.network.topology.inspection import inspect_topology
+    from stepsim.show.terminal.tables import print_topology
 
     check_outputs([Path(name)], json=json, figures=[plot])
     topology = load_topology(name, options.npus)
     if plot:
-        from stepsim.topology_plot import draw_topology
+        from stepsim.show.figures.topologies import draw_topology
 
         draw_topology(topology, plot, style=style)
     seen = inspect_topology(topology)

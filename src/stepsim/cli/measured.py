@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stepsim.base.errors import PlanError
 from stepsim.cli import completion
 from stepsim.cli.figures import StyleOption, TraceOutput
 from stepsim.cli.options import PlanOptions, RunOptions
@@ -18,15 +19,14 @@ from stepsim.cli.terminal import (
     show,
     warn,
 )
-from stepsim.errors import PlanError
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stepsim.api import Result
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.summary import RunSummary
+    from stepsim.step.simulate import SimulatedStep
 
 RunsArgument = Annotated[
     list[Path],
@@ -86,8 +86,8 @@ def validate(
     quiet: QuietOption = False,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
-    from stepsim import runs as api
-    from stepsim.measured_tables import print_validation
+    from stepsim.show.terminal.measured_tables import print_validation
+    from stepsim.validation import interface as api
 
     check_outputs(runs, json=json, figures=[plot])
     limit = _limit(max_error)
@@ -102,7 +102,7 @@ def validate(
     )
     warn(found.warnings, quiet=quiet)
     if plot:
-        from stepsim.validation_plots import plot_validation
+        from stepsim.show.figures.validations import plot_validation
 
         plot_validation(found, plot, style=style)
     show(json, lambda: found.to_json().encode(), lambda to: print_validation(to, found))
@@ -139,8 +139,8 @@ def what_if(
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
-    from stepsim import runs as api
-    from stepsim.measured_tables import print_what_if
+    from stepsim.show.terminal.measured_tables import print_what_if
+    from stepsim.validation import interface as api
     from stepsim.validation.load import load_trace
 
     loaded = load_trace(run, node_size)
@@ -165,10 +165,10 @@ def inspect_measured(
     quiet: bool = False,
 ) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
-    from stepsim import runs as api
-    from stepsim.formats.run_json import run_json
+    from stepsim.files.traces.run_json import run_json
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.measured_tables import print_leaf_run, print_run
+    from stepsim.show.terminal.measured_tables import print_leaf_run, print_run
+    from stepsim.validation import interface as api
     from stepsim.validation.leaf import explained
 
     check_outputs([path], json=json)
@@ -203,21 +203,23 @@ def simulate_measured(
     Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
     is printed; their figure has no measured rows, as the log has none.
     """
-    from stepsim import runs as api
+    from stepsim.files.result_json import report_json
+    from stepsim.files.spans_csv import write_spans
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.measured_tables import print_leaf_replay, print_replay
-    from stepsim.tables import print_report
+    from stepsim.show.terminal.measured_tables import print_leaf_replay, print_replay
+    from stepsim.show.terminal.tables import print_report
+    from stepsim.validation import interface as api
 
     run = api.load_run(path, node_size=node_size)
     known = api.read_calibration(calibration) if calibration else None
     result = api.simulate_run(run, calibration=known, times=times)
     warn(result.report.warnings, quiet=quiet)
     if trace:
-        trace.write(result)
+        trace.write([("", result)])
     if plot:
         _draw(run, result, plot, style)
     if csv:
-        result.write_csv(csv)
+        write_spans(result.timeline, csv)
     if report:
         _write_replay(result, report)
 
@@ -228,23 +230,26 @@ def simulate_measured(
         else:
             print_replay(to, run, result.report)
 
-    show(json, lambda: result.to_json().encode(), tables)
+    show(json, lambda: report_json(result.report), tables)
 
 
-def _write_replay(result: "Result", report: Path) -> None:
+def _write_replay(result: "SimulatedStep", report: Path) -> None:
     """The page of a replay: its times are measured, and no derivatives are found."""
-    from stepsim.html_report.write import write_step
+    from stepsim.show.page.write import write_step
 
     write_step(result, report, command=command_line(), what_if="A replay has no sensitivities.")
 
 
-def _draw(run: "RunSummary | LeafRun", result: "Result", plot: Path, style: FigureStyle) -> None:
+def _draw(
+    run: "RunSummary | LeafRun", result: "SimulatedStep", plot: Path, style: FigureStyle
+) -> None:
     """A run above its replay; a log has no measured operations."""
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.validation_plots import plot_measured
+    from stepsim.show.figures.timelines import plot_timelines
+    from stepsim.show.figures.validations import plot_measured
 
     if isinstance(run, LeafRun):
-        result.plot(plot, style=style)
+        plot_timelines([(result.timeline, result.report)], plot, style=style)
     else:
         plot_measured(run, result, plot, style=style)
 
@@ -253,7 +258,7 @@ def calibrated(path: Path | None, options: RunOptions) -> tuple[dict[str, Any], 
     """Arguments a calibration sets for a workload file where the user does not, and notes."""
     if path is None:
         return {}, []
-    from stepsim.runs import read_calibration
+    from stepsim.validation.interface import read_calibration
     from stepsim.validation.load import simulate_options, workload_notes
 
     found = read_calibration(path)

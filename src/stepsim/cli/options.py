@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from stepsim.base.errors import PlanError
 from stepsim.cli import completion
 from stepsim.cli.terminal import log_shown
-from stepsim.errors import PlanError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from stepsim.comm_table import CommTable
+    from stepsim.network.measured_times import CommTable
 
 
 JOB = "Size of the job"
@@ -117,7 +117,7 @@ class PlanOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`, the topology among them."""
-        from stepsim.compute import parse_compute_scale
+        from stepsim.workload.scaling import parse_compute_scale
 
         return {
             "topology": self.topology,
@@ -323,7 +323,7 @@ class RunOptions(PlanOptions):
     ] = True
 
     def _expert_load(self) -> "list[float] | float | None":
-        from stepsim.formats.expert_load import read_expert_load
+        from stepsim.files.expert_load import read_expert_load
 
         if self.expert_load and self.expert_skew is not None:
             raise PlanError("--expert-load and --expert-skew say the same: give one of them")
@@ -334,13 +334,13 @@ class RunOptions(PlanOptions):
             if self.comm_source:
                 raise PlanError("--comm-source chooses curves of a --comm-table: name one")
             return None
-        from stepsim.loading import load_comm_table
+        from stepsim.files.load import load_comm_table
 
         return load_comm_table(self.comm_table, source=self.comm_source or "")
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `stepsim.simulate`."""
-        from stepsim.p2p import P2POptions
+        from stepsim.parallel.p2p import P2POptions
 
         return super().arguments() | {
             "rank_order": self.rank_order,

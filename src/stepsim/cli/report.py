@@ -19,7 +19,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write, .html.")],
 ) -> None:
     """Show a result as one HTML page; --report of the other commands shows more of a step."""
-    from stepsim.html_report.write import write_file
+    from stepsim.show.page.write import write_file
 
     check_outputs([file], page=output)
     write_file(file, output, command=command_line())

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stepsim import __version__
+from stepsim.base.errors import StepsimError
 from stepsim.cli.calibrate import app as calibrate
 from stepsim.cli.collective import collective
 from stepsim.cli.compare import compare, diff
@@ -20,7 +21,6 @@ from stepsim.cli.schema import schema
 from stepsim.cli.sensitivity import noise, sensitivity
 from stepsim.cli.simulate import simulate
 from stepsim.cli.sweep import sweep, sweep_report
-from stepsim.errors import StepsimError
 
 app = typer.Typer(
     name="stepsim",

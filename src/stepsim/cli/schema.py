@@ -11,7 +11,7 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON Schema of a file format, e.g. for an editor that checks topology files."""
-    from stepsim.schemas import FORMATS, schema_json
+    from stepsim.show.schemas import FORMATS, schema_json
 
     if name:
         typer.echo(schema_json(name), nl=False)

@@ -9,11 +9,11 @@ import typer
 from stepsim.cli.figures import StyleOption
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from stepsim.batch import NoiseModel
-    from stepsim.workload import Workload
+    from stepsim.explore.noise.draws import NoiseModel
+    from stepsim.workload.rows import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +36,11 @@ class StudyOptions(RunOptions):
 @takes(StudyOptions)
 def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
-    from stepsim.loading import load_workload
-    from stepsim.progress import working
-    from stepsim.sensitivity import sensitivity as run
-    from stepsim.sensitivity.figures import plot_sensitivity
-    from stepsim.sensitivity.output import print_sensitivity, sensitivity_json
+    from stepsim.explore.sensitivity import sensitivity as run
+    from stepsim.explore.sensitivity.output import print_sensitivity, sensitivity_json
+    from stepsim.files.load import load_workload
+    from stepsim.show.figures.sensitivity import plot_sensitivity
+    from stepsim.show.terminal.progress import working
 
     check_outputs([file], json=options.json, figures=[options.plot])
     workload = load_workload(file, strict=options.strict)
@@ -80,11 +80,11 @@ def noise(
     axes: SetOption = None,
 ) -> None:
     """Print how the step time of FILE is distributed when tasks take longer or shorter."""
-    from stepsim.batch import NoiseModel, simulate_noise
-    from stepsim.loading import load_workload
-    from stepsim.progress import working
-    from stepsim.sensitivity.figures import plot_noise
-    from stepsim.sensitivity.output import noise_json, print_noise
+    from stepsim.explore.noise.draws import NoiseModel, simulate_noise
+    from stepsim.explore.sensitivity.output import noise_json, print_noise
+    from stepsim.files.load import load_workload
+    from stepsim.show.figures.sensitivity import plot_noise
+    from stepsim.show.terminal.progress import working
 
     check_outputs([file], json=options.json, figures=[options.plot])
     model = NoiseModel(
@@ -117,13 +117,13 @@ def _noise_over(
     seed: int,
 ) -> None:
     """Noise of every combination of some axes."""
-    from stepsim.loading import load_topology
-    from stepsim.progress import sweep_bar
-    from stepsim.shipped import DEFAULT_TOPOLOGY
-    from stepsim.sweep import Grid, Study, parse_axis
-    from stepsim.sweep.figures.bands import band_axes, plot_noise_sweep
-    from stepsim.sweep.noise import sweep_noise
-    from stepsim.sweep.noise_output import noise_sweep_json, print_noise_sweep
+    from stepsim.explore.noise.output import noise_sweep_json, print_noise_sweep
+    from stepsim.explore.noise.sweeps import sweep_noise
+    from stepsim.explore.sweep import Grid, Study, parse_axis
+    from stepsim.files.load import load_topology
+    from stepsim.files.shipped import DEFAULT_TOPOLOGY
+    from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
+    from stepsim.show.terminal.progress import sweep_bar
 
     arguments = options.arguments()
     topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)

@@ -33,7 +33,7 @@ from stepsim.cli.terminal import (
     show,
     warn,
 )
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
 
 
 @takes(RunOptions)
@@ -55,10 +55,12 @@ def simulate(
     node_size: NodeSizeOption = None,
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
-    from stepsim import api, collector
-    from stepsim.loading import load_workload
-    from stepsim.progress import progress_bar, working
-    from stepsim.tables import print_report
+    from stepsim.base import garbage as collector
+    from stepsim.files.load import load_workload
+    from stepsim.files.result_json import report_json
+    from stepsim.show.terminal.progress import progress_bar, working
+    from stepsim.show.terminal.tables import print_report
+    from stepsim.step import simulate as api
     from stepsim.validation.load import is_measured
 
     collector.stop()
@@ -91,16 +93,20 @@ def simulate(
         result = api.simulate(workload, progress=progress, **arguments)
     warn([*notes, *result.report.warnings], quiet=options.quiet)
     if traced:
-        traced.write(result)
+        traced.write([("", result)])
     if plot:
-        result.plot(plot, messages=messages, style=style)
+        from stepsim.show.figures.timelines import plot_timelines
+
+        plot_timelines([(result.timeline, result.report)], plot, messages=messages, style=style)
     if csv:
-        result.write_csv(csv)
+        from stepsim.files.spans_csv import write_spans
+
+        write_spans(result.timeline, csv)
     if report:
-        from stepsim.html_report.what_if import find_what_if
-        from stepsim.html_report.write import write_step
+        from stepsim.show.page.what_if import find_what_if
+        from stepsim.show.page.write import write_step
 
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(workload, **arguments)
             write_step(result, report, command=command_line(), what_if=found)
-    show(json, lambda: result.to_json().encode(), lambda to: print_report(to, result.report))
+    show(json, lambda: report_json(result.report), lambda to: print_report(to, result.report))

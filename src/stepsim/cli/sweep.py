@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from stepsim.base.errors import OutputError, SweepError, printable
 from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
 from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, Switch, takes
 from stepsim.cli.terminal import check_outputs, command_line, console, warn
-from stepsim.errors import OutputError, SweepError, printable
-from stepsim.figure_style import FigureStyle
+from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from stepsim.formats.sweep_toml import SweepFile
-    from stepsim.sweep import Study
-    from stepsim.sweep.table import SweepTable
+    from stepsim.explore.sweep import Study
+    from stepsim.explore.sweep.table import SweepTable
+    from stepsim.files.sweep_toml import SweepFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ class ShowOptions:
 
     def check(self, inputs: list[Path]) -> None:
         """Refuse what cannot be drawn or written before the work; raises StepsimError."""
-        from stepsim.sweep.export import check_export_path
-        from stepsim.sweep.figures.views import figure_kind
+        from stepsim.explore.sweep.export import check_export_path
+        from stepsim.show.figures.sweep.views import figure_kind
 
         kind = figure_kind(self.plot_kind)
         if self.plot_axes and not (self.plot or self.report):
@@ -112,8 +112,8 @@ def sweep(
     options: SweepOptions,
 ) -> None:
     """Simulate every combination of some axes; results go to a database as they come."""
-    from stepsim.progress import sweep_bar
-    from stepsim.sweep import sweep as run
+    from stepsim.explore.sweep import sweep as run
+    from stepsim.show.terminal.progress import sweep_bar
 
     file, options, given = _from_file(file, options, _given(context))
     _check_outputs(options, [file])
@@ -159,7 +159,7 @@ def _from_file(
     """The workload, the options of a sweep file where flags do not say otherwise, and which."""
     if file.suffix != ".toml":
         return file, options, given
-    from stepsim.formats.sweep_toml import read_sweep
+    from stepsim.files.sweep_toml import read_sweep
 
     content = read_sweep(file)
     stated = _stated(file, content)
@@ -205,10 +205,10 @@ def _converted(place: str, field: str, value: Any) -> Any:
 
 
 def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
-    from stepsim.loading import load_topology, load_workload
-    from stepsim.shipped import DEFAULT_TOPOLOGY
-    from stepsim.sweep import Grid, Study, parse_axis
-    from stepsim.sweep.figures.views import figure_kind
+    from stepsim.explore.sweep import Grid, Study, parse_axis
+    from stepsim.files.load import load_topology, load_workload
+    from stepsim.files.shipped import DEFAULT_TOPOLOGY
+    from stepsim.show.figures.sweep.views import figure_kind
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
     _check_options(options, given, {axis.name for axis in grid.axes})
@@ -230,7 +230,7 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
 
 def _check_options(options: SweepOptions, given: Iterable[str], axes: set[str]) -> None:
     """Refuse what is both an axis and an option, and options that no scenario could have."""
-    from stepsim.sweep.axes import ARGUMENT_AXES, make_axis
+    from stepsim.explore.sweep.axes import ARGUMENT_AXES, make_axis
 
     if "expert_skew" in axes and options.expert_load:
         raise SweepError("expert_skew is an axis and --expert-load an option: give one of them")
@@ -248,7 +248,7 @@ def _check_options(options: SweepOptions, given: Iterable[str], axes: set[str]) 
 
 def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
     """Refuse what cannot be shown in the end before any work."""
-    from stepsim.sweep import parse_axis
+    from stepsim.explore.sweep import parse_axis
 
     options.check([*inputs, options.database])
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
@@ -264,10 +264,10 @@ def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
 
 def _show(database: Path, options: ShowOptions) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
-    from stepsim.sweep import open_for_reading
-    from stepsim.sweep.export import write_table
-    from stepsim.sweep.table import SweepTable
-    from stepsim.tables import print_sweep
+    from stepsim.explore.sweep import open_for_reading
+    from stepsim.explore.sweep.export import write_table
+    from stepsim.explore.sweep.table import SweepTable
+    from stepsim.show.terminal.tables import print_sweep
 
     with open_for_reading(database) as store:
         table = SweepTable(store=store)
@@ -279,7 +279,7 @@ def _show(database: Path, options: ShowOptions) -> None:
 
 
 def _draw(table: "SweepTable", options: ShowOptions) -> None:
-    from stepsim.sweep.figures import plot_pareto, plot_sweep
+    from stepsim.show.figures.sweep import plot_pareto, plot_sweep
 
     if options.plot:
         kind, style = options.plot_kind, options.style
@@ -287,7 +287,7 @@ def _draw(table: "SweepTable", options: ShowOptions) -> None:
     if options.pareto:
         plot_pareto(table, options.pareto, style=options.style)
     if options.report:
-        from stepsim.html_report.write import write_sweep
+        from stepsim.show.page.write import write_sweep
 
         write_sweep(table, options.report, command=command_line(), axes=options.plot_names)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.errors import OutputError, one_line
+from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ def check_outputs(
     page: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError."""
-    from stepsim.formats.outputs import (
+    from stepsim.files.writing import (
         check_figure_path,
         check_page_path,
         check_separate,
@@ -63,7 +63,7 @@ def command_line() -> str:
 
 def console() -> "Console":
     """Standard output; names from files are printed as they are, what is not printable escaped."""
-    from stepsim.tables import PlainConsole
+    from stepsim.show.terminal.tables import PlainConsole
 
     return PlainConsole()
 
@@ -98,7 +98,7 @@ def show(
     json: str | None, document: Callable[[], bytes], table: Callable[["Console"], None]
 ) -> None:
     """Write a result as JSON where that is asked for; print its tables unless that is stdout."""
-    from stepsim.formats.outputs import write_whole
+    from stepsim.files.writing import write_whole
 
     if json == STDOUT:
         typer.echo(document().decode(), nl=False)

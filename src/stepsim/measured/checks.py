@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from stepsim.errors import TraceError
+from stepsim.base.errors import TraceError
+from stepsim.base.units import format_time_ps
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind, RankTrace
-from stepsim.units import format_time_ps
 
 TOLERANCE_PS = PS_PER_MS // 20
 """Operations may seem to overlap by as much: times are written in hundredths of a millisecond."""

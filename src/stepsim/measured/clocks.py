@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.errors import TraceError
+from stepsim.base.errors import TraceError
 from stepsim.measured.run import PS_PER_MS, Bools, Ints, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8

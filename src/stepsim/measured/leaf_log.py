@@ -7,7 +7,7 @@ work is shared between stages, not how long a stage takes.
 import hashlib
 from dataclasses import dataclass, field
 
-from stepsim.errors import TraceError
+from stepsim.base.errors import TraceError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

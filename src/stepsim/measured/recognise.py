@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from stepsim.errors import ScheduleError
+from stepsim.base.errors import ScheduleError
 from stepsim.measured.run import MeasuredRun, OpKind, RankTrace
-from stepsim.schedules import ActionKind, Schedule, build
+from stepsim.parallel.schedules import ActionKind, Schedule, build
 
 _ACTIONS = {OpKind.FORWARD: ActionKind.FORWARD, OpKind.BACKWARD: ActionKind.BACKWARD}
 

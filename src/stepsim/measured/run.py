@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.errors import TraceError
+from stepsim.base.errors import TraceError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

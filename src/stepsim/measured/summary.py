@@ -18,7 +18,7 @@ from stepsim.measured.run import (
     RankTrace,
 )
 from stepsim.measured.step_ops import StepOp, step_ops
-from stepsim.schedules import Schedule
+from stepsim.parallel.schedules import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.api import Result
-from stepsim.calibration.document import (
+from stepsim.base.errors import CalibrationError
+from stepsim.measured.calibration.document import (
     CLEAR,
     DEFAULT_NODE_SIZE,
     Calibration,
@@ -23,11 +23,11 @@ from stepsim.calibration.document import (
     LeafOverhead,
     message_topology,
 )
-from stepsim.errors import CalibrationError
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
-from stepsim.parallel import ParallelPlan
-from stepsim.stages import StageWork
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.stages import StageWork
+from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.replay import PipelineWork, Runtime, schedule_for, simulate_work, work_row
 from stepsim.validation.validate import Compared, Source
 
@@ -44,7 +44,7 @@ _FLAT = 1e-3
 Floats = NDArray[np.float64]
 
 
-def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> Result:
+def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> SimulatedStep:
     """A 1F1B step with blocking messages that cost nothing: leaf modules, and what is beside them.
 
     Without `overhead` there is nothing beside them.
@@ -160,7 +160,7 @@ def _errors(runs: Sequence[LeafRun], at: Floats) -> tuple[Floats, Floats]:
     return base, np.stack([errors(at + probe) - base for probe in np.diag(_PROBE)], axis=1)
 
 
-def _simulate(run: LeafRun, at: Floats) -> Result:
+def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
     """A step with host time in ps per action, and a multiple of the layers' leaf modules."""
     works = []
     for stage in run.stages:

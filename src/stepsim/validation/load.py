@@ -5,15 +5,15 @@ from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
 
-from stepsim.calibration.document import Calibration, LinkFit, message_topology
-from stepsim.calibration.runs import calibrate
-from stepsim.errors import TraceError
-from stepsim.formats.megatron_trace import is_megatron_trace, read_megatron_trace
-from stepsim.formats.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.base.errors import TraceError
+from stepsim.base.units import format_size_bytes
+from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
+from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.measured.calibration.document import Calibration, LinkFit, message_topology
+from stepsim.measured.calibration.runs import calibrate
 from stepsim.measured.clocks import Placement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary, summarise
-from stepsim.units import format_size_bytes
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.replay import Runtime
 

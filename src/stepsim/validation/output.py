@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stepsim.units import PS_PER_S
+from stepsim.base.units import PS_PER_S
 from stepsim.validation.validate import Compared, Errors, RunValidation, Source, error_of
 
 SCHEMA_VERSION = 1

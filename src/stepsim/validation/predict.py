@@ -6,20 +6,20 @@ then reduced in the time a micro-benchmark took for such a group.
 
 from collections.abc import Sequence
 
-from stepsim.api import Result
-from stepsim.calibration.document import Calibration, LayerTimes
-from stepsim.calibration.gradients import gradient_group
-from stepsim.calibration.runs import shape_of
+from stepsim.base.units import PS_PER_S
+from stepsim.measured.calibration.document import Calibration, LayerTimes
+from stepsim.measured.calibration.gradients import gradient_group
+from stepsim.measured.calibration.runs import shape_of
 from stepsim.measured.layers import StageCost
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, gradient_bytes
 from stepsim.measured.summary import RunSummary
-from stepsim.schedules import build
-from stepsim.stages import StepItem
-from stepsim.units import PS_PER_S
+from stepsim.parallel.schedules import build
+from stepsim.parallel.stages import StepItem
+from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.replay import Runtime
-from stepsim.validation.whatif import simulate_costs
-from stepsim.workload import CollectiveKind, Phase, Work
+from stepsim.validation.what_if import simulate_costs
+from stepsim.workload.rows import CollectiveKind, Phase, Work
 
 
 def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -> float | None:
@@ -41,7 +41,9 @@ def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -
     return None if reduced is None else scaled + reduced
 
 
-def predict(summary: RunSummary, calibration: Calibration, runtime: Runtime) -> Result | None:
+def predict(
+    summary: RunSummary, calibration: Calibration, runtime: Runtime
+) -> SimulatedStep | None:
     """The whole step; None where no calibrated run has the shape of this one.
 
     Operations after the pipeline that cannot be predicted are left out: then only the pipeline time

@@ -8,23 +8,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stepsim.api import Result
-from stepsim.errors import TraceError
-from stepsim.fragments import HostTimes
-from stepsim.job import run_graph
+from stepsim.base.errors import TraceError
+from stepsim.engine.prices import Prices
+from stepsim.graph.actions import HostTimes
+from stepsim.graph.build import build_taskgraph
+from stepsim.graph.programs import GraphOptions
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import RunSummary, Sample, StageTimes, of_ranks
-from stepsim.p2p import P2PMode, P2POptions, default_mode
-from stepsim.parallel import ParallelPlan
-from stepsim.pricing import Prices
-from stepsim.program import GraphOptions
-from stepsim.report import make_report
-from stepsim.schedules import Schedule, build
-from stepsim.stages import Stages, StageWork, StepItem
-from stepsim.taskgraph import build_taskgraph
-from stepsim.topology import Topology
-from stepsim.workload import Phase, Row, Work
+from stepsim.network.topology import Topology
+from stepsim.parallel.p2p import P2PMode, P2POptions, default_mode
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Schedule, build
+from stepsim.parallel.stages import Stages, StageWork, StepItem
+from stepsim.results.report import make_report
+from stepsim.step.prepare import run_graph
+from stepsim.step.simulate import SimulatedStep
+from stepsim.workload.rows import Phase, Row, Work
 
 
 class Durations(StrEnum):
@@ -58,7 +58,7 @@ class PipelineWork:
 
 def replay(
     summary: RunSummary, runtime: Runtime, durations: Durations = Durations.MEDIAN
-) -> Result:
+) -> SimulatedStep:
     """Simulate a measured run with its own stage times and schedule.
 
     Raises TraceError where stages have no trace or the order is that of no known schedule.
@@ -134,7 +134,7 @@ def job_plan(summary: RunSummary) -> ParallelPlan:
     return ParallelPlan(tp=tp, dp=dp, pp=degrees.pp, ep=ep, microbatches=degrees.microbatches)
 
 
-def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> Result:
+def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> SimulatedStep:
     """Run work in a schedule's order."""
     mode = runtime.p2p or default_mode(schedule)
     options = GraphOptions(
@@ -155,7 +155,7 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> R
         p2p=mode,
         warnings=(*work.warnings, *graph.warnings),
     )
-    return Result(report=report, timeline=timeline, prices=prices)
+    return SimulatedStep(report=report, timeline=timeline, prices=prices)
 
 
 def schedule_for(work: PipelineWork, name: str) -> Schedule:

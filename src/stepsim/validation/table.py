@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from stepsim.api import simulate
-from stepsim.calibration.document import Calibration
-from stepsim.comm_table import CommTable
-from stepsim.compute import parse_compute_scale
-from stepsim.errors import StepsimError, TraceError
-from stepsim.formats.step_table import MeasuredStep
+from stepsim.base.errors import StepsimError, TraceError
+from stepsim.files.step_table import MeasuredStep
+from stepsim.measured.calibration.document import Calibration
+from stepsim.network.measured_times import CommTable
+from stepsim.step.simulate import simulate
 from stepsim.validation.load import simulate_options
 from stepsim.validation.validate import Compared, Source
+from stepsim.workload.scaling import parse_compute_scale
 
 
 def validate_table(

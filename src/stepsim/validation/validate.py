@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stepsim.api import Result
-from stepsim.calibration.document import Calibration
-from stepsim.calibration.runs import calibrate
-from stepsim.comm_table import CommTable
-from stepsim.errors import CalibrationError
+from stepsim.base.errors import CalibrationError
+from stepsim.base.units import format_size_bytes
+from stepsim.measured.calibration.document import Calibration
+from stepsim.measured.calibration.runs import calibrate
 from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
-from stepsim.units import format_size_bytes
+from stepsim.network.measured_times import CommTable
+from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.load import runtime_of, with_runtime
 from stepsim.validation.predict import predict, predicted_op_ps, whole_step
 from stepsim.validation.replay import Durations, Runtime, columns, replay
@@ -246,7 +246,7 @@ def _predicted_ops(
         )
 
 
-def _waits(summary: RunSummary, result: Result) -> Iterator[Compared]:
+def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
     """Time in messages per traced stage: all idle time up to the rank's last action."""
     for stage in summary.stages:
         report = result.report.stages[stage.stage]

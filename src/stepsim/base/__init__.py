@@ -1,0 +1,1 @@
+"""What every room uses: errors, quantities with units, arrays, ranges."""

@@ -1,0 +1,140 @@
+"""Quantities with units, at the edge of the program only.
+
+Inside, time is integer picoseconds, a size is integer bytes and a bandwidth is bytes per second
+per direction. `GB` is 1e9 bytes, `GiB` is 2**30 bytes, `Gbps` is 1e9 bit/s.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+from stepsim.base.errors import UnitError
+
+PS_PER_NS = 1_000
+PS_PER_S = 1_000_000_000_000
+MAX_INT64 = 2**63 - 1
+TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
+"""Picoseconds and names of the units of a time, the largest first."""
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z/]+)\s*", re.ASCII)
+_LONGEST = 100
+
+_TIME_PS = {
+    "ps": 1,
+    "ns": PS_PER_NS,
+    "us": 1_000_000,
+    "ms": 1_000_000_000,
+    "s": PS_PER_S,
+}
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SIZE_BYTES = {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).items()}
+_BANDWIDTH = {f"{unit}/s": Fraction(factor) for unit, factor in _SIZE_BYTES.items()} | {
+    f"{prefix}bps": Fraction(factor, 8) for prefix, factor in (_DECIMAL | _BINARY).items()
+}
+
+
+def _pattern(units: Iterable[str]) -> str:
+    return rf"^\s*{_NUMBER}\s*({'|'.join(units)})\s*$"
+
+
+TIME_PATTERN = _pattern(_TIME_PS)
+SIZE_PATTERN = _pattern(_SIZE_BYTES)
+BANDWIDTH_PATTERN = rf"{_pattern(_BANDWIDTH)}|^\s*[Ii][Nn][Ff]\s*$"
+"""What quantities look like, for JSON Schemas; the ranges are left to the parsers."""
+
+
+def plain_number(text: str) -> int | float:
+    """A plain decimal number, exact where it is an integer; raises ValueError.
+
+    It has at most 100 characters, so that any integer can become a float.
+    """
+    if "_" in text or len(text) > _LONGEST:
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+def parse_time_ps(text: str) -> int:
+    """Picoseconds in a text such as `500ns` or `1.5 us`, rounded to the nearest.
+
+    Raises UnitError when the unit is missing or unknown, or the value is negative or above
+    2**63 - 1 ps (about 106 days).
+    """
+    return _parse_int(text, _TIME_PS, "a time such as '500 ns' or '1.5 us'")
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes in a text such as `64 MiB` (2**20) or `64 MB` (10**6), rounded to the nearest.
+
+    Raises UnitError when the unit is missing or unknown, or the value is negative or too large.
+    """
+    return _parse_int(text, _SIZE_BYTES, "a size such as '64 MiB' or '512 KB'")
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second in a text such as `400Gbps`, `50 GB/s` or `inf`.
+
+    Raises UnitError when the unit is missing or unknown, or the value is not positive.
+    """
+    expected = "a positive bandwidth such as '400 Gbps', '50 GB/s' or 'inf'"
+    if text.strip().lower() == "inf":
+        return math.inf
+    value = _parse(text, _BANDWIDTH, expected)
+    if not Fraction(1, 1000) <= value < Fraction(10) ** 30:
+        raise UnitError(f"{text!r} is not {expected}")
+    return float(value)
+
+
+def format_time_ps(time_ps: float) -> str:
+    """Time with a unit that leaves one to three digits before the point, e.g. `71.89 ms`."""
+    for unit in ("s", "ms", "us", "ns"):
+        if abs(time_ps) >= 0.99995 * _TIME_PS[unit]:
+            return f"{_four_digits(time_ps / _TIME_PS[unit])} {unit}"
+    return f"{time_ps:.0f} ps" if time_ps else "0"
+
+
+def format_size_bytes(size_bytes: float) -> str:
+    """Size with a binary unit, e.g. `128 MiB`."""
+    for prefix in ("Ti", "Gi", "Mi", "Ki"):
+        if abs(size_bytes) >= 0.99995 * _BINARY[prefix]:
+            return f"{_four_digits(size_bytes / _BINARY[prefix])} {prefix}B"
+    return f"{size_bytes:.0f} B"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Bandwidth in GB/s (1e9) or TB/s, e.g. `50 GB/s`; `inf` for a free link."""
+    if math.isinf(bytes_per_s):
+        return "inf"
+    unit, name = (1e12, "TB/s") if bytes_per_s >= 1e13 else (1e9, "GB/s")
+    return f"{bytes_per_s / unit:.4g} {name}"
+
+
+def _four_digits(value: float) -> str:
+    digits = max(0, 3 - math.floor(math.log10(abs(value) * 1.00005)))
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _parse(text: str, units: dict[str, int] | dict[str, Fraction], expected: str) -> Fraction:
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        problem = "has no unit" if re.fullmatch(r"[\s\d.eE+-]+", text) else "is not a quantity"
+        raise UnitError(f"{text!r} {problem}: expected {expected}")
+    number, unit = match.groups()
+    if unit not in units:
+        raise UnitError(f"{text!r} has the unknown unit {unit!r}: expected {expected}")
+    return Fraction(number) * units[unit]
+
+
+def _parse_int(text: str, units: dict[str, int], expected: str) -> int:
+    value = round(_parse(text, units, expected))
+    if not 0 <= value <= MAX_INT64:
+        raise UnitError(f"{text!r} is out of range: expected {expected}, at most 2**63 - 1 units")
+    return value
+
+
+def time_unit(longest_ps: int) -> tuple[int, str]:
+    """Picoseconds and name of the largest unit in which a time is at least one."""
+    return next(unit for unit in TIME_UNITS if longest_ps >= unit[0] or unit[0] == 1)

@@ -1,0 +1,179 @@
+"""What every communication of a task graph costs, in every group that carries it out.
+
+Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stepsim.graph.build import Use
+from stepsim.network.collectives import (
+    Algorithm,
+    AlgorithmChoice,
+    CollectiveShape,
+    Cost,
+    FlowStep,
+    collective_cost,
+    collective_shape,
+    flow_steps,
+)
+from stepsim.network.measured_times import CommTable
+from stepsim.network.topology import Topology
+from stepsim.parallel.ranks import ParallelPlan, Ranks
+from stepsim.workload.rows import CollectiveKind, CommOp, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPatterns:
+    """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
+
+    `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.
+    `group_of[r]` is the group of rank r, -1 where it is in none.
+    """
+
+    members: Ranks
+    npus: Ranks
+    pattern: Ranks
+    distinct: Ranks
+    group_of: Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PhasePrice:
+    """A part of a communication: latency without traffic, then the flows of `step`.
+
+    The flows take `alone_ps` when nothing else uses their links.
+    """
+
+    latency_ps: int
+    alone_ps: int
+    step: FlowStep
+
+
+_ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
+
+
+@dataclass(slots=True, kw_only=True)
+class Prices:
+    """Duration of communications by rank; shapes are traced when first asked for.
+
+    `algorithms` are those asked for; other kinds take the fastest. Times in `table` replace the
+    model's for groups that hold equally many ranks of each of their nodes.
+    """
+
+    plan: ParallelPlan
+    topology: Topology
+    comms: tuple[CommOp, ...]
+    algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
+    table: CommTable | None = None
+    _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
+    _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
+    _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
+    _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
+
+    def groups(self, group: Group) -> GroupPatterns:
+        """Patterns of the process groups of a kind."""
+        if group not in self._groups:
+            members = self.plan.groups(group)
+            npus = np.sort(self.plan.npus_of(members), axis=1)
+            self._groups[group] = _patterns(members, npus, self.plan.npus, self.topology)
+        return self._groups[group]
+
+    def pairs(self, stage: int, peer_stage: int) -> GroupPatterns:
+        """Patterns of the (sender, receiver) pairs of two stages."""
+        key = stage, peer_stage
+        if key not in self._pairs:
+            width = self.plan.stage_ranks
+            senders = np.arange(width, dtype=np.int64) + stage * width
+            members = np.stack((senders, senders + (peer_stage - stage) * width), axis=1)
+            npus = self.plan.npus_of(members)
+            self._pairs[key] = _patterns(members, npus, self.plan.npus, self.topology)
+        return self._pairs[key]
+
+    def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
+        """Picoseconds of communication number `comm` in one group."""
+        return self.cost(self.comms[comm], patterns, patterns.pattern[group]).time_ps
+
+    def cost(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> Cost:
+        """What a communication costs in groups of one look, and its algorithm."""
+        members = patterns.distinct[pattern]
+        key = op, members.tobytes()
+        if key not in self._costs:
+            shape = self.shape(op, members)
+            cost = collective_cost(self.topology, shape, op.size_bytes)
+            measured = self._measured_ps(op, members)
+            if measured is not None:
+                cost = replace(cost, time_ps=measured, measured=True)
+            self._costs[key] = cost
+        return self._costs[key]
+
+    def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:
+        """What the table says, None where it says nothing."""
+        if self.table is None or op.loads or not op.size_bytes:
+            return None
+        _, counts = np.unique(members // self.topology.node_size, return_counts=True)
+        if len(set(counts.tolist())) > 1:
+            return None
+        return self.table.time_ps(op.kind, len(members), len(counts), op.size_bytes)
+
+    def patterns(self, use: Use) -> GroupPatterns:
+        """Patterns of the groups or pairs that carry out a communication."""
+        if use.peer_stage < 0:
+            return self.groups(self.comms[use.comm].group)
+        return self.pairs(*use.ends)
+
+    def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
+        """What communication number `comm` does in one group; the times add up to its duration."""
+        cost = self.cost(self.comms[comm], patterns, patterns.pattern[group])
+        latency = cost.launch_ps
+        found = []
+        for step, price in zip(self.steps(comm, patterns, group), cost.steps, strict=True):
+            latency += price.latency_ps * step.repeat
+            if np.any(step.fraction):
+                alone = (price.time_ps - price.latency_ps) * step.repeat
+                found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step))
+                latency = 0
+        return tuple(_stretched(found, cost.time_ps) if cost.measured else found)
+
+    def steps(self, comm: int, patterns: GroupPatterns, group: int) -> list[FlowStep]:
+        """The flows of communication number `comm` in one group; none if it sends nothing."""
+        op, pattern = self.comms[comm], patterns.pattern[group]
+        cost = self.cost(op, patterns, pattern)
+        if not cost.steps:
+            return []
+        layout = self.topology.layout(patterns.distinct[pattern])
+        return flow_steps(op.kind, layout, cost.algorithm, op.loads)
+
+    def shape(self, op: CommOp, members: Ranks) -> CollectiveShape:
+        """Traced flows of a collective over these NPUs."""
+        key = op.kind, op.loads, members.tobytes()
+        if key not in self._shapes:
+            wanted = self.algorithms.get(op.kind, Algorithm.AUTO)
+            self._shapes[key] = collective_shape(self.topology, op.kind, members, wanted, op.loads)
+        return self._shapes[key]
+
+
+def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
+    """The phases with all their times scaled so that they add up to a measured time."""
+    whole = sum(phase.latency_ps + phase.alone_ps for phase in phases)
+    passed = 0
+    for phase in phases:
+        marks = [passed, passed + phase.latency_ps, passed + phase.latency_ps + phase.alone_ps]
+        start, sent, end = (mark * time_ps // whole for mark in marks)
+        yield replace(phase, latency_ps=sent - start, alone_ps=end - sent)
+        passed = marks[-1]
+
+
+def _patterns(members: Ranks, npus: Ranks, ranks: int, topology: Topology) -> GroupPatterns:
+    group_of = np.full(ranks, -1, dtype=np.int64)
+    group_of[members] = np.arange(len(members), dtype=np.int64)[:, None]
+    distinct, pattern = np.unique(topology.canonical(npus), axis=0, return_inverse=True)
+    return GroupPatterns(
+        members=members,
+        npus=npus,
+        pattern=pattern.reshape(-1),
+        distinct=distinct,
+        group_of=group_of,
+    )

@@ -1,0 +1,251 @@
+"""The event engine: runs every actor's program and proves that all of it finished.
+
+The only module that imports simpy. A task starts when everything it waits for has ended and, if it
+is a transfer, when every member has arrived. Ends are SimPy events; equal times run in the order in
+which they were scheduled, so every run is the same.
+"""
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import simpy
+from simpy.events import EventPriority
+
+from stepsim.base.errors import SimulationError
+from stepsim.base.units import MAX_INT64
+from stepsim.engine.fold import Actors
+from stepsim.engine.lay_out import Execution, FlatProgram, Meeting, meeting
+from stepsim.graph.build import Use
+from stepsim.graph.programs import SegmentKind
+from stepsim.network.flights import Fabric, Transfer
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Group
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (tasks ended, all tasks)."""
+
+_REPORT_EVERY = 1 << 16
+_STUCK_SHOWN = 5
+_AFTER_ALL_OTHERS = EventPriority(2)
+
+Member = tuple[int, int]
+"""An actor and one of its tasks."""
+
+Times = list["array[int]"]
+"""A time in ps for every task of every actor."""
+
+
+def run(
+    execution: Execution,
+    actors: Actors,
+    plan: ParallelPlan,
+    fabric: Fabric | None = None,
+    progress: Progress | None = None,
+) -> tuple[Times, Times]:
+    """Start and end of every task of every actor.
+
+    `fabric` holds the links that transfers share. Raises SimulationError naming what is stuck when
+    not every task can start, and when the run exceeds 2**63 - 1 ps.
+    """
+    fabric = fabric or Fabric(capacity=np.zeros(0))
+    run = _Run(
+        flats=execution.flats,
+        transfers=execution.transfers,
+        actors=actors,
+        plan=plan,
+        fabric=fabric,
+        progress=progress,
+    )
+    return run.go()
+
+
+class _Settling(simpy.Event):
+    """Happens now, after all other events of this moment."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        env.schedule(self, _AFTER_ALL_OTHERS)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flight:
+    """A transfer under way: its members, its phase, and the events that may end the phase.
+
+    Only the event with the latest `forecast` counts: an earlier one is out of date.
+    """
+
+    members: list[Member]
+    transfer: Transfer
+    phase: int = -1
+    forecast: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    flats: Sequence[FlatProgram]
+    transfers: Sequence[Mapping[Use, Transfer]]
+    actors: Actors
+    plan: ParallelPlan
+    fabric: Fabric
+    progress: Progress | None
+    env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
+    start: Times = field(default_factory=list)
+    finish: Times = field(default_factory=list)
+    missing: list[list[int]] = field(default_factory=list)
+    arrived: dict[Meeting, list[Member]] = field(default_factory=dict)
+    flights: dict[int, _Flight] = field(default_factory=dict)
+    launched: int = 0
+    settling: bool = False
+    ended: int = 0
+    total: int = 0
+
+    def go(self) -> tuple[Times, Times]:
+        self.start = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
+        self.finish = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
+        self.missing = [[len(before) for before in flat.after] for flat in self.flats]
+        self.total = sum(len(flat.after) for flat in self.flats)
+        for actor, flat in enumerate(self.flats):
+            for task, before in enumerate(flat.after):
+                if not before:
+                    self.arrive(actor, task)
+        self.env.run()
+        if self.ended < self.total:
+            raise SimulationError(self.stuck())
+        return self.start, self.finish
+
+    def arrive(self, actor: int, task: int) -> None:
+        """A task whose own predecessors have ended: start it, or wait for the other members."""
+        flat = self.flats[actor]
+        group = flat.group[task]
+        if group is None:
+            self.begin([(actor, task)])
+            return
+        key, size = meeting(flat, task, group, actor, self.actors, self.plan)
+        if size > 1:
+            members = self.arrived.setdefault(key, [])
+            members.append((actor, task))
+            if len(members) < size:
+                return
+            del self.arrived[key]
+        else:
+            members = [(actor, task)]
+        self.begin(members)
+
+    def begin(self, members: list[Member]) -> None:
+        """Start a task on all its members; its end is an event."""
+        now = int(self.env.now)
+        for actor, task in members:
+            self.start[actor][task] = now
+        actor, task = members[0]
+        use = self.flats[actor].slowed[task]
+        if use is None:
+            self.after(self.flats[actor].duration_ps[task], self.end, members)
+        else:
+            self.launched += 1
+            transfer = self.transfers[actor][use]
+            self.flights[self.launched] = _Flight(members=members, transfer=transfer)
+            self.next_phase(self.launched)
+
+    def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: Any) -> None:
+        """Call back with an event of this value when the time has passed."""
+        if int(self.env.now) + delay_ps > MAX_INT64:
+            raise SimulationError(
+                "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
+            )
+        event = self.env.timeout(delay_ps, value)
+        event.callbacks.append(callback)
+
+    def next_phase(self, number: int) -> None:
+        """Begin the latency of a transfer's next phase, or end the transfer."""
+        flight = self.flights[number]
+        flight.phase += 1
+        if flight.phase == len(flight.transfer.phases):
+            del self.flights[number]
+            self.release(flight.members)
+            return
+        self.after(flight.transfer.phases[flight.phase].latency_ps, self.send, number)
+
+    def send(self, event: simpy.Event) -> None:
+        """The latency of a phase is over: its bytes enter the links."""
+        number: int = event.value or 0
+        flight = self.flights[number]
+        self.fabric.enter(number, flight.transfer.phases[flight.phase], int(self.env.now))
+        self.settle_soon()
+
+    def settle_soon(self) -> None:
+        """Share the links anew when all events of this moment have happened."""
+        if not self.settling:
+            self.settling = True
+            _Settling(self.env).callbacks.append(self.settle)
+
+    def settle(self, _: simpy.Event) -> None:
+        """Forecast the ends of all flights whose speed has changed."""
+        self.settling = False
+        now = int(self.env.now)
+        for number, end_ps in self.fabric.settle(now):
+            flight = self.flights[number]
+            flight.forecast += 1
+            self.after(end_ps - now, self.arrive_bytes, (number, flight.phase, flight.forecast))
+
+    def arrive_bytes(self, event: simpy.Event) -> None:
+        """The bytes of a phase have arrived, unless the forecast is out of date."""
+        number, phase, forecast = event.value or (0, 0, 0)
+        flight = self.flights.get(number)
+        if flight and (flight.phase, flight.forecast) == (phase, forecast):
+            self.fabric.leave(number)
+            self.settle_soon()
+            self.next_phase(number)
+
+    def end(self, event: simpy.Event) -> None:
+        """A task of fixed duration is over."""
+        members: list[Member] = event.value or []
+        self.release(members)
+
+    def release(self, members: list[Member]) -> None:
+        """Start what waited for a task that has ended on all its members."""
+        now = int(self.env.now)
+        for actor, task in members:
+            self.finish[actor][task] = now
+            missing = self.missing[actor]
+            for follower in self.flats[actor].followers[task]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    self.arrive(actor, follower)
+            self.ended += 1
+            if self.progress and self.ended % _REPORT_EVERY == 0:
+                self.progress(self.ended, self.total)
+
+    def stuck(self) -> str:
+        """What could not start, and what each waits for."""
+        waits = []
+        for key, members in list(self.arrived.items())[:_STUCK_SHOWN]:
+            names = ", ".join(self.describe(*member) for member in members)
+            waits.append(f"{names}: waits for {self.absent(key, members)}")
+        return (
+            f"the run stopped with {self.total - self.ended} tasks unfinished: {'; '.join(waits)}"
+        )
+
+    def absent(self, key: Meeting, members: list[Member]) -> str:
+        """Who has not arrived at a transfer."""
+        group, where, _, _ = key
+        if group is not Group.PP:
+            there = {actor for actor, _ in members}
+            away = [a for a in range(len(self.actors)) if self.actors.groups[group][a] == where]
+            ranks = [int(self.actors.ranks[a]) for a in away if a not in there]
+            return f"rank {', '.join(map(str, ranks))} of its {group} group"
+        actor, task = members[0]
+        segment = self.flats[actor].program.segments[self.flats[actor].segment[task]]
+        other = "recv" if segment.kind is SegmentKind.SEND else "send"
+        return f"the {other} of stage {segment.peer_stage}"
+
+    def describe(self, actor: int, task: int) -> str:
+        """A task in words."""
+        flat = self.flats[actor]
+        segment = flat.program.segments[flat.segment[task]]
+        place = f" ({flat.program.entries[segment.entry].token})" if segment.entry >= 0 else ""
+        rank = int(self.actors.ranks[actor])
+        return f"rank {rank} {segment.kind.name.lower()} {flat.segment[task]}{place}"

@@ -1,0 +1,232 @@
+"""Sites: where transfers happen, and what each puts on which link.
+
+A site is a process group, or a (sender, receiver) pair of two stages. All its transfers cross the
+same few links, so which sites share links decides who can slow whom.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.engine.prices import GroupPatterns, PhasePrice, Prices
+from stepsim.graph.build import TaskGraph, Use
+from stepsim.parallel.ranks import Ranks
+from stepsim.workload.rows import Group
+
+Hashes = NDArray[np.uint64]
+
+SiteKind = tuple[Group, int, int]
+"""Group kind, and for messages the stages of sender and receiver, else -1."""
+
+_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Who is at which site: `rank[i]` has `role[i]` at `site[i]`; rows ascend by site."""
+
+    site: Ints
+    rank: Ints
+    role: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loads:
+    """What crosses which link.
+
+    Row i: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts `load[i]` flows on
+    `link[i]`.
+    """
+
+    site: Ints
+    comm: Ints
+    phase: Ints
+    link: Ints
+    load: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sites:
+    """All sites of a job.
+
+    Links are renumbered; link l has `capacity[l]` bytes/s and is of class `link_class[l]`. The
+    first site of a kind is `first[kind]`, in the order of its groups. `prices[site, comm]` are the
+    phases of a communication there.
+    """
+
+    count: int
+    members: Members
+    loads: Loads
+    capacity: Floats
+    link_class: Ints
+    first: dict[SiteKind, int]
+    prices: dict[tuple[int, int], tuple[PhasePrice, ...]]
+
+
+def site_kind(graph: TaskGraph, use: Use) -> SiteKind:
+    """The kind of the sites where a communication happens."""
+    if use.peer_stage < 0:
+        return graph.comms[use.comm].group, -1, -1
+    return Group.PP, *use.ends
+
+
+def find_sites(graph: TaskGraph, prices: Prices) -> Sites:
+    """Trace the communications of every stage at every site."""
+    tracer = _Tracer(graph=graph, prices=prices)
+    for stage in range(len(graph.programs)):
+        for use in graph.uses(stage):
+            if use.peer_stage < 0 or use.sends:
+                tracer.add(use)
+    return tracer.sites()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tracer:
+    """Collects the columns of `Sites`."""
+
+    graph: TaskGraph
+    prices: Prices
+    count: int = 0
+    first: dict[SiteKind, int] = field(default_factory=dict)
+    phases: dict[tuple[int, int], tuple[PhasePrice, ...]] = field(default_factory=dict)
+    members: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+    loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = field(default_factory=list)
+
+    def add(self, use: Use) -> None:
+        """Trace a communication at the sites of one stage."""
+        patterns = self.prices.patterns(use)
+        first = self._first(site_kind(self.graph, use), patterns)
+        here = patterns.members[:, 0] // self.graph.plan.stage_ranks == use.ends[0]
+        for pattern in np.unique(patterns.pattern[here]):
+            groups = np.flatnonzero(here & (patterns.pattern == pattern))
+            self._trace(use.comm, first, patterns, groups)
+
+    def _first(self, kind: SiteKind, patterns: GroupPatterns) -> int:
+        if kind not in self.first:
+            self.first[kind] = self.count
+            groups, ranks = patterns.members.shape
+            role = np.arange(ranks) if kind[0] is Group.PP else np.zeros(ranks, dtype=np.int64)
+            sites = np.repeat(np.arange(groups) + self.count, ranks)
+            self.members.append((sites, patterns.members.reshape(-1), np.tile(role, groups)))
+            self.count += groups
+        return self.first[kind]
+
+    def _trace(self, comm: int, first: int, patterns: GroupPatterns, groups: Ints) -> None:
+        """Trace a communication in groups that look alike."""
+        phases = self.prices.phases(comm, patterns, int(groups[0]))
+        for site in (first + groups).tolist():
+            self.phases[site, comm] = phases
+        for number, phase in enumerate(phases):
+            sources = patterns.npus[groups][:, phase.step.sources]
+            destinations = patterns.npus[groups][:, phase.step.destinations]
+            flows = np.broadcast_to(
+                phase.step.fraction / np.max(phase.step.fraction), sources.shape
+            )
+            owners = np.repeat(first + groups, sources.shape[1])
+            site, link, load = self.prices.topology.loads_apart(
+                sources.reshape(-1), destinations.reshape(-1), flows.reshape(-1), owners
+            )
+            what, when = np.full(len(site), comm), np.full(len(site), number)
+            self.loads.append((site, what, when, link, load))
+
+    def sites(self) -> Sites:
+        topology = self.prices.topology
+        nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))
+        site, comm, phase, link, load = (
+            np.concatenate(column)
+            for column in zip(*self.loads, (*nothing, np.zeros(0)), strict=True)
+        )
+        links, number = np.unique(link, return_inverse=True)
+        link_class = topology.link_class(links)
+        capacities = np.array([each.capacity for each in topology.link_classes])
+        columns = zip(*self.members, nothing[:3], strict=True)
+        at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
+        return Sites(
+            count=self.count,
+            members=Members(site=at, rank=rank, role=role),
+            loads=Loads(
+                site=site,
+                comm=comm,
+                phase=phase,
+                link=number.reshape(-1).astype(np.int64),
+                load=np.round(load, _DIGITS),
+            ),
+            capacity=capacities[link_class],
+            link_class=link_class,
+            first=self.first,
+            prices=self.phases,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Colours:
+    """Numbers that are equal for ranks, sites and links that behave alike."""
+
+    rank: Ranks
+    site: Ranks
+    link: Ranks
+
+    @property
+    def count(self) -> tuple[int, int, int]:
+        """How many distinct ones there are of each."""
+        return len(np.unique(self.rank)), len(np.unique(self.site)), len(np.unique(self.link))
+
+
+def uncoloured(ranks: Ranks, sites: Sites | None) -> Colours:
+    """These colours of ranks, with sites and links not told apart but by what they are."""
+    count = sites.count if sites else 0
+    link = sites.link_class if sites else np.zeros(0, dtype=np.int64)
+    return Colours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
+
+
+def refine_sites(sites: Sites, ranks: Ranks, colours: Colours) -> Colours:
+    """Tell sites apart by their members and the loads on their links, and links by their sites.
+
+    `ranks` are colours of the ranks; `colours` are those of sites and links so far.
+    """
+    loads, members = sites.loads, sites.members
+    token = _mix(loads.comm, loads.phase, loads.load.view(np.int64))
+    kinds = np.searchsorted(sorted(sites.first.values()), np.arange(sites.count), side="right")
+    met = _sums(members.site, _mix(ranks[members.rank], members.role), sites.count)
+    crossed = _sums(loads.site, _mix(token, colours.link[loads.link]), sites.count)
+    site = _numbers(_mix(colours.site, kinds, met, crossed))
+    used = _sums(loads.link, _mix(token, site[loads.site]), len(colours.link))
+    return Colours(rank=ranks, site=site, link=_numbers(_mix(colours.link, used)))
+
+
+def colour_sites(sites: Sites, ranks: Ranks) -> Colours:
+    """Final colours of sites and links for final colours of ranks."""
+    colours = uncoloured(ranks, sites)
+    while (finer := refine_sites(sites, ranks, colours)).count != colours.count:
+        colours = finer
+    return finer
+
+
+def sites_of_ranks(sites: Sites, colours: Ranks, ranks: int) -> Ranks:
+    """A number per rank that is equal where ranks have equal roles at sites of equal colours."""
+    members = sites.members
+    return _numbers(_sums(members.rank, _mix(colours[members.site], members.role), ranks))
+
+
+def _numbers(hashes: Hashes) -> Ranks:
+    return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _sums(place: Ints, hashes: Hashes, places: int) -> Hashes:
+    """Sum of hashes per place, modulo 2**64: equal for equal multisets."""
+    total = np.zeros(places, dtype=np.uint64)
+    np.add.at(total, place, hashes)
+    return total
+
+
+def _mix(*columns: NDArray[np.int64] | Hashes) -> Hashes:
+    """One well-spread 64-bit number per row (splitmix64, Steele et al., OOPSLA 2014)."""
+    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        mixed = (mixed ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return mixed

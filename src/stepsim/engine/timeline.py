@@ -1,0 +1,225 @@
+"""When everything ran: the start and end of every task of every simulated rank."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.errors import PlanError, SimulationError
+from stepsim.engine.fold import Actors
+from stepsim.engine.lay_out import FlatProgram, Times
+from stepsim.graph.actions import Stream, TaskKind
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Segment, SegmentKind
+from stepsim.parallel.schedules import Entry
+
+_MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One task of one rank on one stream, in ps.
+
+    `entry` is None outside the pipeline, `phase` empty for messages, `size_bytes` 0 for compute.
+    """
+
+    rank: int
+    stage: int
+    stream: Stream
+    kind: TaskKind
+    label: str
+    phase: str
+    entry: Entry | None
+    size_bytes: int
+    start_ps: int
+    end_ps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cohort:
+    """Actors that run the same flat program: times of its tasks, of shape (tasks, actors)."""
+
+    flat: FlatProgram
+    actors: NDArray[np.int64]
+    start: Times
+    end: Times
+
+    @property
+    def slowed(self) -> bool:
+        """Whether any task took longer than it would with the links to itself."""
+        alone = np.array(self.flat.duration_ps, dtype=np.int64)[:, None]
+        return bool((self.end - self.start > alone).any())
+
+    def segment_times(self) -> tuple[Times, Times]:
+        """Start and end in ps of every segment of the program, of shape (segments, actors)."""
+        place = np.array(self.flat.segment, dtype=np.int64)
+        return self._extents(place, len(self.flat.program.segments))
+
+    @cached_property
+    def entry_times(self) -> tuple[Times, Times]:
+        """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
+        segments = self.flat.program.segments
+        place = np.array([segments[s].entry for s in self.flat.segment], dtype=np.int64)
+        return self._extents(place, len(self.flat.program.entries))
+
+    def _extents(self, place: NDArray[np.int64], places: int) -> tuple[Times, Times]:
+        """First start and last end of the tasks that have each place; -1 is none."""
+        tasks = np.flatnonzero(place >= 0)
+        start = np.full((places, len(self.actors)), np.iinfo(np.int64).max)
+        end = np.zeros((places, len(self.actors)), dtype=np.int64)
+        np.minimum.at(start, place[tasks], self.start[tasks])
+        np.maximum.at(end, place[tasks], self.end[tasks])
+        return start, end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTimes:
+    """Every task of one rank: segment, task of its fragment (-1 for messages), start and end."""
+
+    segment: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    start: Times
+    end: Times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The result of a run. Ranks that behave alike share an actor's times."""
+
+    graph: TaskGraph
+    actors: Actors
+    cohorts: tuple[Cohort, ...]
+
+    @cached_property
+    def step_time_ps(self) -> int:
+        """End of the last task."""
+        return max(int(cohort.end.max(initial=0)) for cohort in self.cohorts)
+
+    @cached_property
+    def pipeline_time_ps(self) -> int:
+        """End of the last action of the pipeline schedule."""
+        return max(int(cohort.entry_times[1].max(initial=0)) for cohort in self.cohorts)
+
+    def tasks(self, rank: int) -> TaskTimes:
+        """Times of every task of a rank, coalesced fragments laid out."""
+        cohort, column = self.place(rank)
+        flat, start = cohort.flat, cohort.start[:, column]
+        columns: list[tuple[NDArray[np.int64], Times, Times]] = []
+        for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
+            times = flat.times.get(flat.program.segments[number].fragment)
+            if inner < 0 and times is not None:
+                inside = np.arange(len(times.start), dtype=np.int64)
+                columns.append((inside, start[task] + times.start, start[task] + times.end))
+            else:
+                one = (
+                    np.array([inner]),
+                    start[task : task + 1],
+                    cohort.end[task, column : column + 1],
+                )
+                columns.append(one)
+        inners, starts, ends = (np.concatenate(column) for column in zip(*columns, strict=True))
+        segments = np.repeat(flat.segment, [len(inside) for inside, _, _ in columns])
+        return TaskTimes(segment=segments, inner=inners, start=starts, end=ends)
+
+    def spans(self, ranks: Iterable[int] | None = None) -> Iterator[Span]:
+        """Spans of these ranks, or of the representative of every class, task by task."""
+        for rank in self.actors.ranks.tolist() if ranks is None else ranks:
+            program = self.graph.programs[self.graph.plan.stage_of(rank)]
+            times = self.tasks(rank)
+            columns = (times.segment, times.inner, times.start, times.end)
+            for segment, inner, start, end in zip(*(c.tolist() for c in columns), strict=True):
+                yield self._span(
+                    rank, program.segments[segment], program.entries, inner, start, end
+                )
+
+    def check_streams(self) -> None:
+        """Raise SimulationError if two spans of a serial stream overlap on any simulated rank."""
+        for rank in self.actors.ranks.tolist():
+            last: dict[Stream, int] = {}
+            for span in sorted(self.spans([rank]), key=lambda s: (s.start_ps, s.end_ps)):
+                if span.stream is not Stream.EAGER:
+                    if span.start_ps < last.get(span.stream, 0):
+                        raise SimulationError(
+                            f"rank {rank}: {span.label} starts at {span.start_ps} ps, before "
+                            f"stream {span.stream.name} is free at {last[span.stream]} ps"
+                        )
+                    last[span.stream] = span.end_ps
+
+    def place(self, rank: int) -> tuple[Cohort, int]:
+        """Cohort and column with a rank's times; raises PlanError for a rank beyond the job."""
+        if not 0 <= rank < self.graph.plan.npus:
+            raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
+        actor = int(self.actors.actor_of[rank])
+        for cohort in self.cohorts:
+            column = int(np.searchsorted(cohort.actors, actor))
+            if column < len(cohort.actors) and cohort.actors[column] == actor:
+                return cohort, column
+        raise AssertionError(f"no cohort holds actor {actor}")
+
+    def _span(
+        self,
+        rank: int,
+        segment: Segment,
+        entries: Sequence[Entry],
+        inner: int,
+        start_ps: int,
+        end_ps: int,
+    ) -> Span:
+        entry = entries[segment.entry] if segment.entry >= 0 else None
+        if segment.fragment < 0:
+            kind, stream, phase, comm = (
+                _MESSAGE_KINDS[segment.kind],
+                segment.stream,
+                "",
+                segment.comm,
+            )
+            label = f"{kind.name.lower()} stage {segment.peer_stage}"
+        else:
+            task = self.graph.fragments[segment.fragment].tasks[inner]
+            kind, stream, phase, comm = task.kind, task.stream, str(task.phase), task.comm
+            label = task.label
+        return Span(
+            rank=rank,
+            stage=self.graph.plan.stage_of(rank),
+            stream=stream,
+            kind=kind,
+            label=label,
+            phase=phase,
+            entry=entry,
+            size_bytes=self.graph.comms[comm].size_bytes if comm >= 0 else 0,
+            start_ps=start_ps,
+            end_ps=end_ps,
+        )
+
+
+def make_timeline(
+    graph: TaskGraph,
+    actors: Actors,
+    flats: Sequence[FlatProgram],
+    starts: Sequence["array[int]"],
+    ends: Sequence["array[int]"],
+) -> Timeline:
+    """Timeline from the engine's times, one array per actor."""
+    by_flat: dict[int, list[int]] = {}
+    for actor, flat in enumerate(flats):
+        by_flat.setdefault(id(flat), []).append(actor)
+    return Timeline(
+        graph=graph,
+        actors=actors,
+        cohorts=tuple(
+            Cohort(
+                flat=flats[members[0]],
+                actors=np.array(members, dtype=np.int64),
+                start=_columns(starts, members),
+                end=_columns(ends, members),
+            )
+            for members in by_flat.values()
+        ),
+    )
+
+
+def _columns(times: Sequence["array[int]"], actors: Sequence[int]) -> Times:
+    return np.stack([np.frombuffer(times[actor], dtype=np.int64) for actor in actors], axis=1)

@@ -1,0 +1,1 @@
+"""Many steps: what-ifs of one graph, sweeps, sensitivities, noise."""

@@ -1,0 +1,224 @@
+"""Step time, bubble and breakdown of thousands of scenarios of one job."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import PlanError, SimulationError
+from stepsim.base.units import parse_time_ps
+from stepsim.engine.contention import Sharing
+from stepsim.engine.fold import Actors, every_rank, fold
+from stepsim.engine.lay_out import FlatProgram, Times, flatten
+from stepsim.explore.batch.lengths import LengthTable
+from stepsim.explore.batch.passes import Passes
+from stepsim.explore.batch.program import compile_program
+from stepsim.explore.batch.scenarios import HOST, LARGEST_SUM, Scenarios, Setting
+from stepsim.graph.actions import HostTimes
+from stepsim.network.topology import Topology
+from stepsim.parallel.schedules import FusedPair
+from stepsim.results.breakdown import Part, ProgramGaps, breakdown, program_gaps
+from stepsim.results.report import bubble_fraction, mean_columns
+from stepsim.step.prepare import Job, prepare
+from stepsim.workload.rows import Workload
+from stepsim.workload.scaling import ComputeScale
+
+TOTALS_AT_ONCE = 2048
+TIMES_AT_ONCE = 512
+"""Scenarios evaluated together, so that what is in use fits the cache: measured."""
+
+_OF_TASKS = ("compute_scale", *HOST)
+_PLACEHOLDER = "1 ps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BatchResult:
+    """Results by scenario, as a `Report` has them.
+
+    `parts_ps` (where asked for) are means over ranks, of shape (scenarios, parts): rows sum to the
+    step time.
+    """
+
+    step_time_ps: Times
+    pipeline_time_ps: Times
+    bubble_fraction: Floats
+    parts_ps: Times | None = None
+
+    def __post_init__(self) -> None:
+        columns = [self.pipeline_time_ps, self.bubble_fraction]
+        columns += [] if self.parts_ps is None else [self.parts_ps]
+        if any(len(column) != len(self.step_time_ps) for column in columns):
+            raise SimulationError("the columns of a batch result have different lengths")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A job compiled for evaluation: it depends on no duration.
+
+    With `fixed`, why compute scale and host times are part of this graph: another value of theirs
+    needs another batch.
+    """
+
+    job: Job
+    setting: Setting
+    actors: Actors
+    flats: list[FlatProgram]
+    table: LengthTable
+    passes: Passes
+    fixed: str
+
+    @cached_property
+    def _gaps(self) -> list[tuple[ProgramGaps, dict[int, int]]]:
+        """Per actor, the gaps of its program, and how often it runs which coalesced length."""
+        gaps = {id(flat): program_gaps(flat, self.job.graph) for flat in self.flats}
+        found = []
+        for flat, nodes in zip(self.flats, self.passes.program.nodes, strict=True):
+            counts: dict[int, int] = {}
+            for task, node in enumerate(nodes.tolist()):
+                fragment = flat.program.segments[flat.segment[task]].fragment
+                if flat.inner[task] < 0 and fragment in gaps[id(flat)].coalesced:
+                    number = self.passes.program.length[node]
+                    counts[number] = counts.get(number, 0) + 1
+            found.append((gaps[id(flat)], counts))
+        return found
+
+    def takes(self, names: Iterable[str]) -> bool:
+        """Whether these columns change durations only."""
+        return not (self.fixed and any(name.split(".")[0] in _OF_TASKS for name in names))
+
+    def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
+        """Scenarios that differ from the job in these columns, see `Setting.scenarios`.
+
+        Raises PlanError for columns that cannot vary within this batch.
+        """
+        refused = [name for name in columns if not self.takes([name])]
+        if refused:
+            raise PlanError(f"{', '.join(refused)} cannot vary within a batch: {self.fixed}")
+        return self.setting.scenarios(columns)
+
+    def evaluate(
+        self, columns: Mapping[str, ArrayLike] | Scenarios, *, parts: bool = False
+    ) -> BatchResult:
+        """Results of scenarios, equal to those of `simulate`; `parts` adds the breakdown.
+
+        Raises PlanError for columns that cannot be, SimulationError where a step exceeds
+        2**63 - 1 ps.
+        """
+        given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
+        step, pipeline = np.zeros((2, len(given)), dtype=np.int64)
+        bubble = np.zeros(len(given))
+        mean = np.zeros((len(given), len(Part)), dtype=np.int64) if parts else None
+        for part, some in given.chunks(TIMES_AT_ONCE if parts else TOTALS_AT_ONCE):
+            values = self.lengths(some)
+            totals = self.passes.totals([values[i] for i in self.passes.program.length], len(some))
+            step[part], pipeline[part] = totals.step_time_ps, totals.pipeline_time_ps
+            bubble[part] = self._bubble(values, totals.busy_ps, totals.pipeline_time_ps)
+            if mean is not None:
+                mean[part] = mean_columns(self._parts(values, len(some)), self.actors.counts).T
+        return BatchResult(
+            step_time_ps=step, pipeline_time_ps=pipeline, bubble_fraction=bubble, parts_ps=mean
+        )
+
+    def parts(self, scenarios: Scenarios) -> Times:
+        """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
+        return self._parts(self.lengths(scenarios), len(scenarios))
+
+    def lengths(self, scenarios: Scenarios) -> list[Times]:
+        """Picoseconds of every length; raises SimulationError where sums could wrap around."""
+        values = self.table.evaluate(scenarios)
+        longest = np.array([float(each.max()) for each in values])
+        if longest[list(self.passes.program.length)].sum() > LARGEST_SUM:
+            raise SimulationError(
+                "tasks of a scenario add up to more than 2**63 - 1 ps (106 days): too many to batch"
+            )
+        return values
+
+    def _bubble(self, values: list[Times], busy_ps: Times, pipeline_ps: Times) -> Floats:
+        ranks = int(self.actors.counts.sum())
+        if float(pipeline_ps.max(initial=0)) * ranks > LARGEST_SUM:
+            raise SimulationError("ranks together take more than 2**63 - 1 ps: too long to batch")
+        busy = busy_ps.copy()
+        for number, times in self.passes.program.busy_lengths.items():
+            busy += times * values[number]
+        return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)
+
+    def _parts(self, values: list[Times], count: int) -> Times:
+        program = self.passes.program
+        start, end = self.passes.times([values[i] for i in program.length], count)
+        fragments = self.table.fragment_parts(values)
+        step = end[sorted(program.last)].max(axis=0)
+        found = np.zeros((len(self.actors), len(Part), count), dtype=np.int64)
+        for actor, ((gaps, counts), nodes) in enumerate(
+            zip(self._gaps, program.nodes, strict=True)
+        ):
+            own = np.zeros((len(Part), count), dtype=np.int64)
+            for number, times in counts.items():
+                own += times * fragments[number]
+            found[actor] = breakdown(gaps.gaps, *gaps.times(start, end, nodes), own)
+            found[actor, Part.TAIL] += step - found[actor].sum(axis=0)
+        return found
+
+
+def make_batch(
+    workload: Workload | str | Path,
+    topology: Topology | str | Path | None = None,
+    *,
+    fold_ranks: bool = True,
+    coalesce: bool = True,
+    **options: Any,
+) -> Batch:
+    """Compile a job for evaluation; `options` are those of `simulate`.
+
+    With `coalesce=False` every task is a node of its own. A schedule that is searched for
+    (auto-zb) keeps the order found for the job. Raises PlanError with contention, under which
+    times are no sums, and the errors of `simulate`.
+    """
+    if Sharing(options.pop("contention", Sharing.NONE)) is not Sharing.NONE:
+        raise PlanError(
+            "contention is fair: times are then no sums, and only jobs without contention can be "
+            "evaluated together (--contention none)"
+        )
+    scale = options.get("compute_scale") or ComputeScale()
+    overhead, get_batch, loss = (parse_time_ps(options.get(name, "0 ns")) for name in HOST)
+    given = HostTimes(overhead_ps=overhead, get_batch_ps=get_batch, loss_ps=loss)
+    unscaled = options | dict.fromkeys(HOST, _PLACEHOLDER) | {"compute_scale": None}
+    job = prepare(workload, topology, **unscaled)
+    fixed = _why_fixed(job, options)
+    if fixed:
+        job, scale, given = prepare(workload, topology, **options), ComputeScale(), HostTimes()
+    setting = Setting(topology=job.prices.topology, scale=scale, host=given)
+    graph, prices = job.graph, job.prices
+    actors = fold(graph, prices, job.slow) if fold_ranks else every_rank(graph, prices)
+    flats = flatten(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).flats
+    table = LengthTable(graph=job.graph, prices=job.prices, fixed=bool(fixed))
+    slow = None if job.slow is None else job.slow[actors.ranks]
+    program = compile_program(flats, actors, slow, table)
+    return Batch(
+        job=job,
+        setting=setting,
+        actors=actors,
+        flats=flats,
+        table=table,
+        passes=Passes(program=program),
+        fixed=fixed,
+    )
+
+
+def _why_fixed(job: Job, options: Mapping[str, Any]) -> str:
+    """Why compute and host times are part of the graph; empty if they are only durations."""
+    if job.schedule.name == "auto-zb":
+        return "auto-zb searches for its order by them"
+    if any(isinstance(entry, FusedPair) for order in job.schedule.orders for entry in order):
+        return f"{job.schedule.name} mixes the tasks of fused pairs by them"
+    if options.get("expert_load") is not None:
+        return "the load of experts is rounded on top of them"
+    if job.options.dp_bucket_bytes is not None:
+        return "gradient buckets are shared out by them"
+    if job.graph.plan.pp != job.workload.header.pp:
+        return "layers are re-split, and optimizer compute is rounded on top of them"
+    return ""

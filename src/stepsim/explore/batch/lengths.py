@@ -1,0 +1,263 @@
+"""How long things take, in every scenario: each distinct duration of a graph is found once.
+
+A `Length` may be a sum or a longest path of earlier ones, so they are evaluated in order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import SimulationError
+from stepsim.base.units import MAX_INT64
+from stepsim.engine.lay_out import Times
+from stepsim.engine.prices import Prices
+from stepsim.explore.batch.scenarios import AXES, HOST, PHASES, Scenarios
+from stepsim.graph.actions import Fragment, Stream, Task, TaskKind
+from stepsim.graph.build import TaskGraph, Use
+from stepsim.network.collectives import CollectiveShape, collective_times_ps
+from stepsim.results.breakdown import Gaps, Part, TaskRows, breakdown, find_gaps, part_of
+from stepsim.workload.rows import CommOp, Phase
+
+_HOST_LABELS = dict(zip(("host", "get_batch", "loss"), range(len(HOST)), strict=True))
+
+
+class Length(Protocol):
+    """A duration that depends on the scenario."""
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """Picoseconds, one element per scenario, or one for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLength:
+    """The same in every scenario."""
+
+    duration_ps: int
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """The duration."""
+        return np.array([self.duration_ps], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeLength:
+    """Compute of a phase, scaled and then slowed: rounded after each, as `simulate` does."""
+
+    duration_ps: int
+    phase: Phase
+    slow: float
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """Scaled by the scenario's factor of the phase."""
+        factor = scenarios.compute[:, PHASES.index(self.phase)]
+        scaled: Floats = np.maximum(np.rint(self.duration_ps * factor), min(self.duration_ps, 1))
+        return (scaled if self.slow == 1 else np.rint(scaled * self.slow)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class HostLength:
+    """Host time, by its place in `HOST`."""
+
+    which: int
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """The scenario's host time."""
+        return scenarios.host_ps[:, self.which]
+
+
+@dataclass(frozen=True, slots=True)
+class CommLength:
+    """A communication in groups of one look on the topology (`members`)."""
+
+    op: CommOp
+    members: bytes
+    shape: CollectiveShape = field(compare=False, hash=False)
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """By the scenario's links and sizes."""
+        return communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
+
+    def size_bytes(self, scenarios: Scenarios) -> Floats:
+        """Whole bytes, as floats."""
+        factor = scenarios.size[:, AXES.index(self.op.axis)]
+        size: Floats = np.rint(self.op.size_bytes * factor)
+        return size
+
+
+def communication_ps(
+    shape: CollectiveShape, size_bytes: Floats, scenarios: Scenarios
+) -> tuple[Times, Times]:
+    """Picoseconds of a traced communication in many scenarios, and the candidate each takes.
+
+    Raises SimulationError where one takes 2**63 - 1 ps or more.
+    """
+    links = scenarios.links
+    rows = max(len(column) for column in (size_bytes, scenarios.launch_ps, *links))
+    size = np.broadcast_to(size_bytes, (rows,))
+    times, chosen = collective_times_ps(shape, size, scenarios.launch_ps, links)
+    if (times == MAX_INT64).any():
+        raise SimulationError(
+            "a collective takes more than 2**63 - 1 ps (106 days) in a scenario: "
+            "it cannot be simulated"
+        )
+    return times, chosen
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLength:
+    """Tasks that nothing interrupts: task i has length `numbers[i]` and waits for `after[i]`."""
+
+    numbers: tuple[int, ...]
+    after: tuple[tuple[int, ...], ...]
+    parts: tuple[Part, ...]
+    gaps: Gaps = field(compare=False, hash=False)
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """The longest path through the tasks."""
+        longest: Times = np.maximum.reduce(np.broadcast_arrays(*self.times(earlier)[1]))
+        return longest
+
+    def times(self, earlier: Sequence[Times]) -> tuple[list[Times], list[Times]]:
+        """Start and end of each task in ps from the start of the block."""
+        starts: list[Times] = []
+        ends: list[Times] = []
+        for number, after in zip(self.numbers, self.after, strict=True):
+            begin = np.zeros(1, dtype=np.int64)
+            for before in after:
+                begin = np.maximum(begin, ends[before])
+            starts.append(begin)
+            ends.append(begin + earlier[number])
+        return starts, ends
+
+    def parts_ps(self, earlier: Sequence[Times]) -> Times:
+        """What the block's time consists of: (parts, scenarios or 1)."""
+        times = np.stack(np.broadcast_arrays(*(t for each in self.times(earlier) for t in each)))
+        start, end = np.split(times, 2)
+        nothing = np.zeros((len(Part), times.shape[1]), dtype=np.int64)
+        return breakdown(self.gaps, start, end, nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLength:
+    """A fragment that nothing interrupts: blocks, one after the other, and how often each runs."""
+
+    blocks: tuple[tuple[int, int], ...]
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """The sum of the blocks."""
+        total = np.zeros(1, dtype=np.int64)
+        for number, count in self.blocks:
+            total = total + count * earlier[number]
+        return total
+
+
+@dataclass(slots=True, kw_only=True)
+class LengthTable:
+    """The distinct lengths of a graph, each after those it is made of.
+
+    With `fixed` host times are those of the graph in every scenario.
+    """
+
+    graph: TaskGraph
+    prices: Prices
+    fixed: bool
+    lengths: list[Length] = field(default_factory=list)
+    _numbers: dict[Length, int] = field(default_factory=dict)
+
+    def number(self, length: Length) -> int:
+        """Number of a length; equal ones share it."""
+        if length not in self._numbers:
+            self._numbers[length] = len(self.lengths)
+            self.lengths.append(length)
+        return self._numbers[length]
+
+    def comm(self, use: Use, rank: int) -> int:
+        """Number of a communication's length in the group of a rank; a measured one is fixed."""
+        patterns = self.prices.patterns(use)
+        pattern = int(patterns.pattern[patterns.group_of[rank]])
+        members = patterns.distinct[pattern]
+        op = self.graph.comms[use.comm]
+        if self.prices.table:
+            cost = self.prices.cost(op, patterns, pattern)
+            if cost.measured:
+                return self.number(FixedLength(cost.time_ps))
+        shape = self.prices.shape(op, members)
+        return self.number(CommLength(op, members.tobytes(), shape))
+
+    def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
+        """Number of the length of a fragment's task on a rank."""
+        if task.comm >= 0:
+            return self.comm(Use(comm=task.comm, stage=stage), rank)
+        if task.kind is TaskKind.HOST and not self.fixed:
+            return self.number(HostLength(_HOST_LABELS[task.label]))
+        if task.kind is TaskKind.COMPUTE:
+            return self.number(ComputeLength(task.duration_ps, task.phase, slow))
+        return self.number(FixedLength(task.duration_ps))
+
+    def fragment(self, fragment: Fragment, stage: int, rank: int, slow: float) -> int:
+        """Number of the length of a fragment that nothing interrupts."""
+        numbers = [self.task(task, stage, rank, slow) for task in fragment.tasks]
+        counts: dict[int, int] = {}
+        begins = block_starts(fragment)
+        for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
+            block = self._block(fragment.tasks[begin:end], numbers[begin:end], begin)
+            counts[block] = counts.get(block, 0) + 1
+        return self.number(FragmentLength(tuple(sorted(counts.items()))))
+
+    def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> int:
+        rows = TaskRows()
+        for task in tasks:
+            after = tuple(i - begin for i in task.after if i >= begin)
+            rows.add(part_of(task, self.graph), after)
+        parts = tuple(part_of(task, self.graph) for task in tasks)
+        return self.number(BlockLength(tuple(numbers), tuple(rows.after), parts, find_gaps(rows)))
+
+    def evaluate(self, scenarios: Scenarios) -> list[Times]:
+        """Picoseconds of every length."""
+        found: list[Times] = []
+        for length in self.lengths:
+            found.append(length.ps(scenarios, found))
+        return found
+
+    def fragment_parts(self, values: Sequence[Times]) -> dict[int, Times]:
+        """Parts of every fragment's length by number: (parts, scenarios or 1), in ps."""
+        blocks = {
+            number: length.parts_ps(values)
+            for number, length in enumerate(self.lengths)
+            if isinstance(length, BlockLength)
+        }
+        found: dict[int, NDArray[np.int64]] = {}
+        for number, length in enumerate(self.lengths):
+            if isinstance(length, FragmentLength):
+                total = np.zeros((len(Part), 1), dtype=np.int64)
+                for block, count in length.blocks:
+                    total = total + count * blocks[block]
+                found[number] = total
+        return found
+
+
+def block_starts(fragment: Fragment) -> list[int]:
+    """Tasks of the compute stream that all earlier tasks precede and all later ones follow.
+
+    What lies between two of them takes its own time, whatever comes before: times add up.
+    """
+    tasks = fragment.tasks
+    before = [0] * len(tasks)
+    for i, task in enumerate(tasks):
+        for each in task.after:
+            before[i] |= before[each] | 1 << each
+    behind = [-1] * len(tasks)
+    common = -1
+    for i in reversed(range(len(tasks))):
+        behind[i] = common
+        common &= before[i] | -1 << i
+    return [
+        i
+        for i, task in enumerate(tasks)
+        if i == 0
+        or (task.stream is Stream.COMPUTE and before[i] == (1 << i) - 1 and behind[i] >> i & 1)
+    ]

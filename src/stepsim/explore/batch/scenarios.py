@@ -1,0 +1,176 @@
+"""Scenarios: what may differ between runs of one task graph, as columns."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import PlanError
+from stepsim.base.units import MAX_INT64
+from stepsim.graph.actions import HostTimes
+from stepsim.network.topology import Topology
+from stepsim.network.topology.numbers import is_fixed, leaders
+from stepsim.workload.rows import Axis, Phase
+from stepsim.workload.scaling import ComputeScale
+
+PHASES = tuple(Phase)
+AXES = tuple(Axis)
+HOST = ("host_overhead", "get_batch", "loss_time")
+LINK_FIELDS = ("bandwidth", "latency", "endpoint_latency", "efficiency")
+_MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are computed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenarios:
+    """Values of `count` scenarios; a column that is the same for all may have one row.
+
+    Link classes: `bandwidth` in bytes/s, `efficiency`, `latency_ps` and `endpoint_ps`, of shape
+    (rows, classes). `launch_ps` has shape (rows,), `size` are factors on bytes by `AXES`, `compute`
+    factors on compute time by `PHASES`, `host_ps` the times of `HOST`.
+    """
+
+    count: int
+    bandwidth: Floats
+    efficiency: Floats
+    latency_ps: Floats
+    endpoint_ps: Floats
+    launch_ps: Ints
+    size: Floats
+    compute: Floats
+    host_ps: Ints
+
+    def __post_init__(self) -> None:
+        for name, column in self._columns():
+            if len(column) not in (1, self.count):
+                raise PlanError(f"{name}: {len(column)} values for {self.count} scenarios")
+        _check("bandwidth", self.bandwidth, self.bandwidth > 0, "above 0")
+        good = (self.efficiency > 0) & (self.efficiency <= 1)
+        _check("efficiency", self.efficiency, good, "above 0, at most 1")
+        for name in ("latency_ps", "endpoint_ps", "launch_ps", "host_ps"):
+            column = getattr(self, name)
+            _check(name, column, (column >= 0) & (column < _MOST_EXACT), "0 ps to 2**53 ps")
+        _check("size", self.size, (self.size >= 0) & (self.size <= 1e6), "0 to 1e6")
+        good = (self.compute > 0) & (self.compute <= 1e6)
+        _check("compute scale", self.compute, good, "above 0, at most 1e6")
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def links(self) -> tuple[Floats, Floats, Floats]:
+        """Capacity (payload bytes/s), latency and endpoint latency (ps), as `step_times_ps` has."""
+        return self.bandwidth * self.efficiency, self.latency_ps, self.endpoint_ps
+
+    def chunks(self, size: int) -> Iterator[tuple[slice, "Scenarios"]]:
+        """The scenarios in order, at most `size` at a time, and where each part lies."""
+        for first in range(0, self.count, size):
+            part = slice(first, min(first + size, self.count))
+            columns: dict[str, Any] = {
+                name: column if len(column) == 1 else column[part]
+                for name, column in self._columns()
+            }
+            yield part, replace(self, count=part.stop - part.start, **columns)
+
+    def row(self, number: int) -> "Scenarios":
+        """One scenario by itself."""
+        columns: dict[str, Any] = {
+            name: column if len(column) == 1 else column[number : number + 1]
+            for name, column in self._columns()
+        }
+        return replace(self, count=1, **columns)
+
+    def _columns(self) -> Iterator[tuple[str, Floats | Ints]]:
+        for name in self.__slots__[1:]:
+            yield name, getattr(self, name)
+
+
+def _check(name: str, column: Floats | Ints, good: ArrayLike, expected: str) -> None:
+    if not np.all(good):
+        value = column[~np.asarray(good)].flat[0]
+        raise PlanError(f"{name} is {value} in a scenario: expected {expected}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The values of a job that scenarios start from."""
+
+    topology: Topology
+    scale: ComputeScale
+    host: HostTimes
+
+    @property
+    def names(self) -> list[str]:
+        """Names that a column may have: those of a sweep's axes, and some more."""
+        led = dict.fromkeys(leaders(self.topology))
+        links = [link for link in led if not is_fixed(self.topology, link)]
+        return [
+            *(f"{link}.{field}" for link in links for field in LINK_FIELDS),
+            "launch_latency",
+            *("compute_scale", *(f"compute_scale.{phase}" for phase in PHASES)),
+            *(f"size.{axis}" for axis in AXES),
+            *HOST,
+        ]
+
+    def base(self) -> dict[str, float]:
+        """Value of every name that is one number: bytes/s, ps, or a factor."""
+        found: dict[str, float] = {}
+        led = set(leaders(self.topology))
+        for link in (each for each in self.topology.link_classes if each.name in led):
+            found[f"{link.name}.bandwidth"] = link.bandwidth
+            found[f"{link.name}.latency"] = link.latency_ps
+            found[f"{link.name}.endpoint_latency"] = link.endpoint_latency_ps
+            found[f"{link.name}.efficiency"] = link.efficiency
+        found["launch_latency"] = self.topology.launch_latency_ps
+        found |= {f"compute_scale.{phase}": getattr(self.scale, phase) for phase in PHASES}
+        found |= {f"size.{axis}": 1.0 for axis in AXES}
+        times = self.host.overhead_ps, self.host.get_batch_ps, self.host.loss_ps
+        return found | dict(zip(HOST, times, strict=True))
+
+    def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
+        """Scenarios that differ from the job in these columns; without any, the job itself.
+
+        `CLASS.bandwidth` is in bytes/s, `CLASS.latency` and other times in ps, `compute_scale`,
+        `compute_scale.PHASE` and `size.AXIS` are factors. Raises PlanError for unknown names,
+        columns of different lengths, and values that cannot be.
+        """
+        given = {name: np.atleast_1d(np.asarray(column)) for name, column in columns.items()}
+        for name in given:
+            if name not in self.names:
+                raise PlanError(f"unknown column {name!r}: expected {', '.join(self.names)}")
+        lengths = {len(column) for column in given.values()}
+        if len(lengths - {1}) > 1 or 0 in lengths:
+            raise PlanError(f"columns have {sorted(lengths)} values: expected equally many")
+        for phase in PHASES if "compute_scale" in given else ():
+            given.setdefault(f"compute_scale.{phase}", given["compute_scale"])
+        values = {name: np.array([value]) for name, value in self.base().items()} | given
+
+        def table(names: Sequence[str], kind: type) -> Floats:
+            several = np.broadcast_arrays(*(values[name] for name in names))
+            return np.stack(several, axis=1).astype(kind) if several else np.zeros((1, 0), kind)
+
+        return Scenarios(
+            count=max(lengths, default=1),
+            launch_ps=table(["launch_latency"], np.int64)[:, 0].astype(np.int64),
+            size=table([f"size.{axis}" for axis in AXES], np.float64),
+            compute=table([f"compute_scale.{phase}" for phase in PHASES], np.float64),
+            host_ps=table(HOST, np.int64).astype(np.int64),
+            **self._links(table),
+        )
+
+    def _links(self, table: Callable[[Sequence[str], type], Floats]) -> dict[str, Floats]:
+        """Columns of the link classes; those that follow another have its numbers."""
+        links = leaders(self.topology)
+        fields = dict(
+            zip(LINK_FIELDS, ("bandwidth", "latency_ps", "endpoint_ps", "efficiency"), strict=True)
+        )
+        return {
+            column: table([f"{link}.{field}" for link in links], np.float64)
+            for field, column in fields.items()
+        }
+
+
+LARGEST_SUM = MAX_INT64 * 0.999
+"""Sums of durations up to here cannot wrap around."""

@@ -1,0 +1,1 @@
+"""Random steps: the distribution of the step time."""

@@ -1,0 +1,238 @@
+"""Derivatives of the step time by what a job runs on.
+
+Along the critical path of one run the step time is a sum of smooth functions, so its derivative is
+exact as long as the path stays the same. A step to each side tells whether it does: where another
+path takes over, the derivatives to both sides are given instead.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isinf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import SimulationError
+from stepsim.engine.lay_out import Times
+from stepsim.explore.batch.evaluation import Batch, make_batch
+from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
+from stepsim.explore.batch.scenarios import HOST, PHASES, Setting
+from stepsim.graph.actions import HostTimes
+from stepsim.network.topology import Topology
+from stepsim.workload.rows import Workload
+from stepsim.workload.scaling import ComputeScale
+
+_RELATIVE_STEP = 1e-3
+_GAIN = 0.01
+_AT_ONCE = 8
+_AGREE = 1e-3
+_OF_TASKS = ("compute", *HOST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slope:
+    """The step time's derivative by one parameter, whose value is bytes/s, ps, or a factor.
+
+    `derivative` is in ps per unit, exact on the critical path; `below` and `above` are differences
+    over a step of 0.1 % to either side. With `one_sided` another path, or another link of a
+    collective, takes over within that step: then `derivative` is the one of this run's path, and
+    `below` and `above` are what holds. `gain` is the share of the step time that one per cent more
+    (of a bandwidth) or less (of a time) saves, evaluated, not extrapolated.
+    """
+
+    name: str
+    value: float
+    derivative: float
+    below: float
+    above: float
+    one_sided: bool
+    gain: float
+
+    @property
+    def faster_is_more(self) -> bool:
+        """Whether more of the parameter makes the step shorter."""
+        return self.name.endswith(".bandwidth")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """Slopes of a step time, those worth most first; `notes` say what could not be found."""
+
+    workload: str
+    topology: str
+    schedule: str
+    step_time_ps: int
+    slopes: tuple[Slope, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.step_time_ps < 0:
+            raise SimulationError(f"the step time is {self.step_time_ps} ps: it cannot be negative")
+
+    def elasticity(self, slope: Slope) -> float:
+        """Per cent of step time per per cent of the parameter."""
+        return slope.derivative * slope.value / self.step_time_ps if self.step_time_ps else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parameter:
+    """A parameter: the columns it moves, in proportion to their values at the job."""
+
+    name: str
+    value: float
+    columns: dict[str, float]
+
+    @property
+    def step(self) -> float:
+        """How far to each side differences go: whole picoseconds for times."""
+        step = self.value * _RELATIVE_STEP
+        return step if self.real else max(1.0, float(np.rint(step)))
+
+    @property
+    def real(self) -> bool:
+        """Whether the value need not be whole."""
+        return self.name.endswith(".bandwidth") or self.name.startswith("compute")
+
+    @property
+    def better(self) -> float:
+        """One per cent to the side that makes the step shorter; whole picoseconds for times."""
+        value = self.value * (1 + _GAIN if self.name.endswith(".bandwidth") else 1 - _GAIN)
+        return value if self.real else float(np.floor(value))
+
+    def around(self) -> list[dict[str, float]]:
+        """Columns below, above and improved."""
+        return [self.at(v) for v in (self.value - self.step, self.value + self.step, self.better)]
+
+    def at(self, value: float) -> dict[str, float]:
+        """Values of the columns."""
+        if list(self.columns) == [self.name]:
+            return {self.name: value}
+        return {name: each * value / self.value for name, each in self.columns.items()}
+
+
+def sensitivity(
+    workload: Workload | str | Path, topology: Topology | str | Path | None = None, **options: Any
+) -> Sensitivity:
+    """How the step time of a job depends on its links and its compute.
+
+    `options` are those of `simulate`. Parameters that are 0, or infinite, have no per cent and are
+    left out. Raises PlanError with contention, and the errors of `simulate`.
+    """
+    batch = make_batch(workload, topology, **options)
+    linked, rebuilt = _parameters(batch.setting), []
+    if batch.fixed:
+        linked = [each for each in linked if not each.name.startswith(_OF_TASKS)]
+    if batch.fixed and not _searched(batch):
+        rebuilt = [each for each in _parameters(batch.setting) if each.name.startswith("compute")]
+    times, paths = _runs(batch, linked)
+    found = slopes(batch, paths[0], batch.scenarios({}))
+    here = int(times[0])
+    rows = []
+    for i, parameter in enumerate(linked):
+        part = slice(1 + 3 * i, 4 + 3 * i)
+        same = paths[0] == paths[part][0] == paths[part][1]
+        rows.append(_slope(parameter, found, here, times[part].tolist(), same_path=same))
+    for parameter in rebuilt:
+        several = [_rebuilt(workload, topology, options, each) for each in parameter.around()]
+        rows.append(_slope(parameter, found, here, several))
+    return Sensitivity(
+        workload=batch.job.workload.source,
+        topology=batch.setting.topology.name,
+        schedule=batch.job.schedule.label,
+        step_time_ps=here,
+        slopes=tuple(sorted(rows, key=lambda slope: -slope.gain)),
+        notes=tuple(_notes(batch)),
+        warnings=batch.job.warnings,
+    )
+
+
+def _parameters(setting: Setting) -> list[_Parameter]:
+    """What the job has: links, launch and host times that are not 0, compute."""
+    base = setting.base()
+    names = [n for n in base if n.endswith((".bandwidth", ".latency", ".endpoint_latency"))]
+    found = [
+        _Parameter(name=name, value=base[name], columns={name: base[name]})
+        for name in (*names, "launch_latency", *HOST)
+        if base[name] and not isinf(base[name])
+    ]
+    phases = {f"compute_scale.{phase}": base[f"compute_scale.{phase}"] for phase in PHASES}
+    found.append(_Parameter(name="compute", value=1.0, columns=phases))
+    return found + [
+        _Parameter(name=name, value=value, columns={name: value}) for name, value in phases.items()
+    ]
+
+
+def _runs(batch: Batch, parameters: list[_Parameter]) -> tuple[Times, list[CriticalPath]]:
+    """Step times and paths of the job, then of each parameter below, above and improved."""
+    rows = [{}, *(row for parameter in parameters for row in parameter.around())]
+    base = batch.setting.base()
+    names = sorted({name for row in rows for name in row})
+    columns: dict[str, Floats] = {
+        name: np.array([row.get(name, base[name]) for row in rows]) for name in names
+    }
+    found = [critical_paths(batch, some) for _, some in batch.scenarios(columns).chunks(_AT_ONCE)]
+    times = np.concatenate([times for times, _ in found])
+    return times, [path for _, paths in found for path in paths]
+
+
+def _rebuilt(
+    workload: Workload | str | Path,
+    topology: Topology | str | Path | None,
+    options: dict[str, Any],
+    factors: dict[str, float],
+) -> int:
+    """Step time with other compute, where that is another graph."""
+    scale = options.get("compute_scale") or ComputeScale()
+    phases = {
+        str(phase): getattr(scale, phase) * factors.get(f"compute_scale.{phase}", 1.0)
+        for phase in PHASES
+    }
+    changed = options | {"compute_scale": ComputeScale(**phases)}
+    return int(make_batch(workload, topology, **changed).evaluate({}).step_time_ps[0])
+
+
+def _slope(
+    parameter: _Parameter,
+    found: dict[str, float],
+    here: int,
+    around: list[int],
+    *,
+    same_path: bool | None = None,
+) -> Slope:
+    """Slope from the derivatives by column and the step times below, above and improved.
+
+    Where it is not known whether the path is the same there, it is if the differences say so.
+    """
+    below, above, better = around
+    share = [each / parameter.value for each in parameter.columns.values()]
+    exact = sum(found[n] * s for n, s in zip(parameter.columns, share, strict=True))
+    sides = (here - below) / parameter.step, (above - here) / parameter.step
+    if same_path is None:
+        same_path = all(abs(side - exact) <= _AGREE * abs(exact) for side in sides)
+    return Slope(
+        name=parameter.name,
+        value=parameter.value,
+        derivative=float(exact),
+        below=sides[0],
+        above=sides[1],
+        one_sided=not same_path,
+        gain=(here - better) / here if here else 0.0,
+    )
+
+
+def _searched(batch: Batch) -> bool:
+    return batch.job.schedule.name == "auto-zb"
+
+
+def _notes(batch: Batch) -> Iterator[str]:
+    if batch.fixed and any(_host_times(batch.job.options.host)):
+        yield f"host times are left out: {batch.fixed}"
+    if _searched(batch):
+        yield "the order that auto-zb found for the job is kept, and compute is left out"
+
+
+def _host_times(host: HostTimes) -> tuple[int, int, int]:
+    return host.overhead_ps, host.get_batch_ps, host.loss_ps

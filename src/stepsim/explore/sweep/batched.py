@@ -1,0 +1,88 @@
+"""Scenarios of one task graph through the batch evaluator, thousands at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.errors import StepsimError
+from stepsim.explore.batch import Batch, BatchResult, make_batch
+from stepsim.explore.sweep.axes import Value
+from stepsim.explore.sweep.evaluate import Group, Outcomes, SimulatedGroup
+from stepsim.explore.sweep.grid import Column
+from stepsim.explore.sweep.study import Study
+
+_CHUNK = 50_000
+_FEWEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """Groups of several scenarios, without contention, whose order does not depend on prices."""
+
+    @property
+    def chunk(self) -> int:
+        """A second's scenarios with the breakdown; fewer seconds without."""
+        return _CHUNK
+
+    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
+        """Whether one graph serves enough scenarios, and they are sums of durations."""
+        arguments = study.arguments(settings)
+        return (
+            study.grid.group_size >= _FEWEST
+            and str(arguments.get("contention", "none")) == "none"
+            and arguments.get("schedule") != "auto-zb"
+        )
+
+    def prepare(self, group: Group) -> "BatchedGroup":
+        """Compile the group's graph."""
+        study = group.study
+        batch = make_batch(study.workload, study.topology, **study.arguments(group.settings))
+        return BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchedGroup:
+    """A compiled graph; what it refuses is simulated `alone`, and fails there with its reason."""
+
+    batch: Batch
+    alone: SimulatedGroup
+
+    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+        """Results of scenarios; one that cannot be batched does not stop the others."""
+        breakdown = self.alone.group.study.breakdown
+        try:
+            return _outcomes(self.batch.evaluate(columns, parts=breakdown))
+        except StepsimError:
+            count = max((len(column) for column in columns.values()), default=1)
+            if count == 1 or not self.batch.takes(columns):
+                return self.alone.evaluate(columns)
+            halves = (slice(0, count // 2), slice(count // 2, count))
+            first, second = (
+                self.evaluate({name: column[half] for name, column in columns.items()})
+                for half in halves
+            )
+            return _joined(first, second)
+
+
+def _outcomes(found: BatchResult) -> Outcomes:
+    return Outcomes(
+        step_time_ps=found.step_time_ps,
+        pipeline_time_ps=found.pipeline_time_ps,
+        bubble_fraction=found.bubble_fraction,
+        parts_ps=found.parts_ps,
+    )
+
+
+def _joined(first: Outcomes, second: Outcomes) -> Outcomes:
+    count = len(first.step_time_ps)
+    parts = None
+    if first.parts_ps is not None and second.parts_ps is not None:
+        parts = np.concatenate((first.parts_ps, second.parts_ps))
+    return Outcomes(
+        step_time_ps=np.concatenate((first.step_time_ps, second.step_time_ps)),
+        pipeline_time_ps=np.concatenate((first.pipeline_time_ps, second.pipeline_time_ps)),
+        bubble_fraction=np.concatenate((first.bubble_fraction, second.bubble_fraction)),
+        parts_ps=parts,
+        errors={**first.errors, **{i + count: why for i, why in second.errors.items()}},
+    )

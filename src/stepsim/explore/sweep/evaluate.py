@@ -1,0 +1,149 @@
+"""From the scenarios of a group to their results: one protocol, any number of ways.
+
+`Simulation` runs `stepsim.simulate` for every scenario and serves every sweep. An evaluator that is
+faster for some groups stands before it in the list and says which groups it takes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.errors import StepsimError
+from stepsim.explore.sweep.axes import Value
+from stepsim.explore.sweep.grid import Column
+from stepsim.explore.sweep.study import Study
+from stepsim.network.topology.numbers import with_values
+from stepsim.results.breakdown import Part
+from stepsim.results.report import Report
+from stepsim.step.simulate import simulate
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Scenarios that share a task graph: a study, and the values of the axes that change graphs."""
+
+    study: Study
+    settings: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """Results of some scenarios, one element each.
+
+    `parts_ps` has a row per scenario and a column per `Part`, means over ranks, where asked for.
+    `errors` says why scenarios failed, by their place; their numbers mean nothing.
+    """
+
+    step_time_ps: Ints
+    pipeline_time_ps: Ints
+    bubble_fraction: Floats
+    parts_ps: Ints | None = None
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        columns = [self.pipeline_time_ps, self.bubble_fraction]
+        columns += [self.parts_ps] if self.parts_ps is not None else []
+        assert all(len(column) == len(self.step_time_ps) for column in columns)
+        assert np.isfinite(self.bubble_fraction).all()
+
+
+class PreparedGroup(Protocol):
+    """A group whose shared work is done."""
+
+    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+        """Results of scenarios given by columns of equal length, by the names of their axes.
+
+        Bandwidths are float64 bytes/s, times int64 ps, factors float64. Without such axes the
+        columns are empty and there is one scenario.
+        """
+
+
+class Evaluator(Protocol):
+    """A way to get results; instances travel to workers, so they can be pickled."""
+
+    @property
+    def chunk(self) -> int:
+        """Scenarios of about a second of work: as many are stored at a time."""
+
+    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
+        """Whether this way is right for a group; must be quick and may not raise."""
+
+    def prepare(self, group: Group) -> PreparedGroup:
+        """Do once what a group's scenarios share; raises StepsimError if none of them can run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Every scenario by itself, through the engine."""
+
+    @property
+    def chunk(self) -> int:
+        """One: joblib hands several to a worker at once where they are short."""
+        return 1
+
+    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
+        """Everything."""
+        return True
+
+    def prepare(self, group: Group) -> "SimulatedGroup":
+        """Nothing is shared but the workload and the topology, which are read already."""
+        return SimulatedGroup(group=group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedGroup:
+    """A group of which every scenario is simulated by itself."""
+
+    group: Group
+
+    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+        """Simulate each scenario; one that fails leaves its reason."""
+        names = list(columns)
+        rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
+        found: list[Report | str] = []
+        for row in rows:
+            found.append(self._report(dict(zip(names, row, strict=True))))
+        return _outcomes(found, breakdown=self.group.study.breakdown)
+
+    def _report(self, values: dict[str, Any]) -> Report | str:
+        study = self.group.study
+        arguments = study.arguments({**self.group.settings, **values})
+        try:
+            topology = with_values(study.topology, values)
+            return simulate(study.workload, topology, **arguments).report
+        except Exception as error:
+            return reason(error)
+
+
+def reason(error: Exception) -> str:
+    """Why a scenario failed; what is not the user's mistake is called by its type."""
+    return str(error) if isinstance(error, StepsimError) else f"{type(error).__name__}: {error}"
+
+
+def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
+    """Outcomes of scenarios that all failed for one reason."""
+    return _outcomes([why] * count, breakdown=breakdown)
+
+
+def _outcomes(found: Sequence[Report | str], *, breakdown: bool) -> Outcomes:
+    steps, pipelines, bubbles = (np.zeros(len(found), dtype=t) for t in (np.int64, np.int64, float))
+    parts = np.zeros((len(found), len(Part)), dtype=np.int64)
+    errors = {}
+    for i, each in enumerate(found):
+        if isinstance(each, str):
+            errors[i] = each
+            continue
+        steps[i], pipelines[i] = each.step_time_ps, each.pipeline_time_ps
+        bubbles[i] = each.bubble_fraction
+        if breakdown:
+            parts[i] = list(each.mean_breakdown_ps().values())
+    outcomes = Outcomes(
+        step_time_ps=steps, pipeline_time_ps=pipelines, bubble_fraction=bubbles, errors=errors
+    )
+    return replace(outcomes, parts_ps=parts) if breakdown else outcomes

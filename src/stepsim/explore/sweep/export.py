@@ -1,0 +1,74 @@
+"""The table of a sweep as CSV or Parquet, in the order of the scenarios."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from stepsim.base.errors import OutputError
+from stepsim.explore.sweep.axes import Quantity
+from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.writing import whole_file
+
+CSV, PARQUET = ".csv", ".parquet"
+
+
+def check_export_path(path: Path) -> None:
+    """Raise OutputError unless the suffix names a format that can be written here."""
+    if path.suffix not in (CSV, PARQUET):
+        shown = path.suffix or "a name without suffix"
+        raise OutputError(f"{path}: cannot write {shown}: expected {CSV} or {PARQUET}")
+    if path.suffix == PARQUET:
+        _pyarrow(path)
+
+
+def write_table(table: SweepTable, path: Path) -> None:
+    """Write the table to a .csv or .parquet file; raises OutputError."""
+    check_export_path(path)
+    if path.suffix == CSV:
+        _write_csv(table, path)
+    else:
+        _write_parquet(table, path)
+
+
+def _write_csv(table: SweepTable, path: Path) -> None:
+    """One line per scenario; empty where there is no number."""
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table.header)
+        for columns in table.pieces():
+            writer.writerows(zip(*columns, strict=True))
+        text.detach()
+
+
+def _write_parquet(table: SweepTable, path: Path) -> None:
+    arrow, parquet = _pyarrow(path)
+    schema = arrow.schema(list(zip(table.header, _types(table, arrow), strict=True)))
+    with whole_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
+        for columns in table.pieces():
+            writer.write_table(arrow.table(dict(zip(table.header, columns, strict=True)), schema))
+
+
+def _types(table: SweepTable, arrow: Any) -> list[Any]:
+    of_axis = {
+        Quantity.BANDWIDTH: arrow.float64(),
+        Quantity.FACTOR: arrow.float64(),
+        Quantity.SWITCH: arrow.string(),
+        Quantity.NAME: arrow.string(),
+    }
+    axes = [of_axis.get(axis.quantity, arrow.int64()) for axis in table.axes]
+    times = [arrow.int64(), arrow.int64()]
+    numbers = [arrow.float64(), arrow.float64()]
+    return [*axes, *times, *numbers, *[arrow.int64() for _ in table.part_columns], arrow.string()]
+
+
+def _pyarrow(path: Path) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise OutputError(
+            f"{path}: Parquet needs pyarrow: install it with pip install 'stepsim[parquet]'"
+        ) from None
+    return pyarrow, parquet

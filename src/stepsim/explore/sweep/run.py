@@ -1,0 +1,149 @@
+"""Runs the scenarios of a study that a database does not hold yet."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+from stepsim.base.errors import SweepError
+from stepsim.explore.sweep.batched import Batched
+from stepsim.explore.sweep.evaluate import Evaluator, Simulation
+from stepsim.explore.sweep.executors import (
+    ExecutorKind,
+    Pool,
+    check_executor,
+    cpus,
+    dask_pool,
+    local_pool,
+)
+from stepsim.explore.sweep.grid import Span
+from stepsim.explore.sweep.store import Progress, SweepStore, open_for_writing
+from stepsim.explore.sweep.study import Study, pack
+from stepsim.explore.sweep.work import Job, SpanResult, check_options, evaluate_span
+
+ProgressCall = Callable[[Progress], None]
+_AHEAD = 3  # spans given out per worker: enough to keep it busy while results are written
+_POLL_S = 2.0
+_LOSSES = 3
+_SPANS_PER_JOB = 4
+
+
+class _LostWorkerError(Exception):
+    """A worker ended in the middle of a task."""
+
+
+def sweep(
+    study: Study,
+    database: str | Path,
+    *,
+    resume: bool = False,
+    jobs: int | None = None,
+    executor: ExecutorKind | str = ExecutorKind.LOCAL,
+    scheduler: str | None = None,
+    evaluators: Sequence[Evaluator] = (Batched(), Simulation()),
+    progress: ProgressCall | None = None,
+) -> Progress:
+    """Compute every scenario of a study that `database` lacks, and store each as it comes.
+
+    With `resume` an existing database is continued. `jobs` local processes (default: as many as
+    are worth starting), or the workers of a Dask `scheduler`. A scenario that fails is stored with
+    its reason. A lost worker's scenarios are given to others. Raises SweepError before any work
+    when the options, the scheduler or the database are wrong, and when workers keep dying.
+    """
+    try:
+        kind = ExecutorKind(executor)
+    except ValueError:
+        expected = ", ".join(ExecutorKind)
+        raise SweepError(f"executor is {executor!r}: expected one of {expected}") from None
+    check_executor(kind, jobs, scheduler)
+    check_options(study)
+    job = Job(study=study, evaluators=tuple(evaluators))
+    with ExitStack() as opened:
+        # a scheduler that cannot be reached must not leave a database behind
+        pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
+        store = opened.enter_context(open_for_writing(Path(database), study, resume=resume))
+        missing = store.missing(study.grid.size)
+        if missing:
+            wanted = jobs or _worth_starting(job, missing)
+            _run(job, store, pool or opened.enter_context(local_pool(wanted)), progress)
+        return store.progress()
+
+
+def _run(job: Job, store: SweepStore, pool: Pool, progress: ProgressCall | None) -> None:
+    """Ask the store what is missing, compute it, and again if workers were lost meanwhile."""
+    packed, losses = pack(job), 0
+    seen = store.progress()
+    if progress:
+        progress(seen)
+    while missing := store.missing(job.study.grid.size):
+        try:
+            for result in _results(pool, packed, _spans(job, missing)):
+                store.write(result)
+                losses = 0
+                seen = _advanced(seen, result)
+                if progress:
+                    progress(seen)
+        except _LostWorkerError as error:
+            losses += 1
+            if losses == _LOSSES:
+                raise SweepError(_dying(job, missing, str(error))) from None
+            pool = pool.renew() if pool.renew else pool
+
+
+def _results(pool: Pool, packed: bytes, spans: Iterator[Span]) -> Iterator[SpanResult]:
+    """Results as they come; never more spans given out than keep the workers busy."""
+
+    def give(count: int) -> set[Future[SpanResult]]:
+        return {pool.executor.submit(evaluate_span, packed, s) for s in islice(spans, count)}
+
+    try:
+        pending = give(1 if pool.workers == 1 else _AHEAD * pool.workers)
+        while pending:
+            done, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            pool.check()
+            lost = [future for future in done if _is_lost(pool, future)]
+            yield from (future.result() for future in done if future not in lost)
+            if lost:
+                raise _LostWorkerError(_why(lost[0]))
+            pending |= give(len(done))
+    except pool.losses as error:
+        raise _LostWorkerError(str(error) or type(error).__name__) from None
+
+
+def _is_lost(pool: Pool, future: Future[SpanResult]) -> bool:
+    return future.cancelled() or isinstance(future.exception(), pool.losses)
+
+
+def _why(future: Future[SpanResult]) -> str:
+    error = None if future.cancelled() else future.exception()
+    return str(error) if error else "its task was cancelled"
+
+
+def _spans(job: Job, missing: Iterable[Span]) -> Iterator[Span]:
+    return job.study.grid.cut(missing, lambda group: job.evaluator(group).chunk)
+
+
+def _worth_starting(job: Job, missing: Iterable[Span]) -> int:
+    """Local workers for which there is work: starting one takes about a second."""
+    most = cpus()
+    spans = sum(1 for _ in islice(_spans(job, missing), most * _SPANS_PER_JOB))
+    return max(1, min(most, spans // _SPANS_PER_JOB))
+
+
+def _advanced(before: Progress, result: SpanResult) -> Progress:
+    span = result.span
+    return Progress(
+        size=before.size,
+        done=before.done + span.stop - span.start,
+        failed=before.failed + len(result.outcomes.errors),
+    )
+
+
+def _dying(job: Job, missing: Sequence[Span], why: str) -> str:
+    first = job.study.grid.values(missing[0].start)
+    shown = ", ".join(f"{name}={text}" for name, text in first.items())
+    return (
+        f"workers were lost {_LOSSES} times without a result ({why.splitlines()[0]}); the first "
+        f"missing scenario is {shown}. What is stored is kept: --resume continues"
+    )

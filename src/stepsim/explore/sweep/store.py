@@ -1,0 +1,315 @@
+"""Results of a sweep in a SQLite file, written as they come.
+
+A file belongs to one study, told by the table `identity`. Every chunk of scenarios is one
+transaction in write-ahead mode: a process killed at any moment leaves whole chunks behind, and
+readers see whole chunks at any time. What is missing is found by scenario number.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from os.path import exists, isfile
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+
+from stepsim.base.errors import SweepError
+from stepsim.explore.sweep.axes import Quantity
+from stepsim.explore.sweep.grid import Grid, Span
+from stepsim.explore.sweep.study import Study, identity
+from stepsim.explore.sweep.work import SpanResult
+from stepsim.files.writing import check_writable
+from stepsim.results.breakdown import Part
+
+APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
+SCHEMA_VERSION = 1
+PART_COLUMNS = tuple(f"{part.name.lower()}_ps" for part in Part)
+_WAIT_S = 30.0
+_MISSING = """
+    SELECT id + 1, following FROM (
+        SELECT id, LEAD(id, 1, :size) OVER (ORDER BY id) AS following
+        FROM (SELECT -1 AS id UNION ALL SELECT id FROM result)
+    ) WHERE following > id + 1
+"""
+
+
+_SOUND = {
+    "sweep": "typeof(workload) = 'text' AND typeof(topology) = 'text' AND typeof(size) = 'integer' "
+    "AND size BETWEEN 1 AND 100000000",
+    "axis": "typeof(name) = 'text' AND quantity IN ({quantities}) AND typeof(stride) = 'integer' "
+    "AND stride BETWEEN 1 AND 100000000 AND length > 0 AND length = (SELECT count(*) FROM "
+    "axis_value WHERE axis_value.axis = axis.axis AND position BETWEEN 0 AND length - 1)",
+    "axis_value": "typeof(text) = 'text' AND CASE (SELECT quantity FROM axis WHERE axis.axis = "
+    "axis_value.axis) WHEN 'name' THEN typeof(value) = 'text' ELSE typeof(value) IN "
+    "('integer', 'real') END",
+    "result": "id BETWEEN 0 AND (SELECT size FROM sweep) - 1 AND (typeof(error) = 'text' OR error "
+    "IS NULL AND typeof(step_time_ps) = 'integer' AND typeof(pipeline_time_ps) = 'integer' "
+    "AND typeof(bubble_fraction) = 'real') AND typeof(total_bandwidth) IN ('real', 'null')",
+}
+"""What every row of a table is like."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Scenarios of a sweep: all, those with a result or an error, those with an error."""
+
+    size: int
+    done: int
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepStore:
+    """An open database; use it as a context manager."""
+
+    path: Path
+    connection: sqlite3.Connection
+    lock: BinaryIO | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.lock:
+            # back to one file, unless somebody reads it just now; the journal is as safe
+            with suppress(sqlite3.Error):
+                self.connection.execute("PRAGMA busy_timeout = 0")
+                self.connection.execute("PRAGMA journal_mode = DELETE")
+        # the lock last: closing any handle of a file drops SQLite's own locks on it
+        self.connection.close()
+        if self.lock:
+            self.lock.close()
+
+    def missing(self, size: int) -> list[Span]:
+        """Spans of scenarios below `size` without a result, ascending."""
+        with database_errors(self.path):
+            found = self.connection.execute(_MISSING, {"size": size}).fetchall()
+        return [Span(*each) for each in found]
+
+    def write(self, result: SpanResult) -> None:
+        """Store the results of a span, all or none of them; raises SweepError."""
+        rows = _rows(result)
+        marks = ", ".join("?" * (6 + len(PART_COLUMNS)))
+        with database_errors(self.path), self.connection:
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.executemany(f"INSERT INTO result VALUES ({marks})", rows)
+
+    def progress(self) -> Progress:
+        """How far the sweep is."""
+        with database_errors(self.path):
+            (size,) = self.connection.execute("SELECT size FROM sweep").fetchone()
+            done, failed = self.connection.execute(
+                "SELECT count(*), count(error) FROM result"
+            ).fetchone()
+        return Progress(size=size, done=done, failed=failed)
+
+
+def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
+    """The database of a study: a new one, or with `resume` the one that is there.
+
+    Raises SweepError when the file holds something else, results where none are expected, or is
+    being written by another process; OutputError when it cannot be written.
+    """
+    check_writable(path)
+    fresh = not exists(path) or path.stat().st_size == 0
+    if not fresh and not resume:
+        raise SweepError(
+            f"{path}: exists already: --resume continues the same sweep, stepsim sweep-report "
+            "shows what it holds, --db names another file"
+        )
+    with database_errors(path):
+        lock = _lock(path)
+        store = SweepStore(path=path, connection=_connect(path), lock=lock)
+        try:
+            _prepare(store, study)
+        except BaseException:
+            store.__exit__(None, None, None)
+            raise
+    return store
+
+
+def open_for_reading(path: Path) -> SweepStore:
+    """The database of a sweep that is finished or running; raises SweepError if it is none."""
+    if not isfile(path):
+        raise SweepError(f"{path}: cannot read the sweep: no such file")
+    with database_errors(path):
+        store = SweepStore(path=path, connection=_connect(path, read_only=True))
+        try:
+            _check_kind(store)
+            _check_values(store)
+        except BaseException:
+            store.__exit__(None, None, None)
+            raise
+    return store
+
+
+@contextmanager
+def database_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's and the system's errors into a SweepError that names the file."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        why = str(error) or type(error).__name__
+        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError) and not isinstance(
+            error, sqlite3.OperationalError
+        ):
+            why = f"not a database of a sweep, or damaged ({error})"
+        raise SweepError(f"{path}: {why}") from None
+
+
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    mode = "ro" if read_only else "rwc"
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_WAIT_S, isolation_level=None
+    )
+
+
+def _lock(path: Path) -> BinaryIO | None:
+    """Keep other sweeps from writing the same file; the system frees it when the process ends."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise SweepError(f"{path}: another process is writing this sweep") from None
+    return lock
+
+
+def _prepare(store: SweepStore, study: Study) -> None:
+    """Make the tables in an empty file, else check that they are this study's."""
+    connection = store.connection
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+        with connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            _create(connection, study)
+    else:
+        _check_kind(store)
+        _check_whole(store)
+        _check_values(store)
+        _check_identity(store, identity(study))
+    connection.execute("PRAGMA journal_mode = WAL")
+    # a killed process loses nothing; a power cut at most the last chunks, never the file
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _check_kind(store: SweepStore) -> None:
+    (kind,) = store.connection.execute("PRAGMA application_id").fetchone()
+    (version,) = store.connection.execute("PRAGMA user_version").fetchone()
+    if kind != APPLICATION_ID:
+        raise SweepError(f"{store.path}: a database, but not of a sweep")
+    if version != SCHEMA_VERSION:
+        raise SweepError(
+            f"{store.path}: written with schema version {version}: expected {SCHEMA_VERSION}"
+        )
+
+
+def _check_whole(store: SweepStore) -> None:
+    (found,) = store.connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise SweepError(f"{store.path}: the database is damaged: {found}")
+
+
+def _check_values(store: SweepStore) -> None:
+    """Raise SweepError where a table holds what no sweep writes: SQLite takes any value."""
+    quantities = ", ".join(f"'{quantity}'" for quantity in Quantity)
+    for table, sound in _SOUND.items():
+        query = f"SELECT 1 FROM {table} WHERE ({sound.format(quantities=quantities)}) IS NOT 1"
+        if store.connection.execute(f"{query} LIMIT 1").fetchone():
+            raise SweepError(f"{store.path}: the database is damaged: table {table}")
+    (sweeps,) = store.connection.execute("SELECT count(*) FROM sweep").fetchone()
+    if sweeps != 1:
+        raise SweepError(f"{store.path}: the database is damaged: table sweep")
+
+
+def _check_identity(store: SweepStore, wanted: Mapping[str, str]) -> None:
+    held = dict(store.connection.execute("SELECT name, value FROM identity"))
+    different = [name for name in {**held, **wanted} if held.get(name) != wanted.get(name)]
+    if different:
+        shown = "; ".join(
+            f"{name} is {held.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
+            for name in different[:3]
+        )
+        more = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
+        raise SweepError(f"{store.path}: holds another sweep: {shown}{more}")
+
+
+def _create(connection: sqlite3.Connection, study: Study) -> None:
+    grid = study.grid
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    connection.executemany("INSERT INTO identity VALUES (?, ?)", identity(study).items())
+    connection.execute("CREATE TABLE sweep (workload TEXT, topology TEXT, size INTEGER)")
+    names = study.workload.source, study.topology.name, grid.size
+    connection.execute("INSERT INTO sweep VALUES (?, ?, ?)", names)
+    connection.execute(
+        "CREATE TABLE axis (axis INTEGER PRIMARY KEY, name TEXT, quantity TEXT, "
+        "stride INTEGER, length INTEGER)"
+    )
+    connection.execute(
+        "CREATE TABLE axis_value (axis INTEGER, position INTEGER, text TEXT, value, "
+        "PRIMARY KEY (axis, position)) WITHOUT ROWID"
+    )
+    for i, axis in enumerate(grid.axes):
+        row = i, axis.name, axis.kind.quantity.value, grid.strides[axis.name], len(axis)
+        connection.execute("INSERT INTO axis VALUES (?, ?, ?, ?, ?)", row)
+        values = enumerate(zip(axis.texts, axis.values, strict=True))
+        rows = ((i, position, text, value) for position, (text, value) in values)
+        connection.executemany("INSERT INTO axis_value VALUES (?, ?, ?, ?)", rows)
+    columns = "step_time_ps INTEGER, pipeline_time_ps INTEGER, bubble_fraction REAL"
+    parts = ", ".join(f"{name} INTEGER" for name in PART_COLUMNS)
+    connection.execute(
+        f"CREATE TABLE result (id INTEGER PRIMARY KEY, {columns}, total_bandwidth REAL, "
+        f"error TEXT, {parts})"
+    )
+    connection.execute(_view(grid))
+
+
+def _view(grid: Grid) -> str:
+    """A view with a column per axis, for people who read the database themselves."""
+    columns, joins = [], []
+    for i, axis in enumerate(grid.axes):
+        quoted = axis.name.replace('"', '""')
+        columns.append(f'v{i}.text AS "{quoted}"')
+        position = f"result.id / {grid.strides[axis.name]} % {len(axis)}"
+        joins.append(f"JOIN axis_value v{i} ON v{i}.axis = {i} AND v{i}.position = {position}")
+    return f"CREATE VIEW scenario AS SELECT {', '.join(columns)}, result.* FROM result " + " ".join(
+        joins
+    )
+
+
+def _rows(result: SpanResult) -> Iterator[tuple[object, ...]]:
+    """Rows of `result`; a failed scenario has an error and no numbers, a free link no bandwidth."""
+    found, errors = result.outcomes, result.outcomes.errors
+    finite = np.isfinite(result.total_bandwidth)
+    bandwidth = np.where(finite, result.total_bandwidth, 0.0).tolist()
+    parts: list[list[int]] | None = None if found.parts_ps is None else found.parts_ps.tolist()
+    unknown = [None] * len(PART_COLUMNS)
+    rows = zip(
+        range(result.span.start, result.span.stop),
+        found.step_time_ps.tolist(),
+        found.pipeline_time_ps.tolist(),
+        found.bubble_fraction.tolist(),
+        bandwidth,
+        finite.tolist(),
+        strict=True,
+    )
+    for i, (scenario, step, pipeline, bubble, total, known) in enumerate(rows):
+        shown = total if known else None
+        if i in errors:
+            yield scenario, None, None, None, shown, errors[i], *unknown
+        else:
+            yield scenario, step, pipeline, bubble, shown, None, *(parts[i] if parts else unknown)

@@ -1,0 +1,229 @@
+"""The results of a sweep as a table in the order of its scenarios, read piece by piece."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isinf, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepsim.base.errors import SweepError
+from stepsim.base.units import PS_PER_S
+from stepsim.explore.sweep.axes import Quantity, Value
+from stepsim.explore.sweep.evaluate import Floats, Ints
+from stepsim.explore.sweep.store import PART_COLUMNS, Progress, SweepStore, database_errors
+
+_PIECE = 65_536
+_HASH = 2_654_435_761
+_NUMBERS = (
+    "step_time_ps",
+    "pipeline_time_ps",
+    "bubble_fraction",
+    "total_bandwidth_bytes_per_s",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredAxis:
+    """An axis as the database holds it."""
+
+    name: str
+    quantity: Quantity
+    stride: int
+    texts: tuple[str, ...]
+    values: tuple[Value, ...]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its values can be places along an axis of a figure."""
+        return self.quantity.numeric and not any(map(isinf, map(float, self.values)))
+
+    @property
+    def column(self) -> str:
+        """Name of its column in exports, with the unit of its numbers."""
+        return self.name + self.quantity.suffix
+
+    def positions(self, scenarios: Ints) -> Ints:
+        """Position on this axis of each scenario."""
+        return scenarios // self.stride % len(self.texts)
+
+
+class Extreme(NamedTuple):
+    """A scenario and its step time in ps."""
+
+    scenario: int
+    step_time_ps: int
+
+
+class ParetoPoint(NamedTuple):
+    """A scenario with its total bandwidth in bytes/s and its step time in ps."""
+
+    total_bandwidth: float
+    step_time_ps: int
+    scenario: int
+
+
+class AxisSummary(NamedTuple):
+    """Scenarios with one value of an axis: least and mean step time in ps, None if all failed."""
+
+    position: int
+    least_ps: int | None
+    mean_ps: float | None
+    scenarios: int
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepTable:
+    """What a database says of its sweep; every property and iterator reads from the file."""
+
+    store: SweepStore
+
+    @cached_property
+    def source(self) -> tuple[str, str]:
+        """Names of the workload and the topology."""
+        ((workload, topology),) = self._all("SELECT workload, topology FROM sweep")
+        return str(workload), str(topology)
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What all scenarios have in common, as `stepsim.explore.sweep.study.identity` says it."""
+        return dict(self._all("SELECT name, value FROM identity"))
+
+    @cached_property
+    def progress(self) -> Progress:
+        """Scenarios: all, done, failed."""
+        return self.store.progress()
+
+    @cached_property
+    def axes(self) -> tuple[StoredAxis, ...]:
+        """Axes in the order in which the user named them."""
+        rows = self._all("SELECT axis, name, quantity, stride FROM axis ORDER BY axis")
+        return tuple(self._axis(*row) for row in rows)
+
+    def axis(self, name: str) -> StoredAxis:
+        """The axis of a name; raises SweepError naming those there are."""
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        expected = ", ".join(axis.name for axis in self.axes)
+        raise SweepError(f"{name!r} is no axis of this sweep: expected {expected}")
+
+    def _axis(self, number: int, name: str, quantity: str, stride: int) -> StoredAxis:
+        query = "SELECT text, value FROM axis_value WHERE axis = ? ORDER BY position"
+        values = self._all(query, number)
+        return StoredAxis(
+            name=name,
+            quantity=Quantity(quantity),
+            stride=stride,
+            texts=tuple(text for text, _ in values),
+            values=tuple(value for _, value in values),
+        )
+
+    @cached_property
+    def part_columns(self) -> tuple[str, ...]:
+        """Parts of the step time, empty where the sweep kept none."""
+        return PART_COLUMNS if self.identity.get("breakdown") == "on" else ()
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Columns of `pieces`: axes, numbers, parts, the reason of a failure."""
+        axes = (axis.column for axis in self.axes)
+        return (*axes, *_NUMBERS, *self.part_columns, "error")
+
+    def pieces(self) -> Iterator[list[list[object]]]:
+        """Columns of up to 65,536 scenarios at a time, ascending; numbers of axes in their unit."""
+        numbers = "step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth"
+        columns = ", ".join((numbers, *self.part_columns, "error"))
+        query = f"SELECT id, {columns} FROM result WHERE id >= ? ORDER BY id LIMIT {_PIECE}"
+        start = 0
+        while rows := self._all(query, start):
+            scenarios, *found = map(list, zip(*rows, strict=True))
+            ids = np.array(scenarios, dtype=np.int64)
+            yield [self._shown(axis, ids) for axis in self.axes] + found
+            start = scenarios[-1] + 1
+
+    def _shown(self, axis: StoredAxis, scenarios: Ints) -> list[object]:
+        """Numbers where the axis has them, else texts."""
+        values = axis.values if axis.quantity.numeric else axis.texts
+        return [values[i] for i in axis.positions(scenarios).tolist()]
+
+    def extremes(self, count: int, *, slowest: bool = False) -> list[Extreme]:
+        """The fastest or slowest scenarios, the first first; ties in the order of scenarios."""
+        order = "DESC" if slowest else "ASC"
+        query = (
+            "SELECT id, step_time_ps FROM result WHERE error IS NULL "
+            f"ORDER BY step_time_ps {order}, id LIMIT ?"
+        )
+        return [Extreme(*row) for row in self._all(query, count)]
+
+    def first_error(self) -> tuple[int, str] | None:
+        """The first failed scenario and its reason."""
+        found = self._all(
+            "SELECT id, error FROM result WHERE error IS NOT NULL ORDER BY id LIMIT 1"
+        )
+        return found[0] if found else None
+
+    def by_value(self, axis: StoredAxis) -> list[AxisSummary]:
+        """Summary of the scenarios of each value of an axis, in the order of the values."""
+        query = (
+            "SELECT id / ? % ? AS position, min(step_time_ps), avg(step_time_ps), count(*), "
+            "count(error) FROM result GROUP BY position ORDER BY position"
+        )
+        return [AxisSummary(*row) for row in self._all(query, axis.stride, len(axis.texts))]
+
+    def fastest(self, axes: Sequence[StoredAxis], columns: Sequence[str]) -> Floats:
+        """Numbers of the fastest scenario for every combination of these axes over all others.
+
+        An array whose first dimension is that of the columns, the others those of the axes; NaN
+        where no scenario has a result. Of equally fast scenarios the first counts.
+        """
+        shape = tuple(len(axis.texts) for axis in axes)
+        keys = [f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes)]
+        source = f"SELECT *, {', '.join(keys)} FROM result WHERE error IS NULL"
+        names = ", ".join(f"key{i}" for i in range(len(axes)))
+        if prod(shape) < prod(len(axis.texts) for axis in self.axes):
+            place = f"row_number() OVER (PARTITION BY {names} ORDER BY step_time_ps, id)"
+            source = f"SELECT * FROM (SELECT *, {place} AS place FROM ({source})) WHERE place = 1"
+        found = np.full((len(columns), *shape), np.nan)
+        for row in self._each(f"SELECT {names}, {', '.join(columns)} FROM ({source})"):
+            found[:, *row[: len(axes)]] = row[len(axes) :]
+        return found
+
+    def pareto_front(self) -> list[ParetoPoint]:
+        """Scenarios that no other beats in step time with as little total bandwidth, ascending."""
+        front: list[ParetoPoint] = []
+        query = (
+            "SELECT total_bandwidth, min(step_time_ps), id FROM result WHERE error IS NULL "
+            "AND total_bandwidth IS NOT NULL GROUP BY total_bandwidth ORDER BY total_bandwidth"
+        )
+        for bandwidth, least, scenario in self._each(query):
+            if not front or least < front[-1].step_time_ps:
+                front.append(ParetoPoint(bandwidth, least, scenario))
+        return front
+
+    def sample(self, most: int) -> tuple[Ints, Floats, Floats]:
+        """Scenario, total bandwidth in bytes/s and step time in s of about `most` scenarios.
+
+        They are spread by a multiplicative hash of their numbers, which no axis is in step with.
+        """
+        rows = self._all(
+            "SELECT id, total_bandwidth, step_time_ps FROM result WHERE error IS NULL "
+            f"AND total_bandwidth IS NOT NULL AND id * {_HASH} % 4294967296 < ? ORDER BY id",
+            -(-most * 2**32 // self.progress.size),
+        )
+        scenarios = np.array([row[0] for row in rows], dtype=np.int64)
+        numbers = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
+        return scenarios, numbers[:, 0], numbers[:, 1] / PS_PER_S
+
+    def settings(self, scenario: int) -> dict[str, str]:
+        """Texts of a scenario's values by the names of the axes."""
+        return {a.name: a.texts[scenario // a.stride % len(a.texts)] for a in self.axes}
+
+    def _all(self, query: str, *arguments: object) -> list[Any]:
+        return list(self._each(query, *arguments))
+
+    def _each(self, query: str, *arguments: object) -> Iterator[Any]:
+        with database_errors(self.store.path):
+            yield from self.store.connection.execute(query, arguments)

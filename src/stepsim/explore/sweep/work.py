@@ -1,0 +1,146 @@
+"""What a worker does: results of a span of scenarios."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from stepsim.base.errors import StepsimError, SweepError
+from stepsim.explore.sweep.axes import Value
+from stepsim.explore.sweep.batched import Batched
+from stepsim.explore.sweep.evaluate import (
+    Evaluator,
+    Floats,
+    Group,
+    Outcomes,
+    PreparedGroup,
+    Simulation,
+    failed,
+    reason,
+)
+from stepsim.explore.sweep.grid import Column, Span
+from stepsim.explore.sweep.study import Study, unpack
+from stepsim.parallel.job_size import plan_job
+from stepsim.step.prepare import prepare
+
+_PLAN_ARGUMENTS = ("npus", "pp", "microbatches", "global_batch", "microbatch_size")
+_GROUPS_KEPT = 4
+_GROUPS_TRIED = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A study and the ways to get its results, the preferred one first."""
+
+    study: Study
+    evaluators: tuple[Evaluator, ...] = (Batched(), Simulation())
+
+    def evaluator(self, group: int) -> Evaluator:
+        """The first evaluator that takes a group."""
+        settings = self.study.grid.settings(group)
+        return next(each for each in self.evaluators if each.accepts(self.study, settings))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanResult:
+    """Outcomes of a span; `total_bandwidth` is that of all links, in bytes/s, inf if one is free.
+
+    It is inf as well where the job has no size, and then every outcome is an error.
+    """
+
+    span: Span
+    outcomes: Outcomes
+    total_bandwidth: Floats
+
+
+def check_options(study: Study) -> None:
+    """Refuse options that keep every scenario from running, before any of them is tried.
+
+    They do where the job without axes, and the first scenarios of groups, fail for the same reason.
+    Raises SweepError.
+    """
+    why = _refusal(study, study.options)
+    groups = study.grid.size // study.grid.group_size
+    tried = range(0, groups, -(-groups // _GROUPS_TRIED))
+    if why and all(
+        _refusal(study, study.arguments(study.grid.settings(group))) == why for group in tried
+    ):
+        raise SweepError(f"no scenario can run: {why}")
+
+
+def _refusal(study: Study, arguments: Mapping[str, Any]) -> str:
+    """Why a job cannot be prepared; empty if it can."""
+    try:
+        prepare(study.workload, study.topology, **arguments)
+    except StepsimError as error:
+        return str(error)
+    return ""
+
+
+def evaluate_span(packed: bytes, span: Span) -> SpanResult:
+    """Results of the scenarios of a span, which all belong to one group; never raises for them."""
+    study = unpack(packed).study
+    columns = study.grid.columns(span)
+    count = span.stop - span.start if columns else 1
+    ready = _prepare(packed, span.start // study.grid.group_size)
+    if isinstance(ready.group, str):
+        outcomes = failed(count, ready.group, breakdown=study.breakdown)
+    else:
+        outcomes = _outcomes(ready.group, columns, count, breakdown=study.breakdown)
+    return SpanResult(
+        span=span, outcomes=outcomes, total_bandwidth=_bandwidth(ready, columns, count)
+    )
+
+
+def _outcomes(
+    group: PreparedGroup, columns: Mapping[str, Column], count: int, *, breakdown: bool
+) -> Outcomes:
+    try:
+        return group.evaluate(columns)
+    except Exception as error:
+        return failed(count, reason(error), breakdown=breakdown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A prepared group or why it cannot be; links and bandwidth of each class by axis name."""
+
+    group: PreparedGroup | str
+    links: Mapping[str, tuple[int, float]]
+
+
+@lru_cache(maxsize=_GROUPS_KEPT)
+def _prepare(packed: bytes, group: int) -> _Ready:
+    job: Job = unpack(packed)
+    settings = job.study.grid.settings(group)
+    links: Mapping[str, tuple[int, float]] = {}
+    try:
+        links = _links(job.study, settings)
+        prepared = job.evaluator(group).prepare(Group(study=job.study, settings=settings))
+    except Exception as error:
+        return _Ready(group=reason(error), links=links)
+    return _Ready(group=prepared, links=links)
+
+
+def _links(study: Study, settings: Mapping[str, Value]) -> dict[str, tuple[int, float]]:
+    """Number and bandwidth of the links of each class in a job of the group's size."""
+    asked = study.arguments(settings)
+    arguments = {name: asked[name] for name in _PLAN_ARGUMENTS if name in asked}
+    plan = asked.get("plan") or plan_job(study.workload, study.topology, **arguments)[0]
+    topology = study.topology.fit(plan.npus)
+    counts: Sequence[int] = topology.link_counts()
+    classes = zip(topology.link_classes, counts, strict=True)
+    return {f"{link.name}.bandwidth": (count, link.bandwidth) for link, count in classes}
+
+
+def _bandwidth(ready: _Ready, columns: Mapping[str, Column], count: int) -> Floats:
+    """Bytes/s of all links of each scenario."""
+    if not ready.links:
+        return np.full(count, np.inf)
+    total = np.zeros(count)
+    for name, (links, bandwidth) in ready.links.items():
+        if links:
+            total += links * columns.get(name, bandwidth)
+    return total

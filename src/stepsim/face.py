@@ -1,0 +1,166 @@
+"""The Python interface: the words of the command line, as functions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import numpy as np
+
+from stepsim.base.errors import PlanError
+from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.files.load import load_topology
+from stepsim.network.collectives import (
+    Algorithm,
+    AlgorithmChoice,
+    collective_shape,
+    collective_time_ps,
+    parse_algorithm,
+)
+from stepsim.network.topology import Topology
+from stepsim.show.figures.style import FigureStyle
+from stepsim.step.compare import ComparedSchedules
+from stepsim.step.compare import compare as compare_schedules
+from stepsim.step.simulate import SimulatedStep
+from stepsim.step.simulate import simulate as simulate_step
+from stepsim.workload.rows import CollectiveKind, Workload
+
+Arguments = ParamSpec("Arguments")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result(SimulatedStep):
+    """What a simulation found, and the ways to see it."""
+
+    def __repr__(self) -> str:
+        """One line, for notebooks and shells: the report and its spans are long."""
+        report = self.report
+        return (
+            f"<Result {report.workload} on {report.topology}, {report.plan.npus} NPUs, "
+            f"{report.schedule}: step {format_time_ps(report.step_time_ps)}, "
+            f"bubble {report.bubble_fraction:.1%}>"
+        )
+
+    def to_json(self) -> str:
+        """The report as a JSON document, see `stepsim.files.result_json`."""
+        from stepsim.files.result_json import report_json
+
+        return str(report_json(self.report), "utf-8")
+
+    def write_json(self, path: str | Path) -> None:
+        """Write the report as JSON; raises OutputError when the file cannot be written."""
+        from stepsim.files.writing import write_whole
+
+        write_whole(Path(path), self.to_json().encode())
+
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> None:
+        """Draw the pipeline timeline into a .png, .svg or .pdf file, `messages` as arrows.
+
+        `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
+        cannot be written.
+        """
+        from stepsim.show.figures.timelines import plot_timelines
+
+        runs = [(self.timeline, self.report)]
+        plot_timelines(runs, Path(path), messages=messages, style=style)
+
+    def write_csv(self, path: str | Path) -> None:
+        """Write the spans of one rank per class of ranks; raises OutputError."""
+        from stepsim.files.spans_csv import write_spans
+
+        write_spans(self.timeline, Path(path))
+
+    def write_trace(
+        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+    ) -> None:
+        """Write a trace for Perfetto (.json, .json.gz): every class of ranks, or those of `ranks`.
+
+        `command` is kept in it. Raises PlanError for ranks the job does not have, OutputError.
+        """
+        from stepsim.show.trace.perfetto import write_trace
+        from stepsim.show.trace.processes import traced
+
+        write_trace([traced(self, ranks)], Path(path), command)
+
+
+class Comparison(ComparedSchedules):
+    """Candidates in the order asked for, and the ways to see them."""
+
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> None:
+        """Draw all timelines on one time axis, `messages` as arrows; raises OutputError."""
+        from stepsim.show.figures.timelines import plot_timelines
+
+        runs = [(step.timeline, step.report) for _, step in self.valid]
+        plot_timelines(runs, Path(path), messages=messages, style=style)
+
+
+def _seen(simulate: Callable[Arguments, SimulatedStep]) -> Callable[Arguments, Result]:
+    """The function whose step can be drawn and written."""
+
+    @wraps(simulate)
+    def run(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        step = simulate(*args, **options)
+        return Result(report=step.report, timeline=step.timeline, prices=step.prices)
+
+    return run
+
+
+simulate = _seen(simulate_step)
+
+
+def compare(
+    workload: Workload | str | Path,
+    schedules: Sequence[str],
+    topology: Topology | str | Path | None = None,
+    **options: Any,
+) -> Comparison:
+    """Simulate a workload under each schedule; `options` are those of `simulate`.
+
+    A schedule that cannot run the job is kept with its reason. Raises ScheduleError when none can,
+    and every other error of `simulate`.
+    """
+    found = compare_schedules(workload, schedules, topology, **options)
+    return Comparison(candidates=found.candidates)
+
+
+def collective_time(
+    topology: str | Path | Topology,
+    kind: CollectiveKind | str,
+    size_bytes: int,
+    ranks: Sequence[int],
+    algorithm: AlgorithmChoice | str = Algorithm.AUTO,
+) -> float:
+    """Seconds of one collective over these NPUs, the network to itself.
+
+    `size_bytes` is the full (gathered) tensor; for all_to_all what each rank sends, its own share
+    included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
+    unknown kinds, algorithms or ranks.
+    """
+    if isinstance(topology, str | Path):
+        topology = load_topology(topology, npus=max(ranks, default=0) + 1)
+    try:
+        kind = CollectiveKind(kind)
+    except ValueError as error:
+        raise PlanError(f"{error}: expected {', '.join(CollectiveKind)}") from None
+    if isinstance(algorithm, str):
+        algorithm = parse_algorithm(algorithm)
+    members = np.array(ranks, dtype=np.int64)
+    if len(set(ranks)) != len(ranks) or not all(0 <= r < topology.npus for r in ranks):
+        raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
+    if size_bytes < 0:
+        raise PlanError(f"size_bytes is {size_bytes}: it cannot be negative")
+    shape = collective_shape(topology, kind, members, algorithm)
+    return collective_time_ps(topology, shape, size_bytes) / PS_PER_S

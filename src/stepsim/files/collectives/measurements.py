@@ -1,0 +1,29 @@
+"""Files of measured collectives, whatever wrote them: a table as CSV, or what nccl-tests prints."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stepsim.files.collectives.nccl_tests import is_nccl_tests, parse_nccl_tests
+from stepsim.files.collectives.samples import read_text
+from stepsim.files.collectives.times_csv import parse_comm_table
+from stepsim.network.measured_times import CommTable
+from stepsim.workload.rows import CollectiveKind
+
+
+def read_measurements(paths: Sequence[Path], kind: CollectiveKind | None = None) -> CommTable:
+    """The curves of all files; `kind` is that of nccl-tests output that does not name its own.
+
+    Raises CalibrationError naming the file and the line at fault.
+    """
+    tables = []
+    for path in paths:
+        text = read_text(path)
+        if is_nccl_tests(text):
+            tables.append(parse_nccl_tests(text, source=str(path), kind=kind))
+        else:
+            tables.append(parse_comm_table(text, source=str(path)))
+    return CommTable(
+        source=", ".join(table.source for table in tables),
+        curves=tuple(curve for table in tables for curve in table.curves),
+        warnings=tuple(warning for table in tables for warning in table.warnings),
+    )

@@ -1,0 +1,58 @@
+"""What readers of measured collectives share: text, names of collectives, samples into curves."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from stepsim.base.errors import CalibrationError, bad_value
+from stepsim.files import reading
+from stepsim.network.measured_times import MeasuredCurve
+from stepsim.workload.rows import CollectiveKind
+
+CurveKey = tuple[str, str, CollectiveKind, int, int]
+"""Machine, source, kind, ranks, nodes."""
+Sample = tuple[CurveKey, int, int]
+"""A measurement: its curve, bytes, ps."""
+
+_KINDS = {kind.replace("_", ""): kind for kind in CollectiveKind}
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of measurements; raises CalibrationError."""
+    expected = "measured collectives as CSV, or what nccl-tests prints"
+    return reading.read_text(path, CalibrationError, "measurements", expected, encoding="utf-8-sig")
+
+
+def collective_kind(name: str, place: str, field: str) -> CollectiveKind:
+    """The collective that a name such as `all_reduce`, `AllReduce` or `alltoall_perf` means.
+
+    Raises CalibrationError naming the place and the field.
+    """
+    plain = name.strip().casefold().replace("_", "").replace("-", "").removesuffix("perf")
+    if plain not in _KINDS:
+        raise CalibrationError(bad_value(place, field, name, f"one of {', '.join(CollectiveKind)}"))
+    return _KINDS[plain]
+
+
+def curves_of(samples: Iterable[Sample]) -> tuple[MeasuredCurve, ...]:
+    """Curves in the order of their first samples; a size measured several times has the median."""
+    found: dict[CurveKey, dict[int, list[int]]] = {}
+    for key, size, time in samples:
+        found.setdefault(key, {}).setdefault(size, []).append(time)
+    return tuple(_curve(key, times) for key, times in found.items())
+
+
+def _curve(key: CurveKey, times: dict[int, list[int]]) -> MeasuredCurve:
+    machine, source, kind, ranks, nodes = key
+    sizes = sorted(times)
+    middle = [round(float(np.median(times[size]))) for size in sizes]
+    return MeasuredCurve(
+        machine=machine,
+        source=source,
+        kind=kind,
+        ranks=ranks,
+        nodes=nodes,
+        size_bytes=np.array(sizes, dtype=np.int64),
+        time_ps=np.array(middle, dtype=np.int64),
+    )

@@ -1,0 +1,223 @@
+"""Tables of measured collectives as CSV: a header that names the columns, a measurement per line.
+
+| columns | what |
+|---|---|
+| `kind`, `op` or `collective` | all_reduce, all_gather, ... |
+| `ranks` or `gpus` | members of the group |
+| `nodes` | nodes they are spread over; without the column 1, with a warning |
+| `bytes` or `size_bytes` | an integer, or a size with a unit; as in `CommOp` |
+| `time`, `time_us`, `time_ns` or `time_ps` | a time with a unit, or a number |
+| `oneway_us` or `oneway_ns` | one message of a send_recv that was timed there and back |
+| `busbw`, `busbw_GBs` | bus bandwidth, with a unit or in 1e9 bytes/s |
+| `machine`, `hw` or `gpu`; `source` | free text: hardware; run, without the column the file |
+
+A line needs a time or a bus bandwidth; where it has both they must agree to 5 %. `algbw`,
+`algbw_GBs` and `oneway_GBs` may be there and are not read; any other column is an error.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TypeVar
+
+from stepsim.base.errors import CalibrationError, UnitError, bad_value
+from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
+from stepsim.files.collectives.samples import (
+    Sample,
+    collective_kind,
+    curves_of,
+)
+from stepsim.files.writing import write_whole
+from stepsim.network.measured_times import CommTable, bus_factor
+from stepsim.workload.rows import CollectiveKind
+
+COLUMNS = ("machine", "source", "kind", "ranks", "nodes", "bytes", "time_us")
+MAX_RANKS = 1 << 24
+AGREEMENT = 0.05
+
+Number = TypeVar("Number", int, float)
+
+_NAMES = {
+    "kind": ("kind", "op", "collective"),
+    "ranks": ("ranks", "gpus"),
+    "nodes": ("nodes",),
+    "size": ("bytes", "size_bytes"),
+    "time": ("time", "time_us", "time_ns", "time_ps"),
+    "oneway": ("oneway_us", "oneway_ns"),
+    "busbw": ("busbw", "busbw_GBs"),
+    "machine": ("machine", "hw", "gpu"),
+    "source": ("source",),
+}
+_NOT_READ = ("algbw", "algbw_GBs", "oneway_GBs")
+_KNOWN = {name: field for field, names in _NAMES.items() for name in names}
+_UNITS = {"us": "us", "ns": "ns", "ps": "ps", "GBs": "GB/s"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line: its place, and the text and the column's name of each field that is not empty."""
+
+    place: str
+    texts: dict[str, str]
+    names: dict[str, str]
+
+    def need(self, field: str) -> str:
+        """The text of a field; raises CalibrationError where it is empty."""
+        if field not in self.texts:
+            name = self.names.get(field, field)
+            raise CalibrationError(f"{self.place}: {name} is empty: expected a value")
+        return self.texts[field]
+
+    def count(self, field: str, most: int) -> int:
+        """A whole number from 1 to `most`."""
+        text = self.need(field)
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and 1 <= int(text) <= most):
+            allowed = f"an integer from 1 to {most}"
+            raise CalibrationError(bad_value(self.place, self.names[field], text, allowed))
+        return int(text)
+
+    def quantity(self, field: str, parse: Callable[[str], Number]) -> Number:
+        """A quantity with a unit; a number takes the unit that the column's name ends in."""
+        text, name = self.need(field), self.names[field]
+        unit = _UNITS.get(name.rpartition("_")[2], "") if "_" in name else ""
+        try:
+            return parse(f"{text} {unit}" if unit else text)
+        except UnitError as error:
+            raise CalibrationError(f"{self.place}: {name}: {error}") from None
+
+
+def parse_comm_table(text: str, *, source: str) -> CommTable:
+    """Table in CSV text; `source` is the file's name.
+
+    Raises CalibrationError naming file, line, column and value.
+    """
+    rows = _rows(text, source)
+    header = next(rows, (1, []))[1]
+    names = _columns(header, source)
+    samples = []
+    for number, row in rows:
+        place = f"{source}:{number}"
+        if len(row) != len(header):
+            raise CalibrationError(bad_value(place, "fields", len(row), f"{len(header)}"))
+        named = dict(zip(header, row, strict=True))
+        texts = {field: named[name] for field, name in names.items() if named[name]}
+        samples.append(_sample(_Line(place=place, texts=texts, names=names), source))
+    if not samples:
+        raise CalibrationError(f"{source}: no measurement: expected one per line after the header")
+    missing = "" if "nodes" in names else f"{source}: no column nodes: one node assumed"
+    return CommTable(
+        source=source, curves=curves_of(samples), warnings=(missing,) if missing else ()
+    )
+
+
+def write_comm_table(table: CommTable, path: Path) -> None:
+    """Write a table as CSV, whole or not at all; raises OutputError."""
+    write_whole(path, format_comm_table(table).encode())
+
+
+def format_comm_table(table: CommTable) -> str:
+    """CSV text of a table, exact to the ps."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for curve in table.curves:
+        columns = zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True)
+        for size, time in columns:
+            micros = format(Decimal(time).scaleb(-6).normalize(), "f")
+            writer.writerow((*curve.key, size, micros))
+    return text.getvalue()
+
+
+def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every line that is not empty."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            if any(row):
+                yield reader.line_num, [field.strip() for field in row]
+    except csv.Error as error:
+        raise CalibrationError(f"{source}:{reader.line_num}: not valid CSV: {error}") from None
+
+
+def _columns(header: list[str], source: str) -> dict[str, str]:
+    """The column's name of each field that the file has."""
+    names: dict[str, str] = {}
+    for name in header:
+        if name in _NOT_READ:
+            continue
+        if name not in _KNOWN:
+            known = ", ".join((*_KNOWN, *_NOT_READ))
+            raise CalibrationError(bad_value(f"{source}:1", "column", name, f"one of {known}"))
+        if _KNOWN[name] in names:
+            first = names[_KNOWN[name]]
+            raise CalibrationError(f"{source}:1: columns {first} and {name} say the same: drop one")
+        names[_KNOWN[name]] = name
+    for field in ("kind", "ranks", "size"):
+        if field not in names:
+            raise CalibrationError(f"{source}:1: no column {' or '.join(_NAMES[field])}")
+    if not names.keys() & {"time", "busbw"}:
+        raise CalibrationError(f"{source}:1: no column time, time_us, time_ns or busbw")
+    return names
+
+
+def _sample(line: _Line, source: str) -> Sample:
+    """The measurement of a line."""
+    kind = collective_kind(line.need("kind"), line.place, line.names["kind"])
+    ranks = line.count("ranks", MAX_RANKS)
+    nodes = line.count("nodes", ranks) if "nodes" in line.names else 1
+    size = _size(line)
+    key = (
+        line.texts.get("machine", ""),
+        line.texts.get("source", source),
+        kind,
+        ranks,
+        nodes,
+    )
+    return key, size, _time(line, bus_factor(kind, ranks) * size, kind)
+
+
+def _size(line: _Line) -> int:
+    text = line.need("size")
+    size = line.quantity("size", lambda t: parse_size_bytes(f"{t} B" if t.isdecimal() else t))
+    if size < 1:
+        raise CalibrationError(bad_value(line.place, line.names["size"], text, "above 0"))
+    return size
+
+
+def _time(line: _Line, bus_bytes: float, kind: CollectiveKind) -> int:
+    """Picoseconds of a line; `bus_bytes` over the time is the bus bandwidth."""
+    one_way = kind is CollectiveKind.SEND_RECV and "oneway" in line.texts
+    field = "oneway" if one_way else "time"
+    bandwidth = _bus_bandwidth(line)
+    if field not in line.texts:
+        if not bandwidth or not bus_bytes:
+            raise CalibrationError(
+                f"{line.place}: no time, and no bus bandwidth that tells it: expected one of them"
+            )
+        return max(1, round(bus_bytes / bandwidth * PS_PER_S))
+    time = line.quantity(field, parse_time_ps)
+    if time < 1:
+        text, name = line.texts[field], line.names[field]
+        raise CalibrationError(bad_value(line.place, name, text, "a time above 0"))
+    said = bus_bytes / time * PS_PER_S
+    if bandwidth >= 1e9 and not one_way and abs(said / bandwidth - 1) > AGREEMENT:
+        raise CalibrationError(
+            f"{line.place}: {line.names['busbw']} is {line.texts['busbw']}, but size and time give "
+            f"{said / 1e9:.4g} GB/s: expected them to agree to {AGREEMENT:.0%}"
+        )
+    return time
+
+
+def _bus_bandwidth(line: _Line) -> float:
+    """Bytes/s; 0 where it is not given, or rounded to 0."""
+    text = line.texts.get("busbw", "0")
+    if not text.strip("0."):
+        return 0.0
+    bandwidth = line.quantity("busbw", parse_bandwidth)
+    if bandwidth == float("inf"):
+        allowed = "a bandwidth such as 215 GB/s"
+        raise CalibrationError(bad_value(line.place, line.names["busbw"], text, allowed))
+    return bandwidth

@@ -1,0 +1,38 @@
+"""Types of values in files, with what a JSON Schema says of them; a reader sees text or numbers."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from stepsim.base.units import BANDWIDTH_PATTERN, SIZE_PATTERN, TIME_PATTERN
+
+Time = Annotated[
+    str,
+    Meta(
+        description="a time with its unit",
+        examples=["500 ns", "1.5 us"],
+        extra_json_schema={"pattern": TIME_PATTERN},
+    ),
+]
+Size = Annotated[
+    str,
+    Meta(
+        description="a size with its unit: MB is 1e6 bytes, MiB is 2**20",
+        examples=["160 MB", "64 MiB"],
+        extra_json_schema={"pattern": SIZE_PATTERN},
+    ),
+]
+Bandwidth = Annotated[
+    str,
+    Meta(
+        description="a bandwidth with its unit, one way: GB/s is 1e9 bytes/s, Gbps 1e9 bit/s",
+        examples=["400 Gbps", "50 GB/s", "inf"],
+        extra_json_schema={"pattern": BANDWIDTH_PATTERN},
+    ),
+]
+
+Picoseconds = Annotated[int, Meta(description="picoseconds")]
+Seconds = Annotated[float, Meta(description="seconds")]
+Bytes = Annotated[int, Meta(description="bytes")]
+BytesPerSecond = Annotated[float, Meta(description="bytes/s, one way")]
+Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]

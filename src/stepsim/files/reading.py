@@ -1,0 +1,88 @@
+"""What readers share: opening what is a file, and one clear error for what cannot be read at all.
+
+A path is the user's: it may be a pipe that nobody writes to, a device without end, or huge.
+"""
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+
+from stepsim.base.errors import StepsimError
+
+Document = TypeVar("Document")
+
+MAX_FILE_BYTES = 256 << 20
+_DEEPEST_KEY = 100
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*(?:"|$)|\'[^\'\n]*(?:\'|$)', re.MULTILINE)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A file opened to be read; raises OSError where there is none, or a folder, pipe or device."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file can have this name") from None
+    if not stat.S_ISREG(mode := os.fstat(handle).st_mode):
+        os.close(handle)
+        what = "it is a folder" if stat.S_ISDIR(mode) else "it is a pipe or a device, not a file"
+        raise OSError(errno.EINVAL, what)
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """What a file holds; raises OSError as `open_file`, and for more than 256 MiB."""
+    with open_file(path) as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
+    return data
+
+
+def read_text(
+    path: Path, error: type[StepsimError], what: str, expected: str, *, encoding: str = "utf-8"
+) -> str:
+    """The text of a file; raises `error` saying that this is no `what`, and what was `expected`."""
+    try:
+        return read_bytes(path).decode(encoding)
+    except OSError as reason:
+        raise error(f"{path}: cannot read the {what}: {reason.strerror}") from None
+    except UnicodeDecodeError as reason:
+        wrong = f"byte {reason.start} is not UTF-8"
+        raise error(f"{path}: not a text file: {wrong}: expected {expected}") from None
+
+
+def read_toml(path: Path, schema: type[Document], error: type[StepsimError], what: str) -> Document:
+    """The `what` in a TOML file, as `schema` has it; raises `error` naming the entry at fault."""
+    text = read_text(path, error, what, f"a {what} in TOML")
+    try:
+        return msgspec.convert(parse_toml(text), schema)
+    except msgspec.ValidationError as reason:
+        raise error(f"{path}: {reason}") from None
+    except ValueError as reason:
+        raise error(f"{path}: not valid TOML: {reason}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """A TOML document as plain data.
+
+    Raises ValueError for what is none, and for what takes the parser very long: keys of more than
+    100 parts, lists in lists without end.
+    """
+    bare = _STRING.sub("s", text)
+    for line in bare.splitlines() if bare.count(".") > _DEEPEST_KEY else ():
+        if any(part.count(".") > _DEEPEST_KEY for part in _between_marks("".join(line.split()))):
+            raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its lists or tables are nested too deeply") from None
+
+
+def _between_marks(line: str) -> list[str]:
+    return re.split(r"[,=\[\]{}]", line)

@@ -1,0 +1,188 @@
+"""Torch's pipeline CSV: one line per rank, its tokens in the order they run.
+
+`0F1` is F (forward), B (full backward), I (input gradient) or W (weight gradient) of stage 0 and
+microbatch 1; `(0F4;3B1)OVERLAP_F_B` is one fused pair. Torch writes bubbles as empty fields, which
+mean nothing here. Format: torch `PipelineScheduleMulti._dump_csv` and `_Action.from_str`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from stepsim.base.errors import ScheduleError, bad_value, one_line
+from stepsim.files.reading import read_text
+from stepsim.files.writing import write_whole
+from stepsim.parallel.schedules import (
+    Action,
+    ActionKind,
+    Entry,
+    FusedPair,
+    Placement,
+    PlacementKind,
+    Schedule,
+)
+
+_SINGLE = re.compile("([0-9]{1,9})([FBIW])([0-9]{1,9})")
+_FUSED = re.compile(r"\(([0-9]{1,9}F[0-9]{1,9}); *([0-9]{1,9}B[0-9]{1,9})\)OVERLAP_F_B")
+_TOKENS = "tokens such as 0F1 (stage; F, B, I or W; microbatch) or (0F4;3B1)OVERLAP_F_B"
+_WHOLE = {ActionKind.FORWARD, ActionKind.BACKWARD}
+_SPLIT = {ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD}
+
+
+class _Part(NamedTuple):
+    """An action as a token names it."""
+
+    stage: int
+    kind: ActionKind
+    microbatch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    """A token at a line and column, both from 1, and its action, or the two of a fused pair."""
+
+    line: int
+    column: int
+    token: str
+    parts: tuple[_Part, ...]
+
+    def error(self, source: str, allowed: str) -> ScheduleError:
+        place = f"{source}:{self.line}: column {self.column}"
+        return ScheduleError(bad_value(place, "token", self.token, allowed))
+
+
+def read_schedule(path: Path) -> Schedule:
+    """Schedule in a CSV file, named like the file.
+
+    Raises ScheduleError naming file, line, column and token.
+    """
+    expected = "a schedule in torch's CSV"
+    text = read_text(path, ScheduleError, "schedule", expected, encoding="utf-8-sig")
+    return parse_schedule(text, source=str(path), name=one_line(path.name))
+
+
+def write_schedule(schedule: Schedule, path: Path) -> None:
+    """Write a schedule as CSV; raises OutputError."""
+    write_whole(path, format_schedule(schedule).encode())
+
+
+def format_schedule(schedule: Schedule) -> str:
+    """CSV text of a schedule."""
+    return "".join(f"{','.join(tokens)}\n" for tokens in schedule.tokens())
+
+
+def parse_schedule(text: str, *, source: str, name: str) -> Schedule:
+    """Schedule in CSV text; `source` is for messages.
+
+    Stages are placed as the lines show: in a loop, a V, or from both ends. Raises ScheduleError
+    unless every stage runs every microbatch once, forward and backward.
+    """
+    rows = [list(_fields(source, n, line)) for n, line in enumerate(text.rstrip().split("\n"), 1)]
+    fields = [field for row in rows for field in row]
+    if not fields:
+        raise ScheduleError(f"{source}: no actions: expected one line of {_TOKENS} per rank")
+    microbatches = 1 + max(part.microbatch for field in fields for part in field.parts)
+    placement = _placement(source, rows, microbatches)
+    _check_complete(source, _once(source, fields), placement, microbatches)
+    return Schedule(
+        name=name,
+        placement=placement,
+        microbatches=microbatches,
+        orders=tuple(_order(row, rank, placement) for rank, row in enumerate(rows)),
+    )
+
+
+def _fields(source: str, number: int, line: str) -> Iterator[_Field]:
+    """Fields of a line that are not empty."""
+    for column, text in enumerate(line.split(","), 1):
+        token = text.strip()
+        field = _Field(line=number, column=column, token=token, parts=tuple(_parts(token)))
+        if field.parts:
+            yield field
+        elif token:
+            raise field.error(source, _TOKENS)
+
+
+def _parts(token: str) -> Iterator[_Part]:
+    """The actions of a token, none if it is malformed."""
+    fused = _FUSED.fullmatch(token)
+    for single in fused.groups() if fused else [token]:
+        if match := _SINGLE.fullmatch(single):
+            yield _Part(int(match[1]), ActionKind(match[2]), int(match[3]))
+
+
+def _placement(source: str, rows: list[list[_Field]], microbatches: int) -> Placement:
+    """The placement that agrees with every line; the error is at the token that rules all out."""
+    last = max((f for row in rows for f in row), key=lambda f: max(p.stage for p in f.parts))
+    stages = 1 + max(part.stage for part in last.parts)
+    candidates = _candidates(len(rows), stages, microbatches)
+    if not candidates:
+        shared = f"a number of stages that {len(rows)} ranks (lines) share evenly, not {stages}"
+        raise last.error(source, shared)
+    for rank, row in enumerate(rows):
+        for field in row:
+            for stage, _, microbatch in field.parts:
+                owners = {p: p.rank(stage, microbatch) for p in candidates}
+                if rank not in owners.values():
+                    lines = " or ".join(str(owner + 1) for owner in sorted({*owners.values()}))
+                    raise field.error(source, f"this stage and microbatch on line {lines}")
+                candidates = [p for p in candidates if owners[p] == rank]
+    return candidates[0]
+
+
+def _candidates(ranks: int, stages: int, microbatches: int) -> list[Placement]:
+    """Placements of that many stages on that many ranks."""
+    found = []
+    if stages % ranks == 0:
+        found.append(Placement(ranks=ranks, chunks=stages // ranks))
+    if stages == 2 * ranks:
+        found.append(Placement(ranks=ranks, chunks=2, kind=PlacementKind.V))
+    if stages == ranks and ranks % 2 == 0:
+        kind = PlacementKind.BIDIRECTIONAL
+        found.append(Placement(ranks=ranks, chunks=2, kind=kind, microbatches=microbatches))
+    return found
+
+
+def _once(source: str, fields: list[_Field]) -> dict[_Part, _Field]:
+    """Where each action stands. Raises ScheduleError for one that stands twice."""
+    seen: dict[_Part, _Field] = {}
+    for field in fields:
+        for part in field.parts:
+            first = seen.setdefault(part, field)
+            if first is not field:
+                where = f"line {first.line}, column {first.column}"
+                raise field.error(source, f"each action once (this one is at {where})")
+    return seen
+
+
+def _check_complete(
+    source: str, seen: dict[_Part, _Field], placement: Placement, microbatches: int
+) -> None:
+    """Raise ScheduleError unless each stage runs F and B, or F, I and W, of each microbatch."""
+    for stage in range(placement.stages):
+        for microbatch in range(microbatches):
+            kinds = {kind for kind in ActionKind if _Part(stage, kind, microbatch) in seen}
+            if kinds in (_WHOLE, _SPLIT):
+                continue
+            needed = f"F and B, or F, I and W, of stage {stage} and microbatch {microbatch}"
+            if kinds:
+                found = (seen[_Part(stage, kind, microbatch)] for kind in kinds)
+                raise max(found, key=lambda field: field.column).error(source, needed)
+            line = placement.rank(stage, microbatch) + 1
+            raise ScheduleError(f"{source}:{line}: tokens are missing: expected {needed}")
+
+
+def _order(row: list[_Field], rank: int, placement: Placement) -> tuple[Entry, ...]:
+    chunk_of = {placement.stage(rank, chunk): chunk for chunk in range(placement.chunks)}
+
+    def action(part: _Part) -> Action:
+        stage, kind, microbatch = part
+        return Action(kind=kind, stage=stage, chunk=chunk_of[stage], microbatch=microbatch)
+
+    def entry(first: _Part, *second: _Part) -> Entry:
+        forward = action(first)
+        return FusedPair(forward=forward, backward=action(*second)) if second else forward
+
+    return tuple(entry(*field.parts) for field in row)

@@ -1,0 +1,1 @@
+"""Workload texts of SimAI, AICB and ASTRA-sim."""

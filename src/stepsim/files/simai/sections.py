@@ -1,0 +1,97 @@
+"""Sections of a workload text: microbatch blocks, layers, and rows run once per step."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from stepsim.files.simai.header import HeaderLine
+from stepsim.workload.rows import Microbatch, Row
+
+_EMBEDDING = "embedding_layer"
+_LAYER_START = "attention"
+_BEFORE = re.compile(r"(moe_)?grad_\w+|layernorm|norm|embedding_grads", re.ASCII)
+_LOSS = re.compile(r"cross_entropy\w*", re.ASCII)
+_OPTIMIZER = re.compile(r"optimizer\w*", re.ASCII)
+_HEAD = re.compile(r"final_\w*|embedding_norm|cross_entropy\w*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sections:
+    """Rows by what they are for, see `Workload`."""
+
+    microbatches: tuple[Microbatch, ...]
+    loss: tuple[Row, ...]
+    per_step: tuple[Row, ...]
+
+
+def split_sections(rows: Sequence[Row], header: HeaderLine) -> Sections:
+    """Sort rows into sections.
+
+    Each `embedding_layer*` row begins a microbatch; rows before the first one and the
+    `cross_entropy*` and `optimizer*` rows at the end run once per step. Without `embedding_layer`
+    rows there is one microbatch, framed by the rows that are per-step by name.
+    """
+    starts = [i for i, row in enumerate(rows) if row.name.startswith(_EMBEDDING)]
+    first = starts[0] if starts else _leading(rows)
+    end = len(rows)
+    while end > first and _is_trailing(rows[end - 1]):
+        end -= 1
+    bounds = [*(start for start in starts if start < end), end] if starts else [first, end]
+    blocks = [rows[a:b] for a, b in pairwise(bounds) if a < b]
+    if header.last_bottom_layer:
+        blocks = [_overlap_first_row(block, header.last_bottom_layer) for block in blocks]
+    trailing = rows[end:]
+    return Sections(
+        microbatches=tuple(_microbatch(block) for block in blocks),
+        loss=tuple(row for row in trailing if _LOSS.fullmatch(row.name)),
+        per_step=(*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name))),
+    )
+
+
+def _leading(rows: Sequence[Row]) -> int:
+    """Rows at the beginning that are per-step by name."""
+    count = 0
+    while count < len(rows) and _BEFORE.fullmatch(rows[count].name):
+        count += 1
+    return count
+
+
+def _is_trailing(row: Row) -> bool:
+    return bool(_LOSS.fullmatch(row.name) or _OPTIMIZER.fullmatch(row.name))
+
+
+def _overlap_first_row(block: Sequence[Row], last_bottom_layer: int) -> Sequence[Row]:
+    """DLRM: the embedding's forward all-to-all is waited for at the end of the bottom layers."""
+    return [replace(block[0], forward_lag=last_bottom_layer), *block[1:]]
+
+
+def _microbatch(block: Sequence[Row]) -> Microbatch:
+    """Embedding rows, layers and head rows of one block."""
+    inside = 0
+    while inside < len(block) and block[inside].name.startswith(_EMBEDDING):
+        inside += 1
+    end = len(block)
+    while end > inside and _HEAD.fullmatch(block[end - 1].name):
+        end -= 1
+    if inside == end:  # a micro-benchmark: its embedding rows are all there is
+        inside, end = 0, len(block)
+    return Microbatch(
+        embedding=tuple(block[:inside]),
+        layers=_layers(block[inside:end]),
+        head=tuple(block[end:]),
+    )
+
+
+def _layers(rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
+    """Layers begin at an `attention*` row after another kind; without any, every row is one."""
+    begins = [
+        i
+        for i, row in enumerate(rows)
+        if row.name.startswith(_LAYER_START)
+        and (i == 0 or not rows[i - 1].name.startswith(_LAYER_START))
+    ]
+    if not begins:
+        return tuple((row,) for row in rows)
+    bounds = [0, *begins[1:], len(rows)]
+    return tuple(tuple(rows[a:b]) for a, b in pairwise(bounds))

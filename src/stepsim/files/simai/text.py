@@ -1,0 +1,262 @@
+"""Workload text of SimAI, AICB and ASTRA-sim 1.0.
+
+Line 1: policy and `key: value` header. Line 2: row count. Then one row per layer: name, dependency
+(ignored), and compute ns, collective, bytes for forward, input gradient and weight gradient, then
+process time (ignored, as SimAI-Analytical does), then a policy where the header's is
+HYBRID_CUSTOMIZED. Facts about the variants: SimAI `Workload.cc`, AICB's generator, ASTRA-sim 1.0.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stepsim.base.errors import WorkloadError, bad_value, one_line
+from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
+from stepsim.files.reading import read_text
+from stepsim.files.simai.header import HeaderLine, parse_header
+from stepsim.files.simai.sections import Sections, split_sections
+from stepsim.workload.rows import (
+    Axis,
+    CollectiveKind,
+    CommOp,
+    Group,
+    Phase,
+    Policy,
+    Row,
+    Work,
+    Workload,
+)
+
+MAX_COMPUTE_NS = 10**13
+_FIELDS = 12
+_COLLECTIVES: dict[str, tuple[CollectiveKind, ...]] = {
+    "NONE": (),
+    "ALLREDUCE": (CollectiveKind.ALL_REDUCE,),
+    "ALLGATHER": (CollectiveKind.ALL_GATHER,),
+    "REDUCESCATTER": (CollectiveKind.REDUCE_SCATTER,),
+    "ALLTOALL": (CollectiveKind.ALL_TO_ALL,),
+    "BROADCAST": (CollectiveKind.BROADCAST,),
+    "ALLREDUCEALLTOALL": (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL),
+}
+_SUFFIXES = {
+    "_DP_EP": (Group.DP_EP, Axis.DP),
+    "_EP": (Group.EP, Axis.EP),
+    "_TP": (Group.TP, Axis.TP),
+    "_DP": (Group.DP, Axis.DP),
+}
+_MODEL_PARALLEL: dict[Policy, Group | None] = {
+    Policy.HYBRID_TRANSFORMER: Group.TP,
+    Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD: Group.TP,
+    Policy.DATA: None,
+    Policy.MICRO: Group.STAGE,
+    Policy.MODEL: Group.STAGE,
+    Policy.DISTRIBUTED_INFERENCE: Group.STAGE,
+    Policy.HYBRID_DATA_MODEL: Group.INNER,
+    Policy.HYBRID_MODEL_DATA: Group.OUTER,
+    Policy.HYBRID_DLRM: Group.STAGE,
+    Policy.HYBRID_DLRM_ENHANCED: Group.STAGE,
+}
+_DATA_PARALLEL: dict[Policy, Group | None] = {
+    Policy.HYBRID_TRANSFORMER: Group.DP,
+    Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD: Group.DP,
+    Policy.DATA: Group.STAGE,
+    Policy.MICRO: Group.STAGE,
+    Policy.MODEL: None,
+    Policy.DISTRIBUTED_INFERENCE: None,
+    Policy.HYBRID_DATA_MODEL: Group.OUTER,
+    Policy.HYBRID_MODEL_DATA: Group.INNER,
+    Policy.HYBRID_DLRM: Group.STAGE,
+    Policy.HYBRID_DLRM_ENHANCED: Group.STAGE,
+}
+
+
+Line = tuple[int, str]
+"""Line number and text."""
+
+
+def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
+    """Workload in a SimAI / AICB / ASTRA-sim text file.
+
+    Raises WorkloadError naming file, line, field and value. With `strict`, what would be a warning
+    about the file itself (a wrong row count, unknown keys, extra fields) is an error.
+    """
+    lines = _read_lines(path)
+    header = parse_header(f"{path}:{lines[0][0]}", lines[0][1])
+    declared = _declared_rows(path, lines[1:2])
+    rows, warnings = _read_rows(path, lines[2:], header.policy)
+    warnings = [*header.warnings, *warnings]
+    if declared != len(rows):
+        warnings.insert(
+            0, f"line 2 declares {declared} rows, the file has {len(rows)}: all are used"
+        )
+    sections = split_sections(_with_checkpoints(path, rows, header), header)
+    if not sections.microbatches:
+        raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
+    warnings += _block_warnings(header, sections)
+    if strict and warnings:
+        raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
+    return Workload(
+        source=one_line(path.name),
+        policy=header.policy,
+        header=header.header,
+        declared_rows=declared,
+        microbatches=sections.microbatches,
+        loss=sections.loss,
+        per_step=sections.per_step,
+        warnings=(*warnings, *_vpp_warning(header)),
+    )
+
+
+def _read_lines(path: Path) -> list[Line]:
+    expected = "a SimAI / AICB / ASTRA-sim workload"
+    text = read_text(path, WorkloadError, "workload", expected, encoding="utf-8-sig")
+    if "\0" in text:
+        raise WorkloadError(f"{path}: not a text file: expected {expected}")
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if not lines:
+        raise WorkloadError(
+            f"{path}: the file is empty: expected a policy line, a row count and rows"
+        )
+    return lines
+
+
+def _declared_rows(path: Path, lines: list[Line]) -> int:
+    if not lines:
+        raise WorkloadError(f"{path}: ends after the header: expected a row count and rows")
+    number, text = lines[0]
+    return _integer(f"{path}:{number}", "row count", text.strip(), MAX_INT64)
+
+
+def _read_rows(path: Path, lines: list[Line], policy: Policy) -> tuple[list[Row], list[str]]:
+    rows: list[Row] = []
+    extra: list[int] = []
+    ignored: Counter[str] = Counter()
+    customized = policy is Policy.HYBRID_CUSTOMIZED
+    expected = _FIELDS + customized
+    if not lines:
+        raise WorkloadError(f"{path}: has a header but no rows: nothing to simulate")
+    for number, text in lines:
+        fields = text.split()
+        place = f"{path}:{number}"
+        if len(fields) < expected:
+            raise WorkloadError(
+                f"{place}: row {fields[0][:40]!r} has {len(fields)} fields: "
+                f"expected {expected} (is the line truncated?)"
+            )
+        if len(fields) > expected:
+            extra.append(number)
+        row_policy = _row_policy(place, fields[_FIELDS]) if customized else policy
+        rows.append(_row(place, number, fields, row_policy, ignored))
+    warnings = [
+        f"{count} {what} ignored: the policy has no group for them"
+        for what, count in ignored.items()
+    ]
+    if extra:
+        warnings.append(
+            f"{len(extra)} rows have more than {expected} fields (first: line {extra[0]}): "
+            "the rest is ignored"
+        )
+    return rows, warnings
+
+
+def _row_policy(place: str, word: str) -> Policy:
+    expected = f"one of {', '.join(_MODEL_PARALLEL)}"
+    try:
+        policy = Policy(word.upper())
+    except ValueError:
+        raise WorkloadError(bad_value(place, "row policy", word, expected)) from None
+    if policy is Policy.HYBRID_CUSTOMIZED:
+        raise WorkloadError(bad_value(place, "row policy", word, expected))
+    return policy
+
+
+def _row(
+    place: str, number: int, fields: Sequence[str], policy: Policy, ignored: Counter[str]
+) -> Row:
+    name = fields[0]
+    _integer(place, f"dependency of {name!r}", fields[1], MAX_INT64, least=-MAX_INT64)
+    _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
+    works = []
+    for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
+        shown = phase.replace("_", "-")
+        most = {"compute (ns)": MAX_COMPUTE_NS, "bytes": MAX_INT64}
+        compute, size = (
+            _integer(place, f"{shown} {field} of {name!r}", text, most[field])
+            for field, text in zip(most, fields[column : column + 3 : 2], strict=True)
+        )
+        label = f"{shown} collective of {name!r}"
+        comms = _comms(place, label, fields[column + 1], size, policy, phase)
+        if comms is None:
+            ignored[f"{shown} collectives"] += 1
+        works.append(Work(compute_ps=compute * PS_PER_NS, comms=comms or ()))
+    return Row(name=name, line=number, forward=works[0], input_grad=works[1], weight_grad=works[2])
+
+
+def _comms(
+    place: str, label: str, word: str, size: int, policy: Policy, phase: Phase
+) -> tuple[CommOp, ...] | None:
+    """Collectives of one phase; None where the policy communicates nothing in it."""
+    base, suffix = word.upper(), ""
+    for candidate in _SUFFIXES:
+        if base.endswith(candidate):
+            base, suffix = base.removesuffix(candidate), candidate
+            break
+    if base not in _COLLECTIVES:
+        expected = f"one of {', '.join(_COLLECTIVES)}, with suffix {', '.join(_SUFFIXES)} or none"
+        raise WorkloadError(bad_value(place, label, word, expected))
+    weight = phase is Phase.WEIGHT_GRAD
+    group = (_DATA_PARALLEL if weight else _MODEL_PARALLEL)[policy]
+    axis = Axis.DP if weight else Axis.TP
+    if suffix:
+        group, axis = _SUFFIXES[suffix]
+    if group is None:
+        return None if _COLLECTIVES[base] and size else ()
+    kinds = _COLLECTIVES[base] if size else ()
+    return tuple(CommOp(kind=kind, group=group, axis=axis, size_bytes=size) for kind in kinds)
+
+
+def _integer(place: str, field: str, text: str, most: int, *, least: int = 0) -> int:
+    """Integer from `least` to `most`; floats such as `4194304.0` are rounded."""
+    try:
+        value = plain_number(text)
+        if least <= value <= most:
+            return round(value)
+    except ValueError:
+        pass
+    raise WorkloadError(bad_value(place, field, text, f"a number from {least} to {most}"))
+
+
+def _with_checkpoints(path: Path, rows: list[Row], header: HeaderLine) -> list[Row]:
+    """Mark the rows that the header's ids (0-based row numbers) name."""
+    for key in ("checkpoints", "checkpoint_initiates"):
+        beyond = [i for i in getattr(header, key) if i >= len(rows)]
+        if beyond:
+            expected = f"a row number from 0 to {len(rows) - 1}"
+            raise WorkloadError(bad_value(f"{path}: header", f"{key} id", beyond[0], expected))
+    kept, initiating = set(header.checkpoints), set(header.checkpoint_initiates)
+    return [
+        replace(row, checkpoint=i in kept, recompute=i in initiating)
+        if i in kept | initiating
+        else row
+        for i, row in enumerate(rows)
+    ]
+
+
+def _block_warnings(header: HeaderLine, sections: Sections) -> list[str]:
+    warnings = []
+    blocks, ga = len(sections.microbatches), header.header.ga
+    if ga is not None and blocks != ga:
+        warnings.append(f"header says ga {ga}, the rows hold {blocks} microbatch(es): the rows win")
+    lengths = {len(block.layers) for block in sections.microbatches}
+    if len(lengths) > 1:
+        warnings.append(f"microbatch blocks have {min(lengths)} to {max(lengths)} layers")
+    return warnings
+
+
+def _vpp_warning(header: HeaderLine) -> Iterator[str]:
+    if header.header.vpp > 1:
+        yield (
+            f"header says vpp {header.header.vpp}: AICB writes the layers per stage there, "
+            "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
+        )

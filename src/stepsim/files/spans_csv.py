@@ -1,0 +1,47 @@
+"""Spans of a timeline as CSV: one line per task of every simulated rank."""
+
+import csv
+import io
+from pathlib import Path
+
+from stepsim.engine.timeline import Timeline
+from stepsim.files.writing import write_whole
+
+COLUMNS = (
+    "rank",
+    "stage",
+    "stream",
+    "kind",
+    "name",
+    "phase",
+    "action",
+    "microbatch",
+    "bytes",
+    "start_ps",
+    "end_ps",
+)
+
+
+def write_spans(timeline: Timeline, path: Path) -> None:
+    """Write the spans of one rank per class of ranks that behave alike; raises OutputError."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for span in timeline.spans():
+        entry = span.entry
+        writer.writerow(
+            (
+                span.rank,
+                span.stage,
+                span.stream.name.lower(),
+                span.kind.name.lower(),
+                span.label,
+                span.phase,
+                entry.token if entry else "",
+                entry.parts()[0].microbatch if entry else "",
+                span.size_bytes,
+                span.start_ps,
+                span.end_ps,
+            )
+        )
+    write_whole(path, text.getvalue().encode())

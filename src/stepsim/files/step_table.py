@@ -1,0 +1,167 @@
+"""A user's own measurements: rows of workload, topology, schedule, options and measured seconds.
+
+CSV with a header line, or TOML with `[[run]]` tables, with the same names:
+
+    workload,topology,schedule,microbatches,measured_s
+    gpt.txt,hgx-h100,1f1b,32,4.21
+
+Paths are relative to the table. Empty cells mean the default.
+"""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os.path import isfile
+from pathlib import Path
+
+import msgspec
+
+from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.units import PS_PER_S
+from stepsim.files.reading import parse_toml, read_text
+from stepsim.files.shipped import DEFAULT_TOPOLOGY
+
+Value = str | int | float | bool
+
+OPTIONS: Mapping[str, type[int] | type[float] | type[str] | type[bool]] = {
+    "microbatches": int,
+    "chunks": int,
+    "npus": int,
+    "pp": int,
+    "global_batch": int,
+    "microbatch_size": int,
+    "p2p": str,
+    "stage_rows": str,
+    "host_overhead": str,
+    "get_batch": str,
+    "loss_time": str,
+    "tp_overlap": bool,
+    "fused_factor": float,
+    "dp_overlap": bool,
+    "dp_bucket": str,
+    "contention": str,
+    "algorithm": str,
+    "slow": str,
+    "compute_scale": str,
+    "expert_skew": float,
+}
+"""Options of a row beside workload, topology and schedule: those of `stepsim simulate`."""
+
+MeasuredStepRow = msgspec.defstruct(
+    "MeasuredStepRow",
+    [
+        ("workload", str),
+        ("topology", str, DEFAULT_TOPOLOGY),
+        ("schedule", str, "1f1b"),
+        ("measured_s", float),
+        *((name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in OPTIONS.items()),
+    ],
+    namespace={"__doc__": "A measured step: seconds, and options of `stepsim simulate`."},
+    forbid_unknown_fields=True,
+    kw_only=True,
+)
+_COLUMNS = MeasuredStepRow.__struct_fields__
+
+
+class StepTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A table of measured steps as TOML; a CSV has the same columns."""
+
+    run: list[MeasuredStepRow]  # type: ignore[valid-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """One measured step. `where` is its place in the table."""
+
+    where: str
+    workload: Path
+    topology: str | None
+    schedule: str
+    options: Mapping[str, Value]
+    measured_ps: int
+
+
+def is_step_table(path: Path) -> bool:
+    """Whether a file's name says that it is a table."""
+    return isfile(path) and path.suffix in (".csv", ".toml")
+
+
+def read_step_table(path: Path) -> list[MeasuredStep]:
+    """The rows of a table; raises TraceError naming file, row, column and value at fault."""
+    text = read_text(path, TraceError, "table", "a table of measured runs", encoding="utf-8-sig")
+    rows = list(_toml_rows(path, text) if path.suffix == ".toml" else _csv_rows(path, text))
+    if not rows:
+        raise TraceError(f"{path}: no rows: expected {', '.join(_COLUMNS[:4])}, ...")
+    return [_step(path, where, row) for where, row in rows]
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    reader = csv.DictReader(text.splitlines(), strict=True)
+    try:
+        for row in reader:
+            where = f"{path}:{reader.line_num}"
+            if None in row or None in row.values():
+                raise TraceError(f"{where}: expected {len(reader.fieldnames or ())} cells")
+            yield where, {name: cell.strip() for name, cell in row.items() if cell.strip()}
+    except csv.Error as error:
+        raise TraceError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
+
+
+def _toml_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    try:
+        document = parse_toml(text)
+    except ValueError as error:
+        raise TraceError(f"{path}: not valid TOML: {error}") from None
+    runs = document.get("run", [])
+    if set(document) - {"run"} or not isinstance(runs, list):
+        raise TraceError(f"{path}: expected [[run]] tables only")
+    for number, run in enumerate(runs, 1):
+        if not isinstance(run, dict):
+            raise TraceError(f"{path}: run {number}: expected a [[run]] table")
+        yield f"{path}: run {number}", run
+
+
+def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
+    for name in row:
+        if name not in _COLUMNS:
+            raise TraceError(bad_value(where, "column", name, f"one of {', '.join(_COLUMNS)}"))
+    for name in ("workload", "measured_s"):
+        if name not in row:
+            raise TraceError(f"{where}: {name} is missing")
+    topology = row.get("topology")
+    return MeasuredStep(
+        where=where,
+        workload=path.parent / str(row["workload"]),
+        topology=None if topology is None else _named(path, str(topology)),
+        schedule=str(row.get("schedule", "1f1b")),
+        options={name: _option(where, name, row[name]) for name in row if name in OPTIONS},
+        measured_ps=_seconds(where, row["measured_s"]),
+    )
+
+
+def _named(path: Path, topology: str) -> str:
+    """A shipped topology's name as it is, a file relative to the table."""
+    file = Path(topology)
+    return str(path.parent / file) if file.suffix or len(file.parts) > 1 else topology
+
+
+def _seconds(where: str, value: Value) -> int:
+    try:
+        seconds = float(value)
+    except (ValueError, TypeError, OverflowError):
+        seconds = math.nan
+    if isinstance(value, bool) or not 0 < seconds < 1e6:
+        raise TraceError(bad_value(where, "measured_s", value, "seconds above 0, below 1e6"))
+    return round(seconds * PS_PER_S)
+
+
+def _option(where: str, name: str, value: Value) -> Value:
+    kind = OPTIONS[name]
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[str(value).lower()]
+        return kind(str(value))
+    except (ValueError, KeyError):
+        expected = {int: "a whole number", float: "a number", bool: "true or false"}[kind]
+        raise TraceError(bad_value(where, name, value, expected)) from None

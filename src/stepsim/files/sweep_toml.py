@@ -1,0 +1,112 @@
+"""Sweep files: TOML that says what the flags of `stepsim sweep` say."""
+
+from os.path import isfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from stepsim.base.errors import SweepError, bad_value
+from stepsim.files.reading import read_toml
+
+Scalar = str | int | float | bool
+Axis = Annotated[
+    Any,
+    Meta(
+        description="a range, a list, or a table of such: `fabric.bandwidth` is a key in `fabric`",
+        examples=["100..800 Gbps:8", ["1f1b", "interleaved:4"]],
+        extra_json_schema={"type": ["string", "number", "boolean", "array", "object"]},
+    ),
+]
+
+
+class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[output]`: where results go."""
+
+    database: Annotated[str | None, Meta(description="SQLite file")] = None
+    export: Annotated[list[str], Meta(description="tables, .csv or .parquet")] = []
+    plot: Annotated[str | None, Meta(description="figure, .png, .svg or .pdf")] = None
+    plot_kind: Annotated[str | None, Meta(description="what it shows, as --plot-kind")] = None
+    plot_axes: Annotated[str | None, Meta(description="names of its axes, x,y")] = None
+    pareto: Annotated[str | None, Meta(description="figure of time against bandwidth")] = None
+    report: Annotated[str | None, Meta(description="HTML page")] = None
+    style: Annotated[str | None, Meta(description="width and type of figures")] = None
+    breakdown: Annotated[bool | None, Meta(description="whether the parts are stored")] = None
+
+
+class RunTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[run]`: who computes."""
+
+    jobs: Annotated[int | None, Meta(description="local processes; default: processors")] = None
+    executor: Annotated[str | None, Meta(description="local or dask")] = None
+    scheduler: Annotated[str | None, Meta(description="address of a Dask scheduler")] = None
+
+
+class SweepFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A sweep file. `axes` maps names to ranges; paths are those of the file's folder."""
+
+    workload: Annotated[str, Meta(description="a workload file, from the folder of this one")]
+    axes: Annotated[dict[str, Axis], Meta(description="what is varied, by name of the axis")]
+    options: Annotated[
+        dict[str, Scalar], Meta(description="of `stepsim simulate`, by their long names")
+    ] = {}
+    output: OutputTable = OutputTable()
+    run: RunTable = RunTable()
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """The sweep in a TOML file, its axes as texts by their full names, its paths made whole.
+
+    Raises SweepError naming the file and the entry at fault.
+    """
+    file = read_toml(path, SweepFile, SweepError, "sweep")
+    output = msgspec.structs.replace(
+        file.output,
+        **{
+            name: _beside(path, getattr(file.output, name))
+            for name in ("database", "plot", "pareto")
+        },
+        export=[str(path.parent / name) for name in file.output.export],
+    )
+    options = {name: _option(path, value) for name, value in file.options.items()}
+    return msgspec.structs.replace(
+        file,
+        workload=str(path.parent / file.workload),
+        axes=_axes(path, file.axes),
+        options=options,
+        output=output,
+    )
+
+
+def _option(path: Path, value: Scalar) -> Scalar:
+    """An option's value; a file beside the sweep file is found from anywhere."""
+    is_file = isinstance(value, str) and Path(value).suffix and isfile(path.parent / value)
+    return str(path.parent / str(value)) if is_file else value
+
+
+def _beside(path: Path, name: str | None) -> str | None:
+    return None if name is None else str(path.parent / name)
+
+
+def _axes(path: Path, table: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Axes by full names: `fabric.bandwidth = ...` is a table in TOML."""
+    axes: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            axes |= _axes(path, value, f"{prefix}{name}.")
+        else:
+            axes[prefix + name] = _text(path, prefix + name, value)
+    return axes
+
+
+def _text(path: Path, name: str, value: object) -> str:
+    """A range as the flag would say it."""
+    if isinstance(value, str):
+        return value
+    items = value if isinstance(value, list) else [value]
+    if not items or not all(isinstance(item, str | int | float) for item in items):
+        expected = "a range such as '100..800 Gbps:8', or a list of values"
+        raise SweepError(bad_value(str(path), f"axes.{name}", value, expected))
+    shown = [("off", "on")[item] if isinstance(item, bool) else str(item) for item in items]
+    return "".join(f"{each};" for each in shown)

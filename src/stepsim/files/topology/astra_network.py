@@ -1,0 +1,137 @@
+"""ASTRA-sim's analytical network files: one list per property, an entry per dimension.
+
+    topology: [ Ring, Switch ]
+    npus_count: [ 4, 2 ]
+    bandwidth: [ 50.0, 25.0 ]     # GB/s, by which ASTRA-sim means 2**30 bytes/s
+    latency: [ 500.0, 700.0 ]     # ns per hop
+
+The lists are the only YAML that such files use, so that they are read without a YAML library. An
+outer `Switch` joins NPUs with the same inner coordinates, as a `rail` does here.
+"""
+
+import re
+from math import isfinite, prod
+from pathlib import Path
+
+from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
+from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, read_text
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+
+_KINDS = {
+    "Ring": DimensionKind.RING,
+    "FullyConnected": DimensionKind.FULLY_CONNECTED,
+    "Switch": DimensionKind.RAIL,
+}
+_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+_GIB = 2**30
+
+
+def read_astra_network(path: Path) -> DimensionTopology:
+    """Topology of an ASTRA-sim network file; dimensions are called dim0, dim1, ...
+
+    Raises TopologyError naming the file and the entry at fault.
+    """
+    text = read_text(path, "in ASTRA-sim's network YAML")
+    try:
+        lists = _lists(text)
+        sizes = [_number("npus_count", i, word) for i, word in enumerate(lists["npus_count"])]
+        if prod(max(1, size) for size in sizes) > MOST_NPUS_IN_A_FILE:
+            npus = " x ".join(lists["npus_count"])
+            raise TopologyError(
+                bad_value("npus_count", "product", npus, f"at most {MOST_NPUS_IN_A_FILE}")
+            )
+        return DimensionTopology(
+            name=one_line(path.stem),
+            source=one_line(f"ASTRA-sim analytical network file {path.name}"),
+            dimensions=tuple(_dimension(i, lists) for i in range(len(sizes))),
+        )
+    except TopologyError as error:
+        raise TopologyError(f"{path}: {error}") from None
+
+
+def _dimension(i: int, lists: dict[str, list[str]]) -> Dimension:
+    word = lists["topology"][i]
+    if word not in _KINDS:
+        raise TopologyError(
+            bad_value(f"topology[{i}]", "kind", word, f"one of {', '.join(_KINDS)}")
+        )
+    kind = DimensionKind.SWITCH if word == "Switch" and i == 0 else _KINDS[word]
+    size = _number("npus_count", i, lists["npus_count"][i])
+    bandwidth = _number("bandwidth", i, lists["bandwidth"][i])
+    latency_ps = _number("latency", i, lists["latency"][i]) * PS_PER_NS
+    if size != int(size) or size < 1:
+        raise TopologyError(bad_value(f"npus_count[{i}]", "value", size, "a positive integer"))
+    if not bandwidth > 0:
+        expected = "a positive number of GiB/s"
+        raise TopologyError(bad_value(f"bandwidth[{i}]", "value", bandwidth, expected))
+    if not 0 <= latency_ps <= MAX_INT64:
+        raise TopologyError(bad_value(f"latency[{i}]", "value", latency_ps / 1000, "0 or more ns"))
+    link = LinkClass(name=f"dim{i}", bandwidth=bandwidth * _GIB, latency_ps=round(latency_ps))
+    return Dimension(kind=kind, size=int(size), link=link)
+
+
+def _number(key: str, i: int, word: str) -> float:
+    try:
+        value = plain_number(word)
+    except ValueError:
+        raise TopologyError(bad_value(f"{key}[{i}]", "value", word, "a number")) from None
+    if not isfinite(value):
+        raise TopologyError(bad_value(f"{key}[{i}]", "value", word, "a finite number"))
+    return value
+
+
+def _lists(text: str) -> dict[str, list[str]]:
+    """The four lists, equally long."""
+    lists = _entries(text)
+    for key in lists:
+        if key not in _KEYS:
+            raise TopologyError(f"unknown key {key!r}: expected {', '.join(_KEYS)}")
+    for key in _KEYS:
+        if key not in lists:
+            raise TopologyError(f"{key} is missing")
+        if len(lists[key]) != len(lists["topology"]) or not lists[key]:
+            raise TopologyError(
+                f"{key} has {len(lists[key])} entries, topology {len(lists['topology'])}: "
+                "expected one per dimension"
+            )
+    return lists
+
+
+def _entries(text: str) -> dict[str, list[str]]:
+    """Lists by key: `key: [a, b]` over one or more lines, or `key:` and lines `- a`."""
+    lists: dict[str, list[str]] = {}
+    key, opened = "", False
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = re.sub(r"(^|\s)#.*", "", raw).strip()
+        if not line or line in ("---", "..."):
+            continue
+        start = re.fullmatch(r"(\w+)\s*:(.*)", line)
+        if start and not opened:
+            key, line = start[1], start[2].strip()
+            if key in lists:
+                raise TopologyError(f"line {number}: {key} occurs twice")
+            lists[key] = []
+            opened = line.startswith("[")
+            line = line.removeprefix("[")
+        elif key and not opened and line.startswith("-"):
+            lists[key].append(_unquoted(line[1:]))
+            continue
+        elif key and not opened and not lists[key] and line.startswith("["):
+            opened, line = True, line[1:].strip()
+        elif not opened:
+            raise TopologyError(
+                f"line {number}: expected 'key: [values]', found {raw.strip()[:60]!r}"
+            )
+        if opened:
+            opened = not line.endswith("]")
+            lists[key] += [_unquoted(w) for w in line.removesuffix("]").split(",") if w.strip()]
+        elif line:
+            lists[key].append(_unquoted(line))
+    if opened:
+        raise TopologyError(f"{key}: the list has no end")
+    return lists
+
+
+def _unquoted(word: str) -> str:
+    return word.strip().strip("'\"")

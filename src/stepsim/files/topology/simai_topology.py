@@ -1,0 +1,166 @@
+"""SimAI's topology text: every link of a cluster.
+
+Line 1: nodes, GPUs per server, NVSwitches, other switches, links, GPU type. Line 2: the numbers of
+all switches, NVSwitches first; the other nodes are GPUs. Then a line per cable: from, to, bandwidth
+(`400Gbps`), latency (`0.0005ms`), error rate (ignored). GPUs forward nothing, routes are shortest
+paths, and the file knows no software latency.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.units import parse_bandwidth, parse_time_ps
+from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, quantity, read_text
+from stepsim.network.topology import LinkClass
+from stepsim.network.topology.listed import ExplicitTopology, Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Header:
+    nodes: int
+    node_size: int
+    nvswitches: int
+    switches: int
+    links: int
+    gpu: str
+
+
+def read_simai_topology(path: Path) -> ExplicitTopology:
+    """Topology of a SimAI text file: GPUs in the order of their numbers, links in classes.
+
+    A class is what the cable joins (`nvlink` to an NVSwitch, `nic` from GPU to switch, `fabric`
+    between switches) and its rates. Raises TopologyError naming the file and line at fault.
+    """
+    text = read_text(path, "in SimAI's text form")
+    try:
+        return _read(path, text.splitlines())
+    except TopologyError as error:
+        raise TopologyError(f"{path}: {error}") from None
+
+
+def _read(path: Path, lines: list[str]) -> ExplicitTopology:
+    header = _header(lines[0] if lines else "")
+    if header.nodes > max(1, 2 * (len(lines) - 2)):
+        raise TopologyError(
+            f"line 1: {header.nodes} nodes: the file has too few links to join them"
+        )
+    names = _names(header, lines[1].split() if len(lines) > 1 else [])
+    classes: dict[tuple[str, str, str], int] = {}
+    links: list[Link] = []
+    cables = 0
+    for number, line in enumerate(lines[2:], start=3):
+        if line.strip():
+            cables += 1
+            links += _cable(f"line {number}", line.split(), names, classes)
+    if cables != header.links:
+        raise TopologyError(f"line 1: links is {header.links}: the file has {cables}")
+    npus = sum(name.startswith("npu") for name in names)
+    return ExplicitTopology(
+        name=one_line(path.stem),
+        source=one_line(f"SimAI topology file {path.name}, {header.gpu}"),
+        npus=npus,
+        link_classes=_link_classes(list(classes)),
+        link_list=tuple(links),
+        node_size=min(header.node_size, npus),
+    )
+
+
+def _header(line: str) -> _Header:
+    words = line.split()
+    fields = ("nodes", "GPUs per server", "NVSwitches", "switches", "links")
+    if len(words) != len(fields) + 1:
+        raise TopologyError(f"line 1: expected {', '.join(fields)}, GPU type: found {line[:60]!r}")
+    nodes, per_server, nvswitches, switches, links = (
+        _count("line 1", field, word) for field, word in zip(fields, words, strict=False)
+    )
+    if not nvswitches + switches < nodes <= MOST_NPUS_IN_A_FILE:
+        raise TopologyError(f"line 1: {nodes} nodes, {nvswitches + switches} of them switches")
+    if per_server < 1:
+        raise TopologyError(bad_value("line 1", "GPUs per server", per_server, "at least 1"))
+    return _Header(
+        nodes=nodes,
+        node_size=per_server,
+        nvswitches=nvswitches,
+        switches=switches,
+        links=links,
+        gpu=words[-1],
+    )
+
+
+def _names(header: _Header, words: list[str]) -> list[str]:
+    """Names of all nodes by their numbers: npu0, nvswitch16, switch18, ..."""
+    listed = [_node("line 2", "switch", word, header.nodes) for word in words]
+    expected = header.nvswitches + header.switches
+    if len(listed) != expected:
+        raise TopologyError(f"line 2: {len(listed)} switches listed: line 1 says {expected}")
+    names = [""] * header.nodes
+    for place, number in enumerate(listed):
+        if names[number]:
+            raise TopologyError(f"line 2: switch {number} is listed twice")
+        names[number] = f"{'nvswitch' if place < header.nvswitches else 'switch'}{number}"
+    gpus = 0
+    for number, name in enumerate(names):
+        if not name:
+            names[number] = f"npu{gpus}"
+            gpus += 1
+    return names
+
+
+def _cable(
+    place: str, words: list[str], names: list[str], classes: dict[tuple[str, str, str], int]
+) -> list[Link]:
+    if len(words) != 5:
+        expected = "expected from, to, bandwidth, latency, error rate"
+        raise TopologyError(f"{place}: {len(words)} fields: {expected}")
+    a = _node(place, "from", words[0], len(names))
+    b = _node(place, "to", words[1], len(names))
+    if a == b:
+        raise TopologyError(f"{place}: a link joins {a} to itself")
+    key = _joins(names[a], names[b]), words[2], words[3]
+    if key not in classes:
+        quantity(parse_bandwidth, f"{place}: bandwidth", words[2])
+        quantity(parse_time_ps, f"{place}: latency", words[3])
+    number = classes.setdefault(key, len(classes))
+    return [
+        Link(start=names[a], end=names[b], link_class=number),
+        Link(start=names[b], end=names[a], link_class=number),
+    ]
+
+
+def _joins(a: str, b: str) -> str:
+    """What a cable is, by what it joins."""
+    if a.startswith("nvswitch") or b.startswith("nvswitch"):
+        return "nvlink"
+    if a.startswith("npu") and b.startswith("npu"):
+        return "gpulink"
+    return "nic" if a.startswith("npu") or b.startswith("npu") else "fabric"
+
+
+def _link_classes(keys: list[tuple[str, str, str]]) -> tuple[LinkClass, ...]:
+    """A class per key; its rates are in the name where several join the same things."""
+    kinds = [kind for kind, _, _ in keys]
+    found = []
+    for kind, bandwidth, latency in keys:
+        alone = kinds.count(kind) == 1
+        found.append(
+            LinkClass(
+                name=kind if alone else f"{kind}-{bandwidth}-{latency}",
+                bandwidth=parse_bandwidth(bandwidth),
+                latency_ps=parse_time_ps(latency),
+            )
+        )
+    return tuple(found)
+
+
+def _node(place: str, field: str, word: str, nodes: int) -> int:
+    number = _count(place, field, word)
+    if number >= nodes:
+        raise TopologyError(bad_value(place, field, number, f"0 to {nodes - 1}"))
+    return number
+
+
+def _count(place: str, field: str, word: str) -> int:
+    if not (word.isascii() and word.isdecimal() and len(word) < 10):
+        raise TopologyError(bad_value(place, field, word, "a whole number"))
+    return int(word)

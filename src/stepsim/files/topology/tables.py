@@ -1,0 +1,124 @@
+"""Tables of topology TOML files: what may be written, with defaults."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from stepsim.files.quantities import Bandwidth, Share, Time
+from stepsim.network.collectives import Algorithm
+from stepsim.network.topology import DimensionKind
+
+_ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
+Count = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
+AlgorithmName = Annotated[str, Meta(extra_json_schema={"enum": _ALGORITHMS})]
+Kind = Annotated[
+    str,
+    Meta(
+        description="how a dimension joins its NPUs",
+        extra_json_schema={"enum": [kind.value for kind in DimensionKind]},
+    ),
+]
+Extent = Annotated[
+    int | str,
+    Meta(
+        description='NPUs, or blocks of the dimensions inside; "auto": what the job needs',
+        extra_json_schema={"minimum": 1, "pattern": "^auto$"},
+    ),
+]
+
+
+class CollectiveTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[collective]`: what is paid once per collective, and which algorithms its library has.
+
+    Without `algorithms` it has all.
+    """
+
+    launch_latency: Time = "0 ns"
+    algorithms: list[AlgorithmName] = []
+
+
+class LinkClassTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[link_class]]`: links that are alike."""
+
+    name: Annotated[str, Meta(description="of the class, in reports and axes of sweeps")]
+    bandwidth: Annotated[Bandwidth, Meta(description="of one link, one way, with its unit")]
+    latency: Annotated[Time, Meta(description="of one hop, with its unit")]
+    endpoint_latency: Annotated[
+        Time, Meta(description="software and NIC, once per message, with its unit")
+    ] = "0 ns"
+    efficiency: Annotated[Share, Meta(description="of the bandwidth that payload gets")] = 1.0
+
+
+class DimensionTable(LinkClassTable, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[[dimension]]`, innermost first; which options go with which kind is in docs/formats.md."""
+
+    kind: Kind
+    size: Extent | None = None
+    nics: Annotated[Count, Meta(description="links of each NPU, used evenly")] = 1
+    npus_per_nic: Annotated[Count, Meta(description="neighbours that share a NIC")] = 1
+    reduces: Annotated[bool, Meta(description="whether the switch reduces in flight")] = False
+    reduce_efficiency: Annotated[
+        Share, Meta(description="of the links' capacity when the switch reduces")
+    ] = 1.0
+    shape: Annotated[list[Count] | None, Meta(description="sides of a torus or mesh")] = None
+    cables: Annotated[
+        list[tuple[int, int]] | None,
+        Meta(description="pairs of NPUs; repeated where cables are parallel"),
+    ] = None
+    rails: Annotated[
+        bool | None, Meta(description="fat tree: whether it joins equal inner coordinates only")
+    ] = None
+    radix: Annotated[
+        Count | None, Meta(description="fat tree: ports of a switch; three layers")
+    ] = None
+    leaf: Annotated[Count | None, Meta(description="fat tree: NPUs of a leaf switch")] = None
+    spines: Annotated[Count | None, Meta(description="fat tree: links up from a leaf")] = None
+    oversubscription: Annotated[
+        float | None, Meta(description="fat tree: bandwidth down over bandwidth up of a leaf")
+    ] = None
+    pod: Annotated[
+        Count | None, Meta(description="fat tree: NPUs below one group of spines; three layers")
+    ] = None
+    cores: Annotated[Count | None, Meta(description="fat tree: links up from a spine")] = None
+    up_bandwidth: Annotated[
+        Bandwidth | None, Meta(description="fat tree: of a link between switches, with its unit")
+    ] = None
+    routers: Annotated[Count | None, Meta(description="dragonfly: routers of a group")] = None
+    npus_per_router: Annotated[Count | None, Meta(description="dragonfly: NPUs of a router")] = None
+    global_links: Annotated[
+        Count | None, Meta(description="dragonfly: links of a router to other groups")
+    ] = None
+    global_bandwidth: Annotated[
+        Bandwidth | None, Meta(description="dragonfly: of a link between groups, with its unit")
+    ] = None
+    global_latency: Annotated[
+        Time | None, Meta(description="dragonfly: of a link between groups, with its unit")
+    ] = None
+
+
+class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"start": "from"}):
+    """`[[link]]`: a cable between `npu0`, `npu1`, ... and switches of any other name."""
+
+    start: Annotated[str, Meta(description="a node")]
+    to: Annotated[str, Meta(description="a node")]
+    link_class: Annotated[str, Meta(description="name of a `[[link_class]]`")]
+    oneway: Annotated[bool, Meta(description="one direction only")] = False
+
+
+class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A topology: nested `[[dimension]]` tables, or `[[link_class]]` and `[[link]]` tables."""
+
+    name: Annotated[str, Meta(description="of the topology, in reports")]
+    source: Annotated[str, Meta(description="where the numbers come from")]
+    dimension: list[DimensionTable] = []
+    link_class: list[LinkClassTable] = []
+    link: list[LinkTable] = []
+    npus: Annotated[Count | None, Meta(description="NPUs of a topology of links")] = None
+    node_size: Annotated[
+        Count | None, Meta(description="consecutive NPUs that share a node, of links; or all")
+    ] = None
+    npus_forward: Annotated[
+        bool, Meta(description="whether NPUs pass on others' traffic, of links")
+    ] = False
+    collective: CollectiveTable = CollectiveTable()

@@ -1,0 +1,1 @@
+"""Traces and logs of measured runs, and calibrations made from them."""

@@ -1,0 +1,282 @@
+"""Lines of Megatron traces: one rank's file to columns; see `megatron_trace` for the format."""
+
+import math
+import re
+from array import array
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.errors import TraceError, bad_value
+from stepsim.files.reading import open_file
+from stepsim.measured.run import (
+    PS_PER_MS,
+    InnerKind,
+    InnerOps,
+    Ints,
+    OpKind,
+    RankTrace,
+)
+
+KINDS = {
+    "get_batch": OpKind.GET_BATCH,
+    "forward_step": OpKind.FORWARD,
+    "loss_func": OpKind.LOSS,
+    "backward_step": OpKind.BACKWARD,
+    "send_forward": OpKind.SEND_FORWARD,
+    "recv_forward": OpKind.RECV_FORWARD,
+    "send_backward": OpKind.SEND_BACKWARD,
+    "recv_backward": OpKind.RECV_BACKWARD,
+    "dp_allreduce": OpKind.DP_ALLREDUCE,
+    "ep_dp_allreduce": OpKind.EP_DP_ALLREDUCE,
+    "optimizer_step": OpKind.OPTIMIZER,
+}
+INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
+STATES = ("help", "warmup", "steady", "cooldown", "finalize")
+DTYPE_BYTES = {
+    "float64": 8,
+    "int64": 8,
+    "float32": 4,
+    "int32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "uint8": 1,
+    "int8": 1,
+    "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
+
+_FIELDS = (
+    ("stage_id", r"\d{1,6}", "a number"),
+    ("batch_id", r"\d{1,6}", "a number"),
+    ("mg_state", r"\w+", ", ".join(STATES)),
+    ("duration", r"[-+.\w]+", "milliseconds"),
+    ("description", r".*?", "text"),
+    ("group_kind", r"\w+", "a word"),
+    ("input__shape", r"None|\[[\d, ]*\]", "None or a list of numbers"),
+    ("input__dtype", r"[\w.]+", "None or a torch type"),
+    ("timestamp", r"[-+.\w]+", "milliseconds"),
+)
+_LINE = re.compile(
+    r"rank:(\d{1,7}):(\w+)\("
+    + ",".join(f"{name}=({pattern})" for name, pattern, _ in _FIELDS)
+    + r",sub_operations=\[(.*)\]\)\s*"
+)
+_INNER = re.compile(
+    r"duration=([-+.\w]+),timestamp=[-+.\w]+,input__shape=\[(\d*)([\d, ]*)\],"
+    r"input__dtype=torch\.(\w+),(?:func_name=\w+,)?group=\w+,comm_func=(\w+)'"
+)
+_LONGEST_GAP_MS = 8.64e7
+LATEST_MS = 1e14
+TIMES = "milliseconds from 0 to 1e14"
+_INNER_MARK = "'trace_src_func="
+
+
+@dataclass(slots=True, kw_only=True)
+class _Columns:
+    """The columns of a rank while its file is read; times in ms as written."""
+
+    kind: "array[int]" = field(default_factory=lambda: array("b"))
+    microbatch: "array[int]" = field(default_factory=lambda: array("i"))
+    duration: "array[float]" = field(default_factory=lambda: array("d"))
+    timestamp: "array[float]" = field(default_factory=lambda: array("d"))
+    size: "array[int]" = field(default_factory=lambda: array("q"))
+    line: "array[int]" = field(default_factory=lambda: array("i"))
+    label: list[str] = field(default_factory=list)
+    parent: "array[int]" = field(default_factory=lambda: array("q"))
+    inner_kind: "array[int]" = field(default_factory=lambda: array("b"))
+    inner_duration: "array[float]" = field(default_factory=lambda: array("d"))
+    inner_size: "array[int]" = field(default_factory=lambda: array("q"))
+    inner_rows: "array[int]" = field(default_factory=lambda: array("q"))
+
+
+def read_rank(path: Path) -> RankTrace:
+    """The trace in a file, of one rank; raises TraceError naming file, line and field."""
+    columns = _Columns()
+    owner: tuple[str, str] | None = None
+    sizes: dict[tuple[str, ...], int] = {}
+    try:
+        with TextIOWrapper(open_file(path), encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.isspace():
+                    continue
+                place = f"{path}:{number}"
+                match = _LINE.fullmatch(line)
+                if match is None:
+                    raise TraceError(_what_is_wrong(line, place))
+                fields = match.groups()
+                mine = fields[0], fields[2]
+                if owner is None:
+                    owner = mine
+                elif mine != owner:
+                    raise TraceError(
+                        f"{place}: rank {mine[0]}, stage {mine[1]} in the file of rank {owner[0]}, "
+                        f"stage {owner[1]}: expected one rank per file"
+                    )
+                _add_operation(columns, fields, number, place, sizes)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read the trace: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: not a text file: expected a trace") from None
+    if owner is None:
+        raise TraceError(f"{path}: no operation in this file: expected a trace")
+    return _trace(columns, path, int(owner[0]), int(owner[1]))
+
+
+def _add_operation(
+    columns: _Columns,
+    fields: tuple[str, ...],
+    number: int,
+    place: str,
+    sizes: dict[tuple[str, ...], int],
+) -> None:
+    """Append one line's operation and those inside it."""
+    (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, inner) = fields
+    kind = KINDS.get(name)
+    if kind is None or state not in STATES:
+        kind = _other(name, state, place)
+    if (shape, dtype) not in sizes:
+        sizes[shape, dtype] = _size(shape, dtype.removeprefix("torch."), place)
+    columns.kind.append(kind)
+    columns.microbatch.append(int(batch))
+    columns.duration.append(_number(duration, "duration", place))
+    columns.timestamp.append(_number(timestamp, "timestamp", place))
+    columns.size.append(sizes[shape, dtype])
+    columns.line.append(number)
+    columns.label.append(name)
+    if inner:
+        _add_inner(columns, inner, place, sizes)
+
+
+def _other(name: str, state: str, place: str) -> OpKind:
+    """An operation this reader does not know: allowed after the pipeline, under its own name."""
+    if state not in STATES:
+        raise TraceError(bad_value(place, "mg_state", state, f"one of {', '.join(STATES)}"))
+    if state != "finalize":
+        raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(KINDS)}"))
+    return OpKind.OTHER
+
+
+def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[tuple[str, ...], int]) -> None:
+    """Append the collectives inside an operation."""
+    found = _INNER.findall(text)
+    if len(found) != text.count(_INNER_MARK):
+        raise TraceError(
+            f"{place}: sub_operations: {text.count(_INNER_MARK) - len(found)} of "
+            f"{text.count(_INNER_MARK)} cannot be read: expected duration, timestamp, "
+            "input__shape, input__dtype, group and comm_func in each"
+        )
+    columns.parent.extend([len(columns.kind) - 1] * len(found))
+    for duration, rows, rest, dtype, function in found:
+        kind = INNER_KINDS.get(function)
+        if kind is None:
+            allowed = f"one of {', '.join(INNER_KINDS)}"
+            raise TraceError(bad_value(place, "comm_func", function, allowed))
+        key = rows, rest, dtype
+        if key not in sizes:
+            sizes[key] = _size(f"[{rows}{rest}]", dtype, place)
+        columns.inner_kind.append(kind)
+        columns.inner_duration.append(_number(duration, "sub_operations duration", place))
+        columns.inner_size.append(sizes[key])
+        columns.inner_rows.append(int(rows or 1))
+
+
+def _size(shape: str, dtype: str, place: str) -> int:
+    """Bytes of a tensor, 0 where there is none."""
+    if shape == "None":
+        return 0
+    if dtype not in DTYPE_BYTES:
+        allowed = f"one of {', '.join(DTYPE_BYTES)}"
+        raise TraceError(bad_value(place, "input__dtype", dtype, allowed))
+    lengths = [each.strip() for each in shape[1:-1].split(",")]
+    if lengths == [""]:
+        return DTYPE_BYTES[dtype]
+    if not all(re.fullmatch(r"\d{1,12}", each) for each in lengths):
+        raise TraceError(bad_value(place, "input__shape", shape, "a list of whole numbers"))
+    size = math.prod(map(int, lengths))
+    if size > 1 << 50:
+        raise TraceError(bad_value(place, "input__shape", shape, "at most 2**50 elements"))
+    return size * DTYPE_BYTES[dtype]
+
+
+def _number(text: str, name: str, place: str) -> float:
+    """A time in ms as written; its range is checked when the file is read."""
+    try:
+        return float(text)
+    except ValueError:
+        raise TraceError(bad_value(place, name, text, TIMES)) from None
+
+
+def _check_times(columns: _Columns, path: Path) -> None:
+    """Raise TraceError for the first time that is negative, too large or not a number."""
+    lines = np.array(columns.line, dtype=np.int64)
+    inner = lines[np.array(columns.parent, dtype=np.int64)]
+    for name, values, where in (
+        ("duration", columns.duration, lines),
+        ("timestamp", columns.timestamp, lines),
+        ("sub_operations duration", columns.inner_duration, inner),
+    ):
+        times = np.array(values)
+        wrong = np.flatnonzero(~((times >= 0) & (times <= LATEST_MS)))
+        if len(wrong):
+            place = f"{path}:{where[wrong[0]]}"
+            raise TraceError(bad_value(place, name, float(times[wrong[0]]), TIMES))
+
+
+def _what_is_wrong(line: str, place: str) -> str:
+    """Why a line is no operation: the first field that is missing or wrong."""
+    if not re.match(r"rank:\d{1,7}:\w+\(", line):
+        return bad_value(place, "line", line.rstrip(), "rank:R:operation(stage_id=..., ...)")
+    for name, pattern, allowed in _FIELDS:
+        if not re.search(rf"[(,]{name}=(?:{pattern})(?:,|$)", line):
+            found = re.search(rf"[(,]{name}=([^,]*)", line)
+            if found and found.end() < len(line.rstrip()):
+                return bad_value(place, name, found[1], allowed)
+            return f"{place}: the line is cut off or has no {name}: expected {name}={allowed}"
+    return f"{place}: the line is cut off: expected it to end with sub_operations=[...])"
+
+
+def _trace(columns: _Columns, path: Path, rank: int, stage: int) -> RankTrace:
+    """Columns in ps from the whole millisecond before the first operation."""
+    _check_times(columns, path)
+    timestamp = np.array(columns.timestamp)
+    duration = _picoseconds(np.array(columns.duration))
+    clock = math.floor(timestamp[0])
+    far = np.flatnonzero(np.abs(np.diff(timestamp)) > _LONGEST_GAP_MS)
+    if len(far):
+        raise TraceError(
+            f"{path}:{columns.line[int(far[0]) + 1]}: timestamp lies "
+            f"{abs(np.diff(timestamp)[far[0]]) / 8.64e7:.1f} days from that of the line above: "
+            "expected one step on one clock"
+        )
+    end = _picoseconds(timestamp - clock)
+    inner = InnerOps(
+        parent=np.array(columns.parent, dtype=np.int64),
+        kind=np.array(columns.inner_kind, dtype=np.int8),
+        duration_ps=_picoseconds(np.array(columns.inner_duration)),
+        size_bytes=np.array(columns.inner_size, dtype=np.int64),
+        rows=np.array(columns.inner_rows, dtype=np.int64),
+    )
+    return RankTrace(
+        rank=rank,
+        stage=stage,
+        file=str(path),
+        clock_ms=clock,
+        kind=np.array(columns.kind, dtype=np.int8),
+        microbatch=np.array(columns.microbatch, dtype=np.int32),
+        start_ps=end - duration,
+        end_ps=end,
+        size_bytes=np.array(columns.size, dtype=np.int64),
+        line=np.array(columns.line, dtype=np.int32),
+        label=tuple(columns.label),
+        inner=inner,
+    )
+
+
+def _picoseconds(milliseconds: NDArray[np.float64]) -> Ints:
+    """Whole nanoseconds, in ps: exact for what is written with up to six decimals."""
+    return np.rint(milliseconds * 1e6).astype(np.int64) * (PS_PER_MS // 10**6)

@@ -1,0 +1,172 @@
+"""Traces of an instrumented Megatron-core (Echo, arXiv:2412.12487): one line per operation.
+
+    rank:0:send_forward(stage_id=0,batch_id=0,mg_state=warmup,duration=0.31,...,timestamp=...)
+
+`duration` is in ms, `timestamp` the operation's end in ms on the clock of its node. A file holds
+one rank, a folder all ranks of a run. In the steady state one fused exchange is written as two
+lines of equal times.
+"""
+
+import re
+from collections.abc import Sequence
+from os.path import isdir
+from pathlib import Path
+
+import numpy as np
+
+from stepsim.base.errors import TraceError, bad_value
+from stepsim.files.reading import open_file
+from stepsim.files.traces.megatron_lines import read_rank
+from stepsim.measured.checks import check_rank, check_ranks, last_step, missing_ranks
+from stepsim.measured.names import known_degrees, run_names
+from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
+
+
+def is_megatron_trace(path: Path) -> bool:
+    """Whether a path is a folder, or a file that begins like a trace."""
+    if isdir(path):
+        return True
+    try:
+        with open_file(path) as file:
+            return re.match(rb"\s*rank:\d+:\w+\(", file.read(256)) is not None
+    except OSError:
+        return False
+
+
+def read_megatron_trace(path: Path) -> MeasuredRun:
+    """One training step from the trace of a rank, or from a folder with the traces of all ranks.
+
+    Raises TraceError naming file, line and field at fault: cut-off lines, unknown operations, wrong
+    values, overlapping operations, a clock that runs backwards, missing stages, several runs in one
+    folder. Missing ranks, clock jumps ahead and durations of 0 are warnings.
+    """
+    files, warnings = _files(path)
+    whole = sorted((read_rank(file) for file in files), key=lambda trace: trace.rank)
+    traces, dropped = zip(*(last_step(trace) for trace in whole), strict=True)
+    if any(dropped):
+        warnings.append(f"{path}: holds {max(dropped) + 1} steps: the last one is used")
+    warnings += [text for trace in traces for text in check_rank(trace)]
+    degrees = _degrees(path, traces)
+    check_ranks(traces, str(path), degrees.pp)
+    if len(traces) > 1 and degrees.npus:
+        missing = missing_ranks((trace.rank for trace in traces), degrees.npus)
+        if missing:
+            warnings.append(
+                f"{path}: rank {', '.join(map(str, missing[:8]))} of {degrees.npus} has no trace: "
+                "the other ranks of its stage stand for it"
+            )
+    return MeasuredRun(
+        source=str(path), degrees=degrees, ranks=tuple(traces), warnings=tuple(warnings)
+    )
+
+
+def _files(path: Path) -> tuple[list[Path], list[str]]:
+    """The trace files of a run, and warnings about other files beside them.
+
+    Raises TraceError where there is no trace, or names tell that there are several runs.
+    """
+    if not isdir(path):
+        return [path], []
+    texts = sorted(each for each in path.iterdir() if each.suffix in (".txt", ".log"))
+    names = {each: run_names(each.name) for each in texts}
+    files = [each for each in texts if names[each] or _may_be_trace(each)]
+    if not files:
+        raise TraceError(
+            f"{path}: no .txt or .log file with lines of operations, rank:R:operation(...): "
+            "expected one trace per rank"
+        )
+    first = names[files[0]]
+    for file in files:
+        for key in first.keys() & names[file].keys():
+            if first[key] != names[file][key]:
+                raise TraceError(
+                    f"{file}: {key} is {names[file][key]} in this file's name, {first[key]} in "
+                    f"that of {files[0].name}: expected one run per folder"
+                )
+    return files, [
+        f"{each}: left out, no line is an operation, rank:R:operation(...)"
+        for each in sorted(names.keys() - set(files))
+    ]
+
+
+def _may_be_trace(file: Path) -> bool:
+    """Whether a text whose name tells nothing is a trace, be it a broken one.
+
+    A text about the run has words, and no line of a rank.
+    """
+    try:
+        with open_file(file) as lines:
+            text = False
+            for line in lines:
+                if re.match(rb"\s*rank:\d+:", line):
+                    return True
+                text = text or not line.isspace()
+            return not text
+    except OSError:
+        return True
+
+
+def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
+    """The run's shape from names and from the traces themselves."""
+    named = known_degrees(path, traces[0].file)
+    first = traces[0]
+    count = int(first.microbatch.max()) + 1
+    last = max(traces, key=lambda trace: (trace.stage, trace.rank))
+    pp = named.get("pp", max(last.stage + 1, _stages_of_warm_up(last)))
+    if last.stage >= pp:
+        raise TraceError(f"{path}: pp is {pp} by its name: a trace has stage {last.stage}")
+    npus = named.get("npus", _npus(last, pp) if len(traces) > 1 else None)
+    tp, dp = named.get("tp"), named.get("dp")
+    if npus is None and tp and dp:
+        npus = tp * dp * pp
+    if dp is None and npus and tp:
+        dp = npus // (tp * pp)
+    _check_stages(traces, npus, pp)
+    message = first.of(OpKind.SEND_FORWARD, OpKind.RECV_FORWARD, OpKind.RECV_BACKWARD)
+    return Degrees(
+        pp=pp,
+        microbatches=count,
+        npus=npus,
+        tp=tp,
+        dp=dp,
+        ep=named.get("ep"),
+        experts=named.get("experts"),
+        layers=named.get("layers"),
+        hidden=named.get("hidden"),
+        sequence=named.get("sequence"),
+        message_bytes=int(first.size_bytes[message[0]]) if len(message) else 0,
+    )
+
+
+def _stages_of_warm_up(trace: RankTrace) -> int:
+    """Stages that 1F1B has when this rank warms up with so many forwards before a backward.
+
+    0 where all forwards come first, or there are several per microbatch: that is another schedule.
+    """
+    steps = trace.of(OpKind.FORWARD, OpKind.BACKWARD)
+    forwards = len(trace.of(OpKind.FORWARD))
+    warm_up = int(np.argmax(trace.kind[steps] == OpKind.BACKWARD))
+    if len(np.unique(trace.microbatch[steps])) < forwards or 1 < warm_up == forwards:
+        return 0
+    return trace.stage + warm_up
+
+
+def _npus(last: RankTrace, pp: int) -> int:
+    """Ranks of a run whose names do not tell, all stages as wide as its last traced rank asks."""
+    return -(-(last.rank + 1) // (last.stage + 1)) * pp
+
+
+def _check_stages(traces: Sequence[RankTrace], npus: int | None, pp: int) -> None:
+    if npus is None or npus % pp or len(traces) == 1:
+        return
+    for trace in traces:
+        expected = trace.rank * pp // npus
+        if trace.stage != expected:
+            raise TraceError(
+                bad_value(
+                    f"{trace.file}:{trace.line[0]}",
+                    "stage_id",
+                    trace.stage,
+                    f"{expected} for rank {trace.rank} of {npus} in {pp} stages",
+                )
+            )

@@ -1,1 +1,0 @@
-"""File formats: one module per format, read and write."""

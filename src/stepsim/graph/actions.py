@@ -1,0 +1,311 @@
+"""Fragments: the tasks of one action on one rank, in the order a training runtime issues them.
+
+A fragment is made from rows once and used for every microbatch and rank that runs the same rows.
+Only the members of its collectives can delay it from inside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.stages import StepItem
+from stepsim.workload.rows import Axis, CommOp, Group, Phase, Row, Work
+
+
+class Stream(IntEnum):
+    """Queues of an NPU: each runs one task at a time, in order.
+
+    Sends lie on `PP_FORWARD` (to the next stage) and `PP_BACKWARD`, their receipt on the peer's
+    `_RECV` streams. `EAGER` is no queue: messages in flight that nobody waits to send.
+    """
+
+    COMPUTE = 0
+    TP = 1
+    EP = 2
+    DP = 3
+    PP_FORWARD = 4
+    PP_BACKWARD = 5
+    PP_FORWARD_RECV = 6
+    PP_BACKWARD_RECV = 7
+    EAGER = 8
+
+
+class TaskKind(IntEnum):
+    """What a task is: work of one NPU, or its part of a transfer with others."""
+
+    COMPUTE = 0
+    HOST = 1
+    COLLECTIVE = 2
+    SEND = 3
+    RECV = 4
+
+
+STREAM_OF_AXIS = {Axis.TP: Stream.TP, Axis.EP: Stream.EP, Axis.DP: Stream.DP}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task of a fragment; `after` are earlier tasks of the fragment that it waits for.
+
+    `comm` is the number of a communication in the graph's table, -1 for compute.
+    """
+
+    kind: TaskKind
+    stream: Stream
+    label: str
+    phase: Phase
+    duration_ps: int = 0
+    comm: int = -1
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fragment:
+    """Tasks in an order in which every task follows those it waits for."""
+
+    tasks: tuple[Task, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class CommTable:
+    """The distinct communications of a graph, numbered as they are met.
+
+    A collective of one rank does not exist: `dropped` counts those met, by group.
+    """
+
+    plan: ParallelPlan
+    ops: list[CommOp] = field(default_factory=list)
+    dropped: dict[Group, int] = field(default_factory=dict)
+    _numbers: dict[CommOp, int] = field(default_factory=dict)
+
+    def number(self, op: CommOp) -> int | None:
+        """Number of a communication, None if there is nobody to communicate with."""
+        if self.plan.group_size(op.group) == 1:
+            self.dropped[op.group] = self.dropped.get(op.group, 0) + 1
+            return None
+        if op not in self._numbers:
+            self._numbers[op] = len(self.ops)
+            self.ops.append(op)
+        return self._numbers[op]
+
+
+@dataclass(slots=True, kw_only=True)
+class FragmentBuilder:
+    """Appends tasks; a task also follows the last one of its stream.
+
+    Unless `detached`, a fragment begins on the compute stream, if need be with a task of no
+    duration, so that what happens before it is told apart from what happens inside. Detached
+    collectives reduce gradients: all of them queue on the dp stream.
+    """
+
+    comms: CommTable
+    detached: bool = False
+    tasks: list[Task] = field(default_factory=list)
+    _last: dict[Stream, int] = field(default_factory=dict)
+
+    def compute(
+        self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Add a row's compute; returns what follows it, `after` itself if there is none."""
+        if not work.compute_ps:
+            return after
+        return self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after, work.compute_ps)
+
+    def collectives(
+        self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Add a row's collectives one after the other; returns what follows them."""
+        for op in work.comms:
+            number = self.comms.number(op)
+            if number is not None:
+                if not (self.tasks or self.detached):
+                    after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
+                stream = Stream.DP if self.detached else STREAM_OF_AXIS[op.axis]
+                after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
+        return after
+
+    def host(self, label: str, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add host time; returns what follows it, `after` itself if there is none."""
+        if not duration_ps:
+            return after
+        return self._add(TaskKind.HOST, Stream.COMPUTE, label, Phase.FORWARD, after, duration_ps)
+
+    def copy(self, task: Task, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add a task of another fragment with its own duration and predecessors."""
+        return self._add(
+            task.kind, task.stream, task.label, task.phase, after, duration_ps, task.comm
+        )
+
+    def build(self, label: str, phase: Phase) -> Fragment:
+        """The fragment; an empty one gets a task of no duration, so that it has a place."""
+        if not self.tasks:
+            self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, ())
+        return Fragment(tasks=tuple(self.tasks))
+
+    def _add(
+        self,
+        kind: TaskKind,
+        stream: Stream,
+        label: str,
+        phase: Phase,
+        after: tuple[int, ...],
+        duration_ps: int = 0,
+        comm: int = -1,
+    ) -> tuple[int, ...]:
+        queued = (self._last[stream],) if stream in self._last else ()
+        self.tasks.append(
+            Task(
+                kind=kind,
+                stream=stream,
+                label=label,
+                phase=phase,
+                duration_ps=duration_ps,
+                comm=comm,
+                after=tuple(sorted({*after, *queued})),
+            )
+        )
+        self._last[stream] = len(self.tasks) - 1
+        return (self._last[stream],)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTimes:
+    """Host time around an action in ps: before every action, and what is its own at the ends."""
+
+    overhead_ps: int = 0
+    get_batch_ps: int = 0
+    loss_ps: int = 0
+
+
+def forward_fragment(rows: Sequence[Row], comms: CommTable, host: HostTimes) -> Fragment:
+    """Forward of a chunk: each row computes, then waits for its collective.
+
+    A row with a `forward_lag` waits only at the end of the row that many places on.
+    """
+    builder = FragmentBuilder(comms=comms)
+    after = builder.host("host", host.overhead_ps, ())
+    after = builder.host("get_batch", host.get_batch_ps, after)
+    after = _forward_rows(builder, rows, after)
+    builder.host("loss", host.loss_ps, after)
+    return builder.build("forward", Phase.FORWARD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardParts:
+    """Which part of a backward a fragment holds, and how it is issued.
+
+    With `tp_overlap` a full backward computes the weight gradient beside the input gradient's
+    collective, else after it. `only` takes one row's share.
+    """
+
+    input_grad: bool = True
+    weight_grad: bool = True
+    tp_overlap: bool = True
+    only: int | None = None
+
+
+def backward_fragment(
+    rows: Sequence[Row], comms: CommTable, parts: BackwardParts, host: HostTimes
+) -> Fragment:
+    """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
+
+    Input-gradient compute; its collective, beside which the weight-gradient compute runs; the next
+    row waits for both. Rows between the last checkpoint and a `recompute` row run forward again
+    before that row's backward. Weight-gradient collectives are not part of it: they run once per
+    step.
+    """
+    builder = FragmentBuilder(comms=comms)
+    after = builder.host("host", host.overhead_ps, ())
+    for i in reversed(range(len(rows))) if parts.only is None else (parts.only,):
+        row = rows[i]
+        gradient = reduced = after
+        if parts.input_grad:
+            if row.recompute:
+                after = _forward_rows(builder, rows[_last_checkpoint(rows, i) : i], after)
+            gradient = builder.compute(row.name, Phase.INPUT_GRAD, row.input_grad, after)
+            reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
+        weights: tuple[int, ...] = ()
+        if parts.weight_grad:
+            beside = gradient if parts.tp_overlap else reduced
+            weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
+        after = tuple(sorted({*reduced, *weights}))
+    return builder.build("backward", Phase.INPUT_GRAD)
+
+
+def fused_fragment(
+    forward: Fragment, backward: Fragment, comms: CommTable, factor: float
+) -> Fragment:
+    """A forward and a backward as one: they take turns on the compute stream.
+
+    Tasks are merged by how far each half has come, so that one half computes while the other
+    communicates (DeepSeek-V3 technical report, section 3.2.1). Compute times are scaled by
+    `factor`, the time of the pair over that of its halves; their sum is rounded once.
+    """
+    builder = FragmentBuilder(comms=comms)
+    halves = (forward, backward)
+    merged = sorted(
+        (progress, half, number)
+        for half, fragment in enumerate(halves)
+        for number, progress in enumerate(_progress(fragment))
+    )
+    place: dict[tuple[int, int], tuple[int, ...]] = {}
+    computed = 0
+    for _, half, number in merged:
+        task = halves[half].tasks[number]
+        scaled = round((computed + task.duration_ps) * factor) - round(computed * factor)
+        computed += task.duration_ps
+        after = tuple(i for earlier in task.after for i in place[half, earlier])
+        place[half, number] = builder.copy(task, scaled, after)
+    return builder.build("fused", Phase.FORWARD)
+
+
+def _progress(fragment: Fragment) -> list[float]:
+    """Share of the fragment's compute done when each task ends."""
+    whole = sum(task.duration_ps for task in fragment.tasks) or 1
+    done = 0
+    shares = []
+    for task in fragment.tasks:
+        done += task.duration_ps
+        shares.append(done / whole)
+    return shares
+
+
+def per_step_fragment(items: Sequence[StepItem], comms: CommTable) -> Fragment:
+    """Rows run after the pipeline, one after the other, each with its compute and collectives."""
+    builder = FragmentBuilder(comms=comms)
+    after: tuple[int, ...] = ()
+    for item in items:
+        after = builder.compute(item.name, item.phase, item.work, after)
+        after = builder.collectives(item.name, item.phase, item.work, after)
+    return builder.build("per-step", Phase.FORWARD)
+
+
+def reduction_fragment(label: str, reduced: Sequence[CommOp], comms: CommTable) -> Fragment | None:
+    """Weight-gradient collectives, None if none transfers anything."""
+    builder = FragmentBuilder(comms=comms, detached=True)
+    builder.collectives(label, Phase.WEIGHT_GRAD, Work(comms=tuple(reduced)), ())
+    return builder.build(label, Phase.WEIGHT_GRAD) if builder.tasks else None
+
+
+def _forward_rows(
+    builder: FragmentBuilder, rows: Sequence[Row], after: tuple[int, ...]
+) -> tuple[int, ...]:
+    due: dict[int, tuple[int, ...]] = {}
+    for i, row in enumerate(rows):
+        after = builder.compute(row.name, Phase.FORWARD, row.forward, after)
+        done = builder.collectives(row.name, Phase.FORWARD, row.forward, after)
+        if row.forward_lag:
+            last = min(i + row.forward_lag, len(rows) - 1)
+            due[last] = (*due.get(last, ()), *done)
+        else:
+            after = done
+        if i in due:
+            after = tuple(sorted({*after, *due[i]}))
+    return after
+
+
+def _last_checkpoint(rows: Sequence[Row], i: int) -> int:
+    """Nearest checkpoint at or before row i, else the chunk's input, which every runtime keeps."""
+    kept = [j for j in range(i + 1) if rows[j].checkpoint]
+    return kept[-1] if kept else 0

@@ -1,0 +1,163 @@
+"""The task graph: what every rank runs, in which order, and what each part waits for.
+
+Ranks of one stage run the same program, so a program is stored once per stage: a list of segments,
+each a fragment of tasks or one end of a message. Collectives join the ranks of a stage; messages
+join a segment of one stage's program with a segment of another's.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from stepsim.base.errors import ScheduleError
+from stepsim.graph.actions import CommTable, Fragment
+from stepsim.graph.programs import GraphOptions, Program, Segment, SegmentKind
+from stepsim.graph.writer import Draft, FragmentFactory
+from stepsim.parallel.p2p import Direction, Message, P2PMode, Post, programs
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Schedule
+from stepsim.parallel.stages import Stages
+from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Use:
+    """A communication as a stage uses it.
+
+    For messages `peer_stage` is the stage at the other end (-1 for collectives) and `sends` says
+    whether this one sends.
+    """
+
+    comm: int
+    stage: int
+    peer_stage: int = -1
+    sends: bool = False
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Stages of sender and receiver of a message; of a collective, its stage twice."""
+        if self.peer_stage < 0:
+            return self.stage, self.stage
+        return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskGraph:
+    """Programs per stage, the fragments they use, and the communications of the fragments.
+
+    Ranks of a stage are alike: they run `programs[stage]`. What sets them apart is only where
+    their groups lie on the topology.
+    """
+
+    plan: ParallelPlan
+    schedule: Schedule
+    options: GraphOptions
+    programs: tuple[Program, ...]
+    fragments: tuple[Fragment, ...]
+    comms: tuple[CommOp, ...]
+    warnings: tuple[str, ...]
+
+    def messages(self) -> list[list[Message]]:
+        """Per stage, what the message segments of its program carry, in their order."""
+        every = programs(self.schedule, self.options.p2p, self.options.p2p_options)
+        return [
+            [message for step in steps if isinstance(step, Post) for _, message in step.ends]
+            for steps in every
+        ]
+
+    def uses(self, stage: int) -> list[Use]:
+        """The communications of a stage."""
+        return sorted(self._counts[stage])
+
+    def counts(self, stage: int) -> Mapping[Use, int]:
+        """How often a rank of a stage takes part in each communication."""
+        return self._counts[stage]
+
+    @cached_property
+    def _counts(self) -> list[Counter[Use]]:
+        return [self._count(program) for program in self.programs]
+
+    def _count(self, program: Program) -> Counter[Use]:
+        """Segments that look alike are counted first: there are few looks and many segments."""
+        counts: Counter[Use] = Counter()
+        looks = Counter((s.kind, s.fragment, s.comm, s.peer_stage) for s in program.segments)
+        for (kind, fragment, comm, peer), count in looks.items():
+            if fragment < 0:
+                sends = kind is SegmentKind.SEND
+                use = Use(comm=comm, stage=program.stage, peer_stage=peer, sends=sends)
+                counts[use] += count
+                continue
+            for task in self.fragments[fragment].tasks:
+                if task.comm >= 0:
+                    counts[Use(comm=task.comm, stage=program.stage)] += count
+        return counts
+
+
+def build_taskgraph(
+    stages: Stages, schedule: Schedule, plan: ParallelPlan, options: GraphOptions
+) -> TaskGraph:
+    """Compute first, in the schedule's order; then one pass adds the communication."""
+    factory = FragmentFactory(
+        comms=CommTable(plan=plan), options=options, last_stage=schedule.placement.stages - 1
+    )
+    message = factory.comms.number(
+        CommOp(
+            kind=CollectiveKind.SEND_RECV,
+            group=Group.PP,
+            axis=Axis.PP,
+            size_bytes=stages.pp_comm_bytes,
+        )
+    )
+    drafts = []
+    every = programs(schedule, options.p2p, options.p2p_options)
+    for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
+        draft = Draft(
+            stage=stage,
+            work=work,
+            schedule=schedule,
+            factory=factory,
+            message=-1 if message is None else message,
+            free=options.p2p is P2PMode.EAGER or options.p2p_options.eager_transfers,
+        )
+        draft.pipeline(steps)
+        draft.per_step()
+        drafts.append(draft)
+    return TaskGraph(
+        plan=plan,
+        schedule=schedule,
+        options=options,
+        programs=tuple(_joined(draft, drafts) for draft in drafts),
+        fragments=tuple(factory.fragments),
+        comms=tuple(factory.comms.ops),
+        warnings=_dropped_warnings(factory.comms),
+    )
+
+
+def _dropped_warnings(comms: CommTable) -> tuple[str, ...]:
+    if not comms.dropped:
+        return ()
+    groups = ", ".join(sorted(comms.dropped))
+    return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
+
+
+def _joined(draft: Draft, drafts: Sequence[Draft]) -> Program:
+    """The finished program: each end of a message knows the other."""
+    segments = list(draft.segments)
+    for (direction, message), number in draft.ends.items():
+        other = Direction.RECV if direction is Direction.SEND else Direction.SEND
+        segment = segments[number]
+        far = drafts[segment.peer_stage]
+        peer = far.ends.get((other, message), -1)
+        if peer < 0:
+            raise ScheduleError(
+                f"schedule {draft.schedule.name}: rank {draft.stage} {direction}s microbatch "
+                f"{message.microbatch} ({message.kind}, stage {message.source} to "
+                f"{message.target}) but rank {far.stage} has no {other} for it"
+            )
+        segments[number] = Segment(*segment[:-1], peer)  # half the time of _replace
+    return Program(
+        stage=draft.stage,
+        entries=draft.schedule.orders[draft.stage],
+        segments=tuple(segments),
+    )

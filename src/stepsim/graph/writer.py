@@ -1,0 +1,277 @@
+"""Programs being written: compute in the schedule's order, and the messages between."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from stepsim.graph.actions import (
+    BackwardParts,
+    CommTable,
+    Fragment,
+    HostTimes,
+    Stream,
+    backward_fragment,
+    forward_fragment,
+    fused_fragment,
+    per_step_fragment,
+    reduction_fragment,
+)
+from stepsim.graph.buckets import Buckets, gradient_buckets
+from stepsim.graph.programs import GraphOptions, Segment, SegmentKind
+from stepsim.parallel.p2p import Compute, Direction, End, Message, Post, Step, Wait
+from stepsim.parallel.schedules import Action, ActionKind, Schedule
+from stepsim.parallel.stages import StageWork
+from stepsim.workload.rows import CommOp, Row
+
+_GRADIENTS = {
+    ActionKind.BACKWARD: (True, True),
+    ActionKind.INPUT_GRAD: (True, False),
+    ActionKind.WEIGHT_GRAD: (False, True),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class FragmentFactory:
+    """Makes each distinct fragment once: rows that say the same share one."""
+
+    comms: CommTable
+    options: GraphOptions
+    last_stage: int
+    fragments: list[Fragment] = field(default_factory=list)
+    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def action(self, action: Action, rows: Sequence[Row], only: int | None = None) -> int:
+        """Number of the fragment of an action, or of one row's share of a backward."""
+        host = self._host(action, begins=only in (None, len(rows) - 1))
+
+        def make() -> Fragment:
+            if action.kind is ActionKind.FORWARD:
+                return forward_fragment(rows, self.comms, host)
+            input_grad, weight_grad = _GRADIENTS[action.kind]
+            parts = BackwardParts(
+                input_grad=input_grad,
+                weight_grad=weight_grad,
+                tp_overlap=self.options.tp_overlap,
+                only=only,
+            )
+            return backward_fragment(rows, self.comms, parts, host)
+
+        return self._number((action.kind, only, host, *map(id, rows)), make)
+
+    def fused(self, forward: int, backward: int) -> int:
+        """Number of the fragment of a fused pair of two fragments."""
+        factor = self.options.fused_factor
+
+        def make() -> Fragment:
+            halves = self.fragments[forward], self.fragments[backward]
+            return fused_fragment(*halves, self.comms, factor)
+
+        return self._number(("fused", forward, backward), make)
+
+    def add(self, fragment: Fragment) -> int:
+        """Number of a new fragment."""
+        self.fragments.append(fragment)
+        return len(self.fragments) - 1
+
+    def _host(self, action: Action, *, begins: bool) -> HostTimes:
+        """Host time of an action: get_batch and loss are the pipeline's ends' own."""
+        host, forward = self.options.host, action.kind is ActionKind.FORWARD
+        return HostTimes(
+            overhead_ps=host.overhead_ps if begins else 0,
+            get_batch_ps=host.get_batch_ps if forward and action.stage == 0 else 0,
+            loss_ps=host.loss_ps if forward and action.stage == self.last_stage else 0,
+        )
+
+    def _number(self, key: tuple[object, ...], make: Callable[[], Fragment]) -> int:
+        if key not in self._known:
+            fragment = make()
+            content = (fragment.tasks,)
+            if content not in self._known:
+                self._known[content] = self.add(fragment)
+            self._known[key] = self._known[content]
+        return self._known[key]
+
+
+@dataclass(kw_only=True)
+class Draft:
+    """A program being written; `front` is what the next segment in order waits for.
+
+    Where messages are `free`, they leave when they are posted, overtaking others, and are received
+    when they come; sends are never waited for. `message` is the number of their communication.
+    """
+
+    stage: int
+    work: StageWork
+    schedule: Schedule
+    factory: FragmentFactory
+    message: int
+    free: bool
+    segments: list[Segment] = field(default_factory=list)
+    ends: dict[End, int] = field(default_factory=dict)
+    _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
+    _front: tuple[int, ...] = ()
+    _last: dict[Stream, int] = field(default_factory=dict)
+    _on_dp: dict[int, bool] = field(default_factory=dict)
+
+    def pipeline(self, steps: Iterable[Step]) -> None:
+        """Write the entries and messages of a point-to-point program."""
+        for step in steps:
+            match step:
+                case Compute(place=place):
+                    self._entry(place)
+                case Post(ends=ends, wait=wait):
+                    self._post(ends)
+                    if wait:
+                        self._wait(ends, alone=True)
+                case Wait(ends=ends):
+                    self._wait(ends)
+
+    def per_step(self) -> None:
+        """Write the rows that follow the pipeline; they need the reduced gradients."""
+        items = self.work.per_step
+        if self.factory.options.dp_bucket_bytes is not None:
+            _, items = self.work.without_gradients()
+        if items:
+            self._front = self._behind(self._front, Stream.DP)
+            fragment = self.factory.add(per_step_fragment(items, self.factory.comms))
+            self._in_order(SegmentKind.PER_STEP, fragment)
+
+    @cached_property
+    def _final(self) -> dict[int, tuple[int, Action]]:
+        """Per chunk, the place and the action that computes its last weight gradients."""
+        return {
+            action.chunk: (place, action)
+            for place, entry in enumerate(self.schedule.orders[self.stage])
+            for action in entry.parts()
+            if action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
+        }
+
+    @cached_property
+    def _buckets(self) -> Buckets | None:
+        """What to reduce while the last backward of every chunk goes on; None without overlap."""
+        size = self.factory.options.dp_bucket_bytes
+        gradients, _ = self.work.without_gradients()
+        if size is None or not gradients:
+            return None
+        rows = [row for _, action in self._final.values() for row in self._rows(action)]
+        return gradient_buckets(gradients, rows, size)
+
+    def _entry(self, place: int) -> None:
+        """An action or a fused pair; a final one releases its rows' gradient reductions."""
+        parts = self.schedule.orders[self.stage][place].parts()
+        finals = [action for action in parts if self._final.get(action.chunk) == (place, action)]
+        reducing = [action for action in finals if self._reduces(action)]
+        if len(parts) == 1 and reducing:
+            self._row_by_row(parts[0], place)
+            return
+        numbers = [self._fragment(action) for action in parts]
+        fragment = numbers[0] if len(parts) == 1 else self.factory.fused(*numbers)
+        self._in_order(SegmentKind.ACTION, fragment, place)
+        for row in (row for action in reducing for row in reversed(self._rows(action))):
+            self._reductions(row)
+
+    def _reduces(self, action: Action) -> bool:
+        return self._buckets is not None or any(r.weight_grad.comms for r in self._rows(action))
+
+    def _fragment(self, action: Action) -> int:
+        """Number of an action's fragment: the same for all microbatches of a block."""
+        block = action.microbatch % len(self.work.chunks[action.chunk])
+        key = action.kind, action.chunk, block
+        if key not in self._known:
+            self._known[key] = self.factory.action(action, self._rows(action))
+        return self._known[key]
+
+    def _rows(self, action: Action) -> tuple[Row, ...]:
+        blocks = self.work.chunks[action.chunk]
+        return blocks[action.microbatch % len(blocks)]
+
+    def _row_by_row(self, action: Action, place: int) -> None:
+        """A backward in as many segments as rows, each followed by its reductions."""
+        rows = self._rows(action)
+        for i in reversed(range(len(rows))):
+            fragment = self.factory.action(action, rows, only=i)
+            self._in_order(SegmentKind.ACTION, fragment, place)
+            self._reductions(rows[i])
+
+    def _reductions(self, row: Row) -> None:
+        """Start what a row's gradients allow on their stream; the step ends when it has ended."""
+        self._reduction(row.name, row.weight_grad.comms)
+        if self._buckets:
+            self._reduction("gradient bucket", self._buckets.add(row))
+
+    def _reduction(self, label: str, ops: Sequence[CommOp]) -> None:
+        reduction = reduction_fragment(label, ops, self.factory.comms)
+        if reduction:
+            self._last[Stream.DP] = self._add(
+                Segment(
+                    kind=SegmentKind.REDUCTION,
+                    stream=Stream.DP,
+                    after=self._behind(self._front, Stream.DP),
+                    fragment=self.factory.add(reduction),
+                )
+            )
+
+    def _in_order(self, kind: SegmentKind, fragment: int, place: int = -1) -> None:
+        queued = self._uses_dp(fragment)
+        after = self._behind(self._front, Stream.DP) if queued else self._front
+        segment = Segment(
+            kind=kind, stream=Stream.COMPUTE, after=after, fragment=fragment, entry=place
+        )
+        self._front = (self._add(segment),)
+        if queued:
+            self._last[Stream.DP] = self._front[0]
+
+    def _uses_dp(self, fragment: int) -> bool:
+        """Whether a fragment has collectives on the stream of the gradient reductions."""
+        if fragment not in self._on_dp:
+            tasks = self.factory.fragments[fragment].tasks
+            self._on_dp[fragment] = any(task.stream is Stream.DP for task in tasks)
+        return self._on_dp[fragment]
+
+    def _post(self, ends: Iterable[End]) -> None:
+        for end in ends:
+            direction, message = end
+            send = direction is Direction.SEND
+            peer = self.schedule.placement.rank(
+                message.target if send else message.source, message.microbatch
+            )
+            stream = Stream.EAGER if self.free else self._message_stream(peer, direction, message)
+            after = self._front if send or not self.free else ()
+            self.ends[end] = self._add(
+                Segment(
+                    kind=SegmentKind.SEND if send else SegmentKind.RECV,
+                    stream=stream,
+                    after=self._behind(after, stream),
+                    comm=self.message,
+                    peer_stage=peer,
+                )
+            )
+            if not self.free:
+                self._last[stream] = self.ends[end]
+
+    def _wait(self, ends: Iterable[End], *, alone: bool = False) -> None:
+        """Make what follows wait for posted messages, `alone` for nothing else."""
+        waited = [self.ends[end] for end in ends if not self.free or end[0] is Direction.RECV]
+        if waited:
+            self._front = tuple(waited) if alone and not self.free else (*self._front, *waited)
+
+    def _message_stream(self, peer: int, direction: Direction, message: Message) -> Stream:
+        """To the next rank or to the one before; with two ranks activations go forward."""
+        ranks = self.schedule.placement.ranks
+        ahead = (peer - self.stage) % ranks == 1
+        if direction is Direction.RECV:
+            ahead = (self.stage - peer) % ranks == 1
+        if ranks == 2:
+            ahead = message.kind is ActionKind.FORWARD
+        if direction is Direction.SEND:
+            return Stream.PP_FORWARD if ahead else Stream.PP_BACKWARD
+        return Stream.PP_FORWARD_RECV if ahead else Stream.PP_BACKWARD_RECV
+
+    def _behind(self, after: tuple[int, ...], stream: Stream) -> tuple[int, ...]:
+        """What a segment waits for: `after`, and the last segment of its stream."""
+        last = self._last.get(stream)
+        return after if last is None or last in after else (*after, last)
+
+    def _add(self, segment: Segment) -> int:
+        self.segments.append(segment)
+        return len(self.segments) - 1

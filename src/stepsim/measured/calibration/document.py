@@ -1,0 +1,253 @@
+"""A calibration: what runs and micro-benchmarks tell, each with its residual and sample count.
+
+What could not be identified is absent, and `unidentified` says why.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from stepsim.base.errors import CalibrationError
+from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.measured.clocks import Placement
+from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.workload.rows import CollectiveKind
+
+DEFAULT_NODE_SIZE = 8
+CLEAR = 2.0
+"""Standard errors that a number must be above its bound to count as seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """One number: its typical distance from the samples it came from, in its own unit."""
+
+    value: float
+    residual: float
+    samples: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and self.value >= 0 and self.residual >= 0):
+            raise CalibrationError(
+                f"value {self.value}, residual {self.residual}: cannot be below 0"
+            )
+        if self.samples < 1:
+            raise CalibrationError(f"samples is {self.samples}: expected at least 1")
+
+
+def fitted(samples: Sequence[float]) -> Fitted:
+    """Median of samples, and their median distance from it."""
+    values = np.array(samples, dtype=np.float64)
+    middle = float(np.median(values))
+    return Fitted(
+        value=middle, residual=float(np.median(np.abs(values - middle))), samples=len(values)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFit:
+    """Point-to-point messages between two ranks: latency + size / bandwidth.
+
+    `residual` is the median relative distance of a message's time from that, `sizes` the distinct
+    message sizes it came from. `both_ways` tells whether the messages were halves of exchanges.
+    """
+
+    placement: Placement
+    latency_ps: int
+    bandwidth: float
+    residual: float
+    samples: int
+    sizes: tuple[int, ...]
+    both_ways: bool = True
+
+    def __post_init__(self) -> None:
+        if self.latency_ps < 0 or not self.bandwidth > 0:
+            raise CalibrationError(
+                f"{self.placement}: latency {self.latency_ps} ps, bandwidth {self.bandwidth}: "
+                "expected a latency of 0 or more and a bandwidth above 0"
+            )
+
+    def time_ps(self, size_bytes: int) -> float:
+        """Time of one message."""
+        return self.latency_ps + size_bytes / self.bandwidth * PS_PER_S
+
+
+FREE = LinkFit(
+    placement=Placement.INTRA_NODE,
+    latency_ps=0,
+    bandwidth=math.inf,
+    residual=0.0,
+    samples=0,
+    sizes=(),
+)
+"""Messages that cost nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertImbalance:
+    """Tokens of the busiest expert rank over the mean, as one run had it."""
+
+    source: str
+    ep: int
+    experts: int | None
+    mean: float
+    largest: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTimes:
+    """What a layer and the ends of the pipeline cost in one run, in ps.
+
+    They hold for runs of the same hidden size, sequence, experts, tp and ep.
+    """
+
+    source: str
+    hidden: int
+    sequence: int
+    experts: int | None
+    tp: int
+    ep: int
+    forward_ps: int
+    backward_ps: int
+    first_forward_ps: int
+    first_backward_ps: int
+    last_forward_ps: int
+    last_backward_ps: int
+    get_batch_ps: int
+    loss_ps: int
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """What runs must have in common."""
+        return self.hidden, self.sequence, self.experts, self.tp, self.ep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafOverhead:
+    """What logs of leaf modules do not show, see `stepsim.validation.leaf`.
+
+    `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
+    what its leaf modules take. `residual` is how far each moves if every step is off by its spread.
+    """
+
+    action: Fitted
+    layer_factor: Fitted
+
+    def __post_init__(self) -> None:
+        if self.layer_factor.value < 1:
+            raise CalibrationError(
+                f"layer_factor is {self.layer_factor.value}: expected at least 1, the leaf modules"
+            )
+
+
+_ABOUT = ("sources", "traces", "node_size", "unidentified")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Numbers of one machine and runtime.
+
+    `sources` are the names of the runs, `traces` the fingerprints of their ranks' traces.
+    `host_overhead` is host time per action in ps, `gradient_launch` the time that a gradient
+    operation takes whatever its size; `gradient_scaling` and `optimizer` are bytes of fp32
+    gradients per second, `collectives` measured curves. `unidentified` holds pairs of name and
+    reason.
+    """
+
+    sources: tuple[str, ...]
+    traces: tuple[str, ...] = ()
+    node_size: int = DEFAULT_NODE_SIZE
+    host_overhead: Fitted | None = None
+    point_to_point: tuple[LinkFit, ...] = ()
+    collectives: CommTable | None = None
+    gradient_launch: Fitted | None = None
+    gradient_scaling: Fitted | None = None
+    optimizer: Fitted | None = None
+    leaf_overhead: LeafOverhead | None = None
+    expert_imbalance: tuple[ExpertImbalance, ...] = ()
+    layer_times: tuple[LayerTimes, ...] = ()
+    unidentified: tuple[tuple[str, str], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.node_size < 1:
+            raise CalibrationError(f"node_size is {self.node_size}: expected at least 1")
+        placements = [link.placement for link in self.point_to_point]
+        if len(set(placements)) != len(placements):
+            raise CalibrationError("point_to_point: expected each placement once")
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing could be identified."""
+        told = (each.name for each in fields(self) if each.name not in _ABOUT)
+        return not any(getattr(self, name) for name in told)
+
+    def link(self, placement: Placement) -> LinkFit | None:
+        """The point-to-point fit of a placement."""
+        return next((link for link in self.point_to_point if link.placement is placement), None)
+
+    def comm_table(self) -> CommTable | None:
+        """Times of collectives, and of messages as the runs had them where they tell; or None.
+
+        Messages of runs replace those of micro-benchmarks: both sides of an exchange send, which
+        takes longer than a message alone.
+        """
+        messages = {curve.nodes: curve for curve in map(message_curve, self.point_to_point)}
+        others = [
+            curve
+            for curve in (self.collectives.curves if self.collectives else ())
+            if curve.kind is not CollectiveKind.SEND_RECV or curve.nodes not in messages
+        ]
+        curves = (*others, *messages.values())
+        return CommTable(source="calibration", curves=curves) if curves else None
+
+
+def message_curve(link: LinkFit) -> MeasuredCurve:
+    """The messages of a placement as a curve of a table, from 1 KiB to 1 GiB.
+
+    Raises CalibrationError where they take longer than 2**63 - 1 ps.
+    """
+    sizes = 1 << np.arange(10, 31, dtype=np.int64)
+    if link.time_ps(int(sizes[-1])) > MAX_INT64:
+        raise CalibrationError(
+            f"point_to_point {link.placement}: 1 GiB takes {link.time_ps(1 << 30):.3g} ps: at most "
+            "2**63 - 1 ps"
+        )
+    times = link.latency_ps + np.rint(sizes * (PS_PER_S / link.bandwidth)).astype(np.int64)
+    return MeasuredCurve(
+        machine="",
+        source="messages of measured runs",
+        kind=CollectiveKind.SEND_RECV,
+        ranks=2,
+        nodes=1 if link.placement is Placement.INTRA_NODE else 2,
+        size_bytes=sizes,
+        time_ps=np.maximum(times, 1),
+    )
+
+
+def message_topology(links: Sequence[LinkFit], node_size: int) -> DimensionTopology:
+    """A topology on which point-to-point messages cost what a calibration says.
+
+    Nodes hold `node_size` ranks. A placement that was not calibrated takes the numbers of the
+    other one; without any, messages are free.
+    """
+    found = {link.placement: link for link in links}
+    inside = found.get(Placement.INTRA_NODE) or found.get(Placement.INTER_NODE) or FREE
+    across = found.get(Placement.INTER_NODE) or inside
+
+    def dimension(name: str, kind: DimensionKind, size: int, fit: LinkFit) -> Dimension:
+        link = LinkClass(name=name, bandwidth=fit.bandwidth, endpoint_latency_ps=fit.latency_ps)
+        return Dimension(kind=kind, size=size, link=link)
+
+    return DimensionTopology(
+        name="calibrated",
+        source="message times of measured runs",
+        dimensions=(
+            dimension("node", DimensionKind.SWITCH, node_size, inside),
+            dimension("fabric", DimensionKind.RAIL, 2, across),
+        ),
+        grows=True,
+    )

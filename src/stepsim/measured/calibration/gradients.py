@@ -1,0 +1,108 @@
+"""What a gradient all-reduce takes beside the collective: a launch, and in-place scaling.
+
+It is what remains when the collective's own time, from a table, is taken away; all of it where the
+group has one rank.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.units import PS_PER_S
+from stepsim.measured.calibration.document import CLEAR, Fitted, fitted
+from stepsim.measured.step_ops import ALIKE, StepOp, gradient_groups
+from stepsim.measured.summary import RunSummary
+from stepsim.network.measured_times import CommTable
+from stepsim.workload.rows import CollectiveKind
+
+LARGE_BYTES = 10**9
+"""All-reduces that tell the scaling alone: below, the launch is as long."""
+
+Samples = NDArray[np.float64]
+"""A row per group and operation: bytes, ps beside the collective, ps in all, ranks."""
+
+
+def gradient_group(summary: RunSummary, op: StepOp) -> tuple[int, int] | None:
+    """Ranks and nodes of the group of a gradient all-reduce, None where it is not known."""
+    if not gradient_groups(summary.run.degrees, op.kind, op.stage):
+        return None
+    return len(op.group), len({rank // summary.clocks.node_size for rank in op.group})
+
+
+def gradient_costs(
+    summaries: Sequence[RunSummary], known: CommTable | None, missing: list[tuple[str, str]]
+) -> tuple[Fitted | None, Fitted | None]:
+    """Launch in ps and scaling in bytes/s; what cannot be told is added to `missing`."""
+    rows = [row for summary in summaries for row in _samples(summary, known)]
+    samples = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    both = launch_and_rate(samples)
+    if both:
+        return both
+    scaling = _rate(samples)
+    if scaling:
+        missing.append(("gradient_launch", "operations of several sizes do not show it clearly"))
+    else:
+        reason = "no gradient all-reduce of one rank, and none whose group has a table"
+        missing.append(("gradient_scaling", reason))
+    return None, scaling
+
+
+def launch_and_rate(samples: Samples) -> tuple[Fitted, Fitted] | None:
+    """The line through times over sizes, least squares of errors relative to whole operations.
+
+    None with fewer than three kinds of operation, or where the line's start is not clearly above 0:
+    then noise of long operations would be read as a launch.
+    """
+    kinds = _kinds(samples)
+    if len(kinds) < 3 or np.ptp(kinds[:, 0]) == 0:
+        return None
+    size, time, whole = kinds[:, 0] / LARGE_BYTES, kinds[:, 1], kinds[:, 2]
+    columns = np.stack([np.ones(len(size)), size], axis=1) / whole[:, None]
+    launch, slope = np.linalg.lstsq(columns, time / whole, rcond=None)[0]
+    errors = columns @ (launch, slope) - time / whole
+    variance = np.linalg.inv(columns.T @ columns)[0, 0] * (errors @ errors) / (len(size) - 2)
+    if slope <= 0 or not launch > CLEAR * np.sqrt(variance):
+        return None
+    spread = float(np.median(np.abs(errors * whole)))
+    rate = LARGE_BYTES * PS_PER_S / slope
+    relative = float(np.median(np.abs(errors * whole) / (launch + slope * size)))
+    return (
+        Fitted(value=float(launch), residual=spread, samples=len(samples)),
+        Fitted(value=float(rate), residual=float(rate) * relative, samples=len(samples)),
+    )
+
+
+def _kinds(samples: Samples) -> Samples:
+    """Medians of operations alike in ranks and bytes.
+
+    They share the error of their table's entry, so together they tell no more than one.
+    """
+    alike: list[list[NDArray[np.float64]]] = []
+    for row in samples[np.lexsort((samples[:, 0], samples[:, 3]))]:
+        first = alike[-1][0] if alike else None
+        if first is None or row[3] != first[3] or row[0] > (1 + ALIKE) * first[0]:
+            alike.append([])
+        alike[-1].append(row)
+    return np.array([np.median(rows, axis=0) for rows in alike])
+
+
+def _samples(summary: RunSummary, known: CommTable | None) -> Iterator[tuple[float, ...]]:
+    for op in summary.step_ops:
+        group = gradient_group(summary, op)
+        if group is None or not op.size_bytes:
+            continue
+        alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
+        reduced = 0 if group[0] == 1 else known.time_ps(*alike) if known else None
+        if reduced is None:
+            continue
+        for time in op.times_ps:
+            if reduced < time:
+                yield op.size_bytes, time - reduced, time, group[0]
+
+
+def _rate(samples: Samples) -> Fitted | None:
+    """Scaling without a launch; operations of one rank show it alone and count first."""
+    alone = samples[samples[:, 3] == 1]
+    used = alone if len(alone) else samples[samples[:, 0] >= LARGE_BYTES]
+    return fitted((used[:, 0] / used[:, 1] * PS_PER_S).tolist()) if len(used) else None

@@ -1,0 +1,1 @@
+"""What carries a step: links, collectives over them, and the rates of transfers that share."""

@@ -1,0 +1,45 @@
+"""Collective algorithms, one file each, and their price on a topology.
+
+An algorithm turns the layout of a group into steps of flows (`flows`); `choices` knows which can
+carry out what and which ones `auto` prices; `cost` traces and prices them.
+"""
+
+from stepsim.network.collectives.algorithms import Algorithm, AlgorithmChoice, parse_algorithm
+from stepsim.network.collectives.asked import parse_algorithms
+from stepsim.network.collectives.choices import (
+    able_algorithms,
+    basic_algorithm,
+    candidates,
+    flow_steps,
+)
+from stepsim.network.collectives.cost import (
+    Candidate,
+    CollectiveShape,
+    Cost,
+    StepCost,
+    collective_cost,
+    collective_shape,
+    collective_time_ps,
+    collective_times_ps,
+)
+from stepsim.network.collectives.flows import FlowStep
+
+__all__ = [
+    "Algorithm",
+    "AlgorithmChoice",
+    "Candidate",
+    "CollectiveShape",
+    "Cost",
+    "FlowStep",
+    "StepCost",
+    "able_algorithms",
+    "basic_algorithm",
+    "candidates",
+    "collective_cost",
+    "collective_shape",
+    "collective_time_ps",
+    "collective_times_ps",
+    "flow_steps",
+    "parse_algorithm",
+    "parse_algorithms",
+]

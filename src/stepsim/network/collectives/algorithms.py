@@ -1,0 +1,80 @@
+"""The algorithms' names, and the choice of one."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stepsim.base.errors import PlanError
+
+
+class Algorithm(StrEnum):
+    """How a collective is carried out; `auto` takes the fastest.
+
+    `hierarchical` and `per_dimension` work level by level: the first on ever smaller shares (reduce
+    in, across, gather out), the second on everything at every level.
+    """
+
+    AUTO = "auto"
+    RING = "ring"
+    BIDIRECTIONAL_RING = "bidirectional_ring"
+    DIRECT = "direct"
+    HALVING_DOUBLING = "halving_doubling"
+    DOUBLE_BINARY_TREE = "double_binary_tree"
+    HIERARCHICAL = "hierarchical"
+    NVLS = "nvls"
+    TREE = "tree"
+    PER_DIMENSION = "per_dimension"
+
+    @property
+    def levelled(self) -> bool:
+        """Whether it is made of another algorithm at each level."""
+        return self in (Algorithm.HIERARCHICAL, Algorithm.PER_DIMENSION)
+
+
+LEVEL_ALGORITHMS = (
+    Algorithm.RING,
+    Algorithm.BIDIRECTIONAL_RING,
+    Algorithm.DIRECT,
+    Algorithm.HALVING_DOUBLING,
+    Algorithm.DOUBLE_BINARY_TREE,
+    Algorithm.NVLS,
+)
+"""What a level of a hierarchical algorithm can use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmChoice:
+    """An algorithm; `levels` are those of a hierarchical one, innermost first, empty: the fastest.
+
+    Raises PlanError when the levels do not fit the algorithm.
+    """
+
+    algorithm: Algorithm
+    levels: tuple[Algorithm, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.levels and not self.algorithm.levelled:
+            raise PlanError(f"{self.algorithm} has no levels: leave out {':'.join(self.levels)}")
+        for level in self.levels:
+            if level not in LEVEL_ALGORITHMS:
+                expected = ", ".join(LEVEL_ALGORITHMS)
+                raise PlanError(f"{self}: a level cannot use {level}: expected {expected}")
+
+    def __str__(self) -> str:
+        """The text that `parse_algorithm` reads, e.g. `hierarchical:ring,halving_doubling`."""
+        return f"{self.algorithm}:{','.join(self.levels)}" if self.levels else str(self.algorithm)
+
+
+def parse_algorithm(text: str) -> AlgorithmChoice:
+    """An algorithm's name, after which `:` and its levels may follow, innermost first.
+
+    Raises PlanError for a name that does not exist or levels that do not fit.
+    """
+    name, _, levels = text.partition(":")
+    try:
+        return AlgorithmChoice(
+            algorithm=Algorithm(name.strip()),
+            levels=tuple(Algorithm(level.strip()) for level in levels.split(",") if levels),
+        )
+    except ValueError as error:
+        names = ", ".join(Algorithm)
+        raise PlanError(f"{error}: expected {names}, or hierarchical:ring,direct") from None

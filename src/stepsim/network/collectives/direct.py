@@ -1,0 +1,62 @@
+"""Direct algorithms: every rank sends to every other rank at once.
+
+So are all-to-alls in NCCL, of grouped sends and receives; ASTRA-sim calls it `direct`.
+"""
+
+import numpy as np
+
+from stepsim.network.collectives.flows import FlowStep, inwards, swapped
+from stepsim.network.topology import Layout
+from stepsim.workload.rows import CollectiveKind
+
+
+def direct(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+    """Steps of a collective whose blocks all travel at once."""
+    if kind is CollectiveKind.SEND_RECV:
+        return _send_recv(layout)
+    if kind in (CollectiveKind.SCATTER, CollectiveKind.GATHER):
+        steps = _scatter(layout)
+        return swapped(steps) if inwards(kind) else steps
+    return _exchange(kind, layout)
+
+
+def _exchange(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+    """One step of n(n-1) flows of S/n, two for an all-reduce: reduce-scatter, then all-gather.
+
+    In an all-to-all S is what each rank sends, its own share included.
+    """
+    ranks = np.arange(layout.ranks, dtype=np.int64)
+    sources = np.repeat(ranks, layout.ranks - 1)
+    destinations = (sources + np.tile(ranks[1:], layout.ranks)) % layout.ranks
+    return [
+        FlowStep(
+            sources=sources,
+            destinations=destinations,
+            fraction=1 / layout.ranks,
+            repeat=2 if kind is CollectiveKind.ALL_REDUCE else 1,
+        )
+    ]
+
+
+def uneven_all_to_all(loads: tuple[float, ...]) -> list[FlowStep]:
+    """All-to-all in which member i gets `loads[i]` times the mean of what is sent: one step.
+
+    Every rank sends each member that member's share, as tokens go to experts; members without any
+    load get no message.
+    """
+    ranks = len(loads)
+    sources, destinations = np.nonzero(~np.eye(ranks, dtype=bool) & (np.array(loads) > 0))
+    shares = np.array(loads)[destinations] / ranks
+    return [FlowStep(sources=sources, destinations=destinations, fraction=shares)]
+
+
+def _scatter(layout: Layout) -> list[FlowStep]:
+    """The first member sends everyone its block of S/n at once, as NCCL's grouped sends do."""
+    others = np.arange(1, layout.ranks, dtype=np.int64)
+    return [FlowStep(sources=np.zeros_like(others), destinations=others, fraction=1 / layout.ranks)]
+
+
+def _send_recv(layout: Layout) -> list[FlowStep]:
+    """One message of the whole size from the first member to the second."""
+    first = np.zeros(min(1, layout.ranks - 1), dtype=np.int64)
+    return [FlowStep(sources=first, destinations=first + 1, fraction=1.0)]

@@ -1,0 +1,106 @@
+"""Double binary trees: half of the data on each of two trees, in small pieces.
+
+A rank that passes on in one tree is a leaf of the other, so that all links are used: Sanders, Speck
+and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
+Computing 35 (2009). The shape of the trees is NCCL's (trees.cc), and as in NCCL an all-reduce over
+several nodes has trees over nodes, one pair per channel, and chains of the ranks inside a node
+(connect.cc). All flows of a pipeline run at once, so they are one step; a stage through which it
+fills costs a path latency before.
+"""
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.network.collectives.flows import FlowStep, flows, inwards, swapped
+from stepsim.network.topology import Layout
+from stepsim.workload.rows import CollectiveKind
+
+
+def double_binary_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+    """Steps of an all-reduce, a broadcast or a reduction."""
+    if kind is CollectiveKind.ALL_REDUCE:
+        return _all_reduce(layout)
+    steps = _broadcast(layout)
+    return swapped(steps) if inwards(kind) else steps
+
+
+def _broadcast(layout: Layout) -> list[FlowStep]:
+    """The first member feeds two trees over the others, half of the data each, on every ring."""
+    trees = []
+    for order in layout.orders:
+        chain = np.roll(order, -int(np.argmin(order)))
+        for parents in double_tree(layout.ranks - 1):
+            trees.append((np.where(parents < 0, chain[0], chain[1:][parents]), chain[1:]))
+    edges = np.concatenate(trees, axis=1)
+    depth = 1 + max(tree_depth(parents) for parents in double_tree(layout.ranks - 1))
+    fill = [flows(edges, 0.0, depth - 1)] if depth > 1 else []
+    return [*fill, flows(edges, 1 / len(trees))]
+
+
+def _all_reduce(layout: Layout) -> list[FlowStep]:
+    """All-reduce: up and down two trees over nodes on every ring, and chains inside the nodes.
+
+    Where all members share a node, or each has its own, the trees join ranks.
+    """
+    trees, chains, depth, length = [], [], 0, 0
+    for order in layout.orders:
+        heads, chain, longest = _nodes(layout, order)
+        for parents in double_tree(len(heads)):
+            trees.append(tree_edges(heads, parents))
+            depth = max(depth, tree_depth(parents))
+        chains.append(chain)
+        length = max(length, longest)
+    tree, chain = np.concatenate(trees, axis=1), np.concatenate(chains, axis=1)
+    fill = [flows(both_ways(tree), 0.0, 2 * depth - 1)]
+    if length:
+        fill.append(flows(both_ways(chain), 0.0, 2 * length))
+    shares = np.repeat((1 / len(trees), 2 / len(trees)), (tree.shape[1], chain.shape[1]))
+    edges = both_ways(np.concatenate((tree, chain), axis=1))
+    return [*fill, flows(edges, np.tile(shares, 2))]
+
+
+def double_tree(nodes: int) -> tuple[Ints, Ints]:
+    """Parent of each node in two trees, -1 at the root: NCCL's, the second mirrored or shifted.
+
+    A node that passes on in one tree is a leaf of the other, but for the root's only child.
+    """
+    numbers = np.arange(nodes, dtype=np.int64)
+    bit = numbers & -numbers
+    above = (numbers ^ bit) | (bit << 1)
+    first = np.where(above < nodes, above, numbers ^ bit)
+    first[0] = -1
+    if nodes % 2 == 0:
+        return first, np.where(first < 0, first, nodes - 1 - first)[::-1]
+    return first, np.roll(np.where(first < 0, first, (first + 1) % nodes), 1)
+
+
+def tree_depth(parents: Ints) -> int:
+    """Edges from the root to the farthest leaf."""
+    depth, reached = 0, parents
+    while (reached >= 0).any():
+        reached = np.where(reached < 0, reached, parents[reached])
+        depth += 1
+    return depth
+
+
+def tree_edges(members: Ints, parents: Ints) -> Ints:
+    """Parents and children of a tree over members, as two rows."""
+    below = np.flatnonzero(parents >= 0)
+    return np.stack((members[parents[below]], members[below]))
+
+
+def both_ways(edges: Ints) -> Ints:
+    """Edges down and up."""
+    return np.concatenate((edges, edges[::-1]), axis=1)
+
+
+def _nodes(layout: Layout, order: Ints) -> tuple[Ints, Ints, int]:
+    """First member of each node along a ring, edges of the chains inside, hops of the longest."""
+    outer = layout.coordinates[order][:, 1:]
+    enters = np.concatenate(([True], (outer[1:] != outer[:-1]).any(axis=1)))
+    if np.count_nonzero(enters) == 1:
+        enters[:] = True
+    first = np.flatnonzero(enters)
+    inside = np.flatnonzero(~enters)
+    longest = int(np.diff([*first, layout.ranks]).max()) - 1
+    return order[first], np.stack((order[inside - 1], order[inside])), longest

@@ -1,0 +1,152 @@
+"""What a collective sends: steps of flows, and what a step costs on a topology.
+
+An algorithm turns the ranks of a group into `FlowStep`s and knows no link. `trace` finds the links
+the flows cross and keeps what the cost depends on (`StepShape`): it is found once per group
+pattern and priced for any size, bandwidth and latency by one function, `step_times_ps`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.units import PS_PER_S
+from stepsim.network.topology import LinkClass, Load, Topology
+from stepsim.network.topology.links import sum_loads
+from stepsim.workload.rows import CollectiveKind
+
+_FLOWS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStep:
+    """`repeat` equal steps, one after the other, of simultaneous flows between members of a group.
+
+    Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
+    member `destinations[i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
+    stages through which a pipelined algorithm fills, which stand before the step that carries.
+    """
+
+    sources: Ints
+    destinations: Ints
+    fraction: float | Floats
+    repeat: int = 1
+
+    def __post_init__(self) -> None:
+        if self.sources.shape != self.destinations.shape or self.repeat < 1:
+            raise ValueError(f"{self.repeat} steps of unpaired flows")
+
+    def key(self) -> bytes:
+        """A digest that equal steps share, whatever their number."""
+        digest = blake2b(digest_size=16)
+        for part in (self.sources, self.destinations, np.asarray(self.fraction)):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepShape:
+    """What the cost of a step depends on, per link class.
+
+    `loads[c]`: the largest number of collective sizes that crosses one link of class c.
+    `hops[p, c]`: links of class c on the p-th distinct kind of path.
+    """
+
+    loads: Floats
+    hops: Ints
+
+
+def flows(edges: Ints, fraction: float | Floats, repeat: int = 1) -> FlowStep:
+    """A step whose flows go from the first row of `edges` to the second."""
+    return FlowStep(sources=edges[0], destinations=edges[1], fraction=fraction, repeat=repeat)
+
+
+def swapped(steps: list[FlowStep]) -> list[FlowStep]:
+    """The same steps with their flows turned round."""
+    return [replace(step, sources=step.destinations, destinations=step.sources) for step in steps]
+
+
+def backwards(steps: list[FlowStep]) -> list[FlowStep]:
+    """Flows turned round, last step first: a broadcast becomes a reduction."""
+    return swapped(steps)[::-1]
+
+
+def inwards(kind: CollectiveKind) -> bool:
+    """Whether a kind ends at the first member, so that it is its opposite backwards."""
+    return kind in (CollectiveKind.REDUCE, CollectiveKind.GATHER)
+
+
+def trace(topology: Topology, members: Ints, step: FlowStep) -> StepShape:
+    """Find the links that a step's flows cross; `members` are the group's NPUs.
+
+    The step takes the longest path latency plus the time of the link that the most bytes over
+    capacity cross: all flows start together and share links fairly.
+    """
+    load = step_load(topology, members, step)
+    largest = np.zeros(len(topology.link_classes))
+    np.maximum.at(largest, topology.link_class(load.links), load.loads)
+    return StepShape(loads=largest, hops=load.hops)
+
+
+def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
+    """What a step puts on every link, in collective sizes.
+
+    `members` has shape (ranks,) or (groups, ranks): then all groups step at once. Flows are traced
+    a million at a time, so that an all-to-all of thousands of ranks fits.
+    """
+    uneven = isinstance(step.fraction, np.ndarray)
+    weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
+    groups = members.size // members.shape[-1]
+    parts, hops = [], [np.zeros((0, len(topology.link_classes)), dtype=np.int64)]
+    for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // groups)):
+        load = topology.load(
+            members[..., step.sources[part]].reshape(-1),
+            members[..., step.destinations[part]].reshape(-1),
+            np.tile(weights[part], groups),
+        )
+        parts.append((load.links, load.loads))
+        hops.append(load.hops)
+    load = sum_loads(parts, np.concatenate(hops))
+    return load if uneven else replace(load, loads=load.loads * step.fraction)
+
+
+def _slices(count: int, most: int) -> Iterator[slice]:
+    """0 to count in slices of at most so many."""
+    return (slice(first, first + most) for first in range(0, count, most))
+
+
+def step_latencies_ps(shape: StepShape, latency_ps: Floats, endpoint_ps: Floats) -> Floats:
+    """Picoseconds of a step's slowest path for many scenarios, without bytes.
+
+    The link parameters have shape (scenarios, classes), in ps. The endpoint latency of a message is
+    the largest of the classes it crosses.
+    """
+    crossed = shape.hops > 0
+    endpoint = np.where(crossed, endpoint_ps[:, None, :], 0.0).max(axis=2, initial=0.0)
+    path: Floats = (latency_ps @ shape.hops.T + endpoint).max(axis=1, initial=0.0)
+    return path
+
+
+def step_times_ps(
+    shape: StepShape, size_bytes: Floats, capacity: Floats, latency_ps: Floats, endpoint_ps: Floats
+) -> Floats:
+    """Picoseconds of one step for many scenarios at once, rounded to whole ps.
+
+    `size_bytes` has shape (scenarios,), the link parameters (scenarios, classes) in payload
+    bytes/s and ps.
+    """
+    path = step_latencies_ps(shape, latency_ps, endpoint_ps)
+    slowest = (shape.loads / capacity).max(axis=1, initial=0.0)
+    times: Floats = np.rint(path + size_bytes * slowest * PS_PER_S)
+    return times
+
+
+def link_parameters(classes: tuple[LinkClass, ...]) -> tuple[Floats, Floats, Floats]:
+    """Capacity (bytes/s), latency and endpoint latency (ps) as arrays of shape (1, classes)."""
+    return (
+        np.array([[link.capacity for link in classes]]),
+        np.array([[float(link.latency_ps) for link in classes]]),
+        np.array([[float(link.endpoint_latency_ps) for link in classes]]),
+    )

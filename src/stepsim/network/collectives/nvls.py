@@ -1,0 +1,60 @@
+"""In-switch reduction: the switch adds what the ranks hold and copies what it sends (NVLink SHARP).
+
+A rank reads its n-th share reduced (every rank sends all its data up, and gets S/n down) and writes
+the result to all (S/n up, S down): NCCL's NVLS, nvls.cc and all_reduce.h. Over several nodes each
+rank's share goes up and down a double binary tree over the nodes on the rank's own rail, between
+the two halves: NCCL's NVLSTree.
+
+Flows name ports here: they join neighbours, so that each loads one port up and one down. In a
+reduce-scatter or an all-gather one direction carries S/n only; it is counted as the other. A switch
+that reduces at less than the links' capacity (`reduce_efficiency`) counts as so many more bytes.
+"""
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.network.collectives.double_binary_tree import (
+    both_ways,
+    double_tree,
+    tree_depth,
+    tree_edges,
+)
+from stepsim.network.collectives.flows import FlowStep, flows
+from stepsim.network.collectives.levels import levels_of
+from stepsim.network.topology import Layout
+from stepsim.workload.rows import CollectiveKind
+
+
+def nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+    """All-reduce moves S(1 + 1/n) over each port of a switch that holds all members, others S."""
+    if not layout.reduces:
+        return _tree(layout)
+    ports = _ports(np.arange(layout.ranks, dtype=np.int64)[None])
+    if kind is not CollectiveKind.ALL_REDUCE:
+        return [flows(ports, 1 / layout.reduce_efficiency)]
+    return [flows(ports, 0.0), flows(ports, (1 + 1 / layout.ranks) / layout.reduce_efficiency)]
+
+
+def _tree(layout: Layout) -> list[FlowStep]:
+    """All-reduce over several nodes of k ranks, as one pipeline."""
+    levels = levels_of(layout)
+    if levels is None:
+        raise ValueError("nodes of different size: see choices.refusal")
+    nodes = levels.groups(0)
+    inside = _ports(nodes)
+    parents = double_tree(len(nodes))
+    rails = [tree_edges(rail, tree) for rail in nodes.T for tree in parents]
+    across = both_ways(np.concatenate(rails, axis=1))
+    depth = max(tree_depth(tree) for tree in parents)
+    port = (1 + 1 / nodes.shape[1]) / layout.reduce_efficiency
+    shares = np.repeat((port, 1 / len(rails)), (inside.shape[1], across.shape[1]))
+    return [
+        flows(inside, 0.0, 2),
+        flows(across, 0.0, 2 * depth - 1),
+        flows(np.concatenate((inside, across), axis=1), shares),
+    ]
+
+
+def _ports(groups: Ints) -> Ints:
+    """Each member and the next of its group: every port once up and once down."""
+    return np.stack((groups.reshape(-1), np.roll(groups, -1, axis=1).reshape(-1)))

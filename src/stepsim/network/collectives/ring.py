@@ -1,0 +1,86 @@
+"""Ring algorithms: every rank passes blocks to the next one.
+
+All-gather and reduce-scatter take n-1 steps of S/n, all-reduce 2(n-1): Patarasuk and Yuan,
+"Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69 (2009). In both
+directions at once half the steps do: Jain and Sabharwal, "Optimal bucket algorithms for large MPI
+collectives on torus interconnects", ICS 2010.
+Over several nodes with k ranks each, k rings of S/k run side by side, each entering and leaving
+the nodes through other NPUs, as NCCL's channels do. Broadcasts and reductions leave the rings open,
+see `chain`.
+"""
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.network.collectives.chain import chain_broadcast
+from stepsim.network.collectives.flows import FlowStep, inwards, swapped
+from stepsim.network.topology import Layout
+from stepsim.workload.rows import CollectiveKind
+
+
+def ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+    """Steps of a ring collective along the rings of the layout, an equal share on each."""
+    if kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
+        steps = chain_broadcast(layout)
+        return swapped(steps) if inwards(kind) else steps
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return _all_to_all(layout)
+    sources, destinations = _edges(layout)
+    return [
+        FlowStep(
+            sources=sources,
+            destinations=destinations,
+            fraction=1 / layout.ranks / len(layout.orders),
+            repeat=_rounds(kind) * (layout.ranks - 1),
+        )
+    ]
+
+
+def bidirectional_ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+    """Blocks travel both ways round and meet opposite: (n-1)/2 steps of S/n on every link.
+
+    Of an even number of ranks the opposite block comes half from either side, in a last step.
+    """
+    ahead = _edges(layout)
+    sources, destinations = np.concatenate(ahead), np.concatenate(ahead[::-1])
+    block = 1 / layout.ranks / len(layout.orders)
+    whole, half = (layout.ranks - 1) // 2, layout.ranks % 2 == 0
+    return [
+        FlowStep(
+            sources=sources,
+            destinations=destinations,
+            fraction=fraction,
+            repeat=_rounds(kind) * steps,
+        )
+        for fraction, steps in ((block, whole), (block / 2, int(half)))
+        if steps
+    ]
+
+
+def _all_to_all(layout: Layout) -> list[FlowStep]:
+    """Everything goes round and shrinks: in step k of n-1 a rank passes on n-k blocks of S/n.
+
+    It loads a ring's links as ASTRA-sim's ring all-to-all does, with fewer messages. No network
+    exists on which sending directly is slower.
+    """
+    sources, destinations = _edges(layout)
+    return [
+        FlowStep(
+            sources=sources,
+            destinations=destinations,
+            fraction=left / layout.ranks / len(layout.orders),
+        )
+        for left in range(layout.ranks - 1, 0, -1)
+    ]
+
+
+def _rounds(kind: CollectiveKind) -> int:
+    return 2 if kind is CollectiveKind.ALL_REDUCE else 1
+
+
+def _edges(layout: Layout) -> tuple[Ints, Ints]:
+    """Each member and the one after it, on every ring."""
+    return (
+        np.concatenate(layout.orders),
+        np.concatenate([np.roll(order, -1) for order in layout.orders]),
+    )

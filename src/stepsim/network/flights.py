@@ -1,0 +1,156 @@
+"""Transfers in flight on shared links: how fast each goes, and when it will end.
+
+Time is passed in; nothing here waits. A transfer has phases: a latency that uses no link, then
+bytes that go at full speed when alone and slower when its links are shared.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.network.fair_rates import Crossings, fair_levels, rounded
+
+_SLACK_PS = 1e-6
+_ROUNDING = 2e-12  # of levels, which have 40 bits
+_SLOWEST = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Phase:
+    """A part of a transfer: `latency_ps` without traffic, then bytes that take `alone_ps` alone.
+
+    `load[i]` flows cross each of `link[i]` while they go, counting those of all transfers that do
+    the same at the same time; `own_level` is the rate of one flow, in bytes/s, if only its own
+    transfer used the links, `level` if all that do the same do.
+    """
+
+    latency_ps: int
+    alone_ps: int
+    link: Ints
+    load: Floats
+    own_level: float
+    level: float
+
+    @property
+    def speed(self) -> float:
+        """Share of the speed alone, when nothing else uses the links."""
+        return _speed(self.level, self.own_level)
+
+    @property
+    def duration_ps(self) -> int:
+        """Picoseconds when nothing else uses the links."""
+        return self.latency_ps + time_left_ps(self.alone_ps, self.speed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Transfer:
+    """A collective or a message as a sequence of phases."""
+
+    phases: tuple[Phase, ...]
+
+    @cached_property
+    def duration_ps(self) -> int:
+        """Picoseconds when nothing else uses the links."""
+        return sum(phase.duration_ps for phase in self.phases)
+
+
+def _speed(level: float, own_level: float) -> float:
+    """Share of the speed alone at a level; never nothing, so that every transfer ends."""
+    return min(1.0, max(level / own_level, _SLOWEST)) if own_level < np.inf else 1.0
+
+
+def time_left_ps(remaining_ps: float, speed: float) -> int:
+    """Whole picoseconds until `remaining_ps` of time alone have passed at `speed`."""
+    time = remaining_ps / speed
+    near = round(time)
+    if abs(time - near) <= _SLACK_PS + _ROUNDING * time:
+        return max(near, 0)
+    return max(ceil(time), 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flight:
+    """The bytes of one phase on their way: `remaining_ps` of time alone were left at `since_ps`."""
+
+    phase: Phase
+    remaining_ps: float
+    since_ps: int
+    speed: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Fabric:
+    """The links, of `capacity` bytes/s, and the flights; these are named by increasing numbers."""
+
+    capacity: Floats
+    _flights: dict[int, _Flight] = field(default_factory=dict)
+    _users: dict[int, set[int]] = field(default_factory=dict)
+    _touched: set[int] = field(default_factory=set)
+
+    def enter(self, flight: int, phase: Phase, now_ps: int) -> None:
+        """Begin to send a phase's bytes; `settle` says when they end."""
+        self._flights[flight] = _Flight(
+            phase=phase, remaining_ps=float(phase.alone_ps), since_ps=now_ps
+        )
+        for link in phase.link.tolist():
+            self._users.setdefault(link, set()).add(flight)
+        self._touched.add(flight)
+
+    def leave(self, flight: int) -> None:
+        """End a flight; those that shared its links are faster after `settle`."""
+        phase = self._flights.pop(flight).phase
+        self._touched.discard(flight)
+        for link in phase.link.tolist():
+            self._users[link].discard(flight)
+            self._touched |= self._users[link]
+
+    def settle(self, now_ps: int) -> Iterator[tuple[int, int]]:
+        """(flight, end in ps) of all flights whose speed the last changes have changed."""
+        flights = sorted(self._reached(self._touched))
+        self._touched = set()
+        for flight, speed in zip(flights, self._speeds(flights), strict=True):
+            state = self._flights[flight]
+            if speed != state.speed:
+                state.remaining_ps -= (now_ps - state.since_ps) * state.speed
+                state.since_ps, state.speed = now_ps, speed
+                yield flight, now_ps + time_left_ps(state.remaining_ps, speed)
+
+    def _reached(self, flights: Iterable[int]) -> set[int]:
+        """Flights joined to these through shared links: all whose speed may change."""
+        reached, stack = set(flights), list(flights)
+        while stack:
+            for link in self._flights[stack.pop()].phase.link.tolist():
+                for other in self._users[link] - reached:
+                    reached.add(other)
+                    stack.append(other)
+        return reached
+
+    def _speeds(self, flights: list[int]) -> list[float]:
+        phases = [self._flights[flight].phase for flight in flights]
+        if len(phases) == 1:
+            return [phases[0].speed]
+        if not phases:
+            return []
+        counts = [len(phase.link) for phase in phases]
+        links, place = np.unique(
+            np.concatenate([phase.link for phase in phases]), return_inverse=True
+        )
+        crossings = Crossings(
+            transfer=np.repeat(np.arange(len(phases), dtype=np.int64), counts),
+            link=place.reshape(-1),
+            load=np.concatenate([phase.load for phase in phases]),
+        )
+        levels = fair_levels(crossings, self.capacity[links], len(phases))
+        return [
+            _speed(level, phase.own_level)
+            for level, phase in zip(levels.tolist(), phases, strict=True)
+        ]
+
+
+def level_alone(load: Floats, capacity: Floats) -> float:
+    """Rate of a flow, in bytes/s, when `load` flows share each link; infinite without links."""
+    return rounded(float((capacity / load).min(initial=np.inf)))

@@ -1,0 +1,231 @@
+"""One collective by itself: time, bandwidth and links used, for a range of sizes.
+
+Bandwidths are those of nccl-tests (doc/PERFORMANCE.md): algbw is size over time, busbw the rate at
+which the bottleneck works if it does no more than it must.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import PlanError
+from stepsim.base.units import PS_PER_S, parse_size_bytes
+from stepsim.network.collectives import (
+    Algorithm,
+    AlgorithmChoice,
+    Cost,
+    able_algorithms,
+    collective_cost,
+    collective_shape,
+    flow_steps,
+)
+from stepsim.network.collectives.flows import step_load
+from stepsim.network.topology import Topology
+from stepsim.network.topology.links import sum_loads
+from stepsim.network.topology.network import MAX_NPUS
+from stepsim.workload.rows import CollectiveKind
+
+_MOST_SIZES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTraffic:
+    """What one class of links carries: `links` of them carry anything, one direction each.
+
+    `utilisation` is how long the busiest works, over the time of the collective.
+    """
+
+    name: str
+    links: int
+    total_bytes: float
+    busiest: str
+    busiest_bytes: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRow:
+    """One size: the time, how much of it is latency, bandwidths in bytes/s, and the links.
+
+    Bandwidths are infinite where a collective takes no time.
+    """
+
+    size_bytes: int
+    time_ps: int
+    latency_ps: int
+    algbw: float
+    busbw: float
+    algorithm: str
+    links: tuple[LinkTraffic, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency_ps <= self.time_ps:
+            raise ValueError(f"{self.latency_ps} of {self.time_ps} ps are latency")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Rows of one collective with one algorithm (as asked for), sizes ascending."""
+
+    topology: str
+    kind: CollectiveKind
+    ranks: tuple[int, ...]
+    algorithm: str
+    rows: tuple[ProbeRow, ...]
+
+
+def probe_collective(
+    topology: Topology,
+    kind: CollectiveKind,
+    sizes: Sequence[int],
+    ranks: Sequence[int],
+    algorithm: AlgorithmChoice | Algorithm = Algorithm.AUTO,
+) -> Probe:
+    """Price a collective over these ranks for each size, the network to itself.
+
+    Raises PlanError when the ranks do not exist or the algorithm cannot carry out the kind there.
+    """
+    members = _members(topology, ranks)
+    if kind is CollectiveKind.SEND_RECV and len(members) > 2:
+        raise PlanError(f"ranks are {len(members)}: {kind} joins two, sender first")
+    shape = collective_shape(topology, kind, members, algorithm)
+    traffic: dict[AlgorithmChoice, tuple[Ints, Floats]] = {}
+    rows = []
+    for size in sorted(sizes):
+        cost = collective_cost(topology, shape, size)
+        if cost.steps and cost.algorithm not in traffic:
+            traffic[cost.algorithm] = _traffic(topology, kind, members, cost.algorithm)
+        none = np.zeros(0, dtype=np.int64), np.zeros(0)
+        links, loads = traffic[cost.algorithm] if cost.steps else none
+        rows.append(_row(topology, kind, members, cost, size, links, loads * size))
+    return Probe(
+        topology=topology.name,
+        kind=kind,
+        ranks=tuple(ranks),
+        algorithm=str(algorithm),
+        rows=tuple(rows),
+    )
+
+
+def probe_algorithms(
+    topology: Topology, kind: CollectiveKind, ranks: Sequence[int]
+) -> tuple[Algorithm, ...]:
+    """All algorithms that can carry out the kind there, whether the machine offers them or not."""
+    return able_algorithms(kind, topology.layout(_members(topology, ranks)))
+
+
+def bus_factor(kind: CollectiveKind, ranks: int) -> float:
+    """Ratio of busbw to algbw: what a rank's link must carry, in sizes (nccl-tests)."""
+    match kind:
+        case CollectiveKind.BROADCAST | CollectiveKind.REDUCE | CollectiveKind.SEND_RECV:
+            return 1.0
+        case CollectiveKind.ALL_REDUCE:
+            return 2 * (ranks - 1) / ranks
+        case _:
+            return (ranks - 1) / ranks
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Bytes in `64MiB`, or in a range such as `8..1GiB:x2`: first, last, factor (2 if left out).
+
+    A number without a unit is bytes. Raises PlanError or UnitError.
+    """
+    first, dots, rest = text.partition("..")
+    if not dots:
+        return (_size(first),)
+    last, colon, step = rest.partition(":")
+    factor = re.fullmatch(r"x(\d+(?:\.\d+)?)", step.strip()) if colon else None
+    grows = float(factor[1]) if factor else 2.0
+    low, high = _size(first), _size(last)
+    if (colon and not factor) or not grows > 1 or not 0 < low <= high:
+        raise PlanError(f"size is {text!r}: expected a range such as 8..1GiB:x2, upwards")
+    sizes, size = [], float(low)
+    while size < float("inf") and round(size) <= high:
+        sizes.append(round(size))
+        size = max(size * grows, size + 1)
+        if len(sizes) > _MOST_SIZES:
+            raise PlanError(f"size is {text!r}: more than {_MOST_SIZES} sizes")
+    return tuple(sizes)
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Ranks in `0-7,16`; raises PlanError."""
+    ranks: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
+        if ends is None or int(ends[2] or ends[1]) < int(ends[1]):
+            raise PlanError(f"ranks is {text!r}: expected numbers and ranges such as 0-7,16")
+        if int(ends[2] or ends[1]) >= MAX_NPUS:
+            raise PlanError(f"ranks is {text!r}: expected at most {MAX_NPUS - 1}")
+        ranks += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    if len(set(ranks)) < len(ranks):
+        raise PlanError(f"ranks is {text!r}: a rank is named twice")
+    return tuple(ranks)
+
+
+def _size(text: str) -> int:
+    return parse_size_bytes(f"{text} B" if text.strip().isdecimal() else text)
+
+
+def _members(topology: Topology, ranks: Sequence[int]) -> Ints:
+    known = ranks and all(0 <= rank < topology.npus for rank in ranks)
+    if not known or len(set(ranks)) < len(ranks):
+        raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
+    return np.array(ranks, dtype=np.int64)
+
+
+def _traffic(
+    topology: Topology, kind: CollectiveKind, members: Ints, algorithm: AlgorithmChoice
+) -> tuple[Ints, Floats]:
+    """Links that a collective uses and what each carries in all its steps, in sizes."""
+    parts = []
+    for step in flow_steps(kind, topology.layout(members), algorithm):
+        if np.any(step.fraction):
+            load = step_load(topology, members, step)
+            parts.append((load.links, load.loads * step.repeat))
+    total = sum_loads(parts, np.zeros((1, 1), dtype=np.int64))
+    return total.links, total.loads
+
+
+def _row(
+    topology: Topology,
+    kind: CollectiveKind,
+    members: Ints,
+    cost: Cost,
+    size: int,
+    links: Ints,
+    carried: Floats,
+) -> ProbeRow:
+    algbw = size / cost.time_ps * PS_PER_S if cost.time_ps else float("inf")
+    classes = topology.link_class(links)
+    return ProbeRow(
+        size_bytes=size,
+        time_ps=cost.time_ps,
+        latency_ps=cost.latency_ps,
+        algbw=algbw,
+        busbw=algbw * bus_factor(kind, len(members)) if len(members) > 1 else algbw,
+        algorithm=str(cost.algorithm),
+        links=tuple(
+            _link_traffic(topology, c, links[classes == c], carried[classes == c], cost.time_ps)
+            for c in np.unique(classes)
+        ),
+    )
+
+
+def _link_traffic(
+    topology: Topology, c: int, links: Ints, carried: Floats, time_ps: int
+) -> LinkTraffic:
+    top = int(np.argmax(carried))
+    link = topology.link_classes[c]
+    busy_ps = carried[top] / link.capacity * PS_PER_S
+    return LinkTraffic(
+        name=link.name,
+        links=len(links),
+        total_bytes=float(carried.sum()),
+        busiest=" to ".join(topology.link_ends(int(links[top]))),
+        busiest_bytes=float(carried[top]),
+        utilisation=float(busy_ps / time_ps) if time_ps else 0.0,
+    )

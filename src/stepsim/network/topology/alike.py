@@ -1,0 +1,59 @@
+"""Which groups look the same on nested dimensions: the digits of NPU numbers that may be turned."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from operator import mul
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.network.topology.axis import Axis
+
+Turn = tuple[int, int]
+"""Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
+
+
+def turns(axes: Sequence[Axis]) -> tuple[Turn, ...]:
+    """Digits that can each be shifted, for all NPUs at once, without changing the network."""
+    joining = [axis for axis in axes if axis.joins_inside]
+    found = [turn for axis in axes for turn in _own_digits(axis)]
+    return tuple(turn for turn in found if all(_may_turn(axis, turn) for axis in joining))
+
+
+def turned_to_origin(members: Ints, digits: Sequence[Turn]) -> Ints:
+    """Groups (rows) with those digits counted from their first member's."""
+    moved = members.astype(np.int64)
+    for stride, end in digits:
+        digit = members % end // stride
+        moved += ((digit - digit[:, :1]) % (end // stride) - digit) * stride
+    return moved
+
+
+def _bounds(axis: Axis) -> list[int]:
+    """Strides at which digits of the wiring begin, in NPU numbers, and the last one's end."""
+    sizes = [digit.size for digit in axis.wiring.digits]
+    return list(accumulate(sizes, mul, initial=axis.stride))
+
+
+def _own_digits(axis: Axis) -> list[Turn]:
+    """The digits of an axis outside what it joins: an inner dimension has its own."""
+    bounds = _bounds(axis)
+    if not axis.joins_inside:
+        digits = zip(pairwise(bounds), axis.wiring.digits, strict=True)
+        return [turn for turn, digit in digits if digit.turns]
+    inside, end = axis.outer_stride, axis.outer_stride * axis.outer_size
+    outside = [inside, *(bound for bound in bounds if inside < bound < end), end]
+    aligned = all(high % low == 0 for low, high in pairwise(outside))
+    return list(pairwise(outside)) if aligned else []
+
+
+def _may_turn(axis: Axis, turn: Turn) -> bool:
+    """Whether an axis that joins the NPUs inside looks the same when this digit is shifted."""
+    low, high = turn
+    if low >= axis.outer_stride * axis.outer_size:
+        return True
+    bounds = _bounds(axis)
+    for (start, end), digit in zip(pairwise(bounds), axis.wiring.digits, strict=True):
+        if start <= low and high <= end and low % start == 0 and end % high == 0:
+            return digit.turns and (digit.any_order or high == end)
+    return False

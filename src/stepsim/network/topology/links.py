@@ -1,0 +1,55 @@
+"""Links and what a set of flows puts on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stepsim.base.arrays import Floats, Ints, Part, add_up, distinct_rows
+from stepsim.base.errors import TopologyError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkClass:
+    """Links that are alike: bandwidth in bytes/s per direction, latency in ps of one hop.
+
+    `endpoint_latency_ps` (software and NIC) is paid once per message that crosses the class;
+    `efficiency` is the share of the bandwidth that payload gets.
+    """
+
+    name: str
+    bandwidth: float
+    latency_ps: int = 0
+    endpoint_latency_ps: int = 0
+    efficiency: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.bandwidth > 0:
+            raise TopologyError(f"{self.name}: bandwidth is {self.bandwidth}: it must be positive")
+        if not 0 < self.efficiency <= 1:
+            raise TopologyError(f"{self.name}: efficiency is {self.efficiency}: expected 0 to 1")
+        if min(self.latency_ps, self.endpoint_latency_ps) < 0:
+            raise TopologyError(f"{self.name}: a latency is negative")
+
+    @property
+    def capacity(self) -> float:
+        """Payload bytes per second per direction."""
+        return self.bandwidth * self.efficiency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a set of simultaneous flows puts on the links.
+
+    `links` are the distinct links crossed, ascending, and `loads` the flow weights (or shares of
+    them, where a flow spreads) that cross each. `hops[p, c]` is the number of links of class c on
+    the p-th distinct kind of path.
+    """
+
+    links: Ints
+    loads: Floats
+    hops: Ints
+
+
+def sum_loads(parts: Sequence[Part], hops: Ints) -> Load:
+    """Load of (links, loads) that may name a link several times; `hops` has a row per flow."""
+    links, loads = add_up(parts)
+    return Load(links=links, loads=loads, hops=distinct_rows(hops))

@@ -1,0 +1,275 @@
+"""Topologies described by nested dimensions, so that size costs nothing.
+
+An NPU's coordinates are the mixed-radix digits of its number, innermost dimension first. Links are
+numbered, not stored. Routing is dimension-ordered, innermost first; a dimension that joins all NPUs
+of the dimensions inside it (`switch`, `fat_tree`, `dragonfly`) replaces the moves inside by one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints, Part, add_up
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology import alike
+from stepsim.network.topology.axis import Axis
+from stepsim.network.topology.dimension import Dimension
+from stepsim.network.topology.layout import Layout
+from stepsim.network.topology.links import LinkClass, Load, sum_loads
+from stepsim.network.topology.network import Bisection, check_room
+from stepsim.network.topology.rings.order import rings
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+@dataclass(frozen=True, kw_only=True)
+class DimensionTopology:
+    """A network of nested dimensions, innermost first.
+
+    `launch_latency_ps` is paid once per collective; `algorithms` are those that may be chosen
+    automatically (none: all); `grows` says that the outermost dimension takes the size a job needs.
+    """
+
+    name: str
+    source: str
+    dimensions: tuple[Dimension, ...]
+    launch_latency_ps: int = 0
+    algorithms: tuple[str, ...] = ()
+    grows: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.dimensions:
+            raise TopologyError(f"{self.name}: a topology needs at least one dimension")
+        names = [link.name for link in self.link_classes]
+        if len(set(names)) < len(names):
+            raise TopologyError(f"{self.name}: dimension names repeat: {', '.join(names)}")
+        _ = self.axes
+
+    @cached_property
+    def npus(self) -> int:
+        """NPUs the network holds."""
+        return prod(dimension.size for dimension in self.dimensions)
+
+    @property
+    def node_size(self) -> int:
+        """NPUs of the innermost dimension: they share a node."""
+        return self.dimensions[0].size
+
+    @property
+    def default_npus(self) -> int:
+        """NPUs of a job that names no number: all, or two innermost blocks (16) if it grows."""
+        if not self.grows:
+            return self.npus
+        if len(self.dimensions) > 1:
+            return 2 * self.node_size
+        least = self.dimensions[0].least_shape
+        return prod(least) if least else 16
+
+    def fit(self, npus: int) -> "DimensionTopology":
+        """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
+        if self.grows:
+            inside = prod(dimension.size for dimension in self.dimensions[:-1])
+            outermost = self.dimensions[-1].grown(-(-npus // inside), inside)
+            return replace(self, dimensions=(*self.dimensions[:-1], outermost))
+        check_room(self, npus)
+        return self
+
+    @cached_property
+    def link_classes(self) -> tuple[LinkClass, ...]:
+        """Classes of all dimensions, innermost first."""
+        return tuple(link for dimension in self.dimensions for link in dimension.link_classes)
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """The wirings of all dimensions, innermost first."""
+        axes: list[Axis] = []
+        stride, offset, first_class = 1, 0, 0
+        for dimension in self.dimensions:
+            classes = range(first_class, first_class + len(dimension.link_classes))
+            for wiring in dimension.wirings(stride):
+                joins = dimension.joins_inside
+                axis = Axis(
+                    name=dimension.link.name,
+                    wiring=wiring,
+                    stride=1 if joins else stride,
+                    copies=self.npus // wiring.size,
+                    offset=offset,
+                    classes=tuple(classes),
+                    joins_inside=joins,
+                    reduces=dimension.reduces,
+                    reduce_efficiency=dimension.reduce_efficiency,
+                    outer_stride=stride,
+                    outer_size=dimension.size if joins else wiring.size,
+                )
+                axes.append(axis)
+                stride *= axis.outer_size
+                offset += axis.links
+            first_class = classes.stop
+        return tuple(axes)
+
+    def _axis_of(self, links: Ints) -> Ints:
+        starts = np.array([axis.offset for axis in self.axes], dtype=np.int64)
+        return np.searchsorted(starts, links, side="right").astype(np.int64) - 1
+
+    def link_class(self, link: Ints) -> Ints:
+        """Index into `link_classes` of each link number."""
+        classes = np.zeros(len(link), dtype=np.int64)
+        owner = self._axis_of(link)
+        for k in np.unique(owner):
+            classes[owner == k] = self.axes[k].class_of(link[owner == k])
+        return classes
+
+    def link_counts(self) -> tuple[int, ...]:
+        """Links per class, each direction counted."""
+        counts = [0] * len(self.link_classes)
+        for axis in self.axes:
+            for c, links in zip(axis.classes, axis.wiring.link_counts, strict=True):
+                counts[c] += axis.copies * links
+        return tuple(counts)
+
+    def link_ends(self, link: int) -> tuple[str, str]:
+        """Names of the nodes a link leaves and enters, e.g. `npu3` and `nvlink0`."""
+        return self.axes[int(self._axis_of(np.array([link]))[0])].ends(link)
+
+    def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
+        """Every link: its number, the node it leaves, the node it enters, its class."""
+        for axis in self.axes:
+            numbers = np.arange(axis.offset, axis.offset + axis.links, dtype=np.int64)
+            for number, c in zip(numbers.tolist(), axis.class_of(numbers).tolist(), strict=True):
+                yield number, *axis.ends(number), self.link_classes[c]
+
+    def graph(self) -> "nx.MultiDiGraph":
+        """The network as a networkx graph.
+
+        Nodes carry `kind` (npu or switch), edges `link`, `name`, `bandwidth` and `latency_ps`.
+        """
+        from stepsim.network.topology.graph import graph_of_links
+
+        return graph_of_links(self.name, self.npus, self.links())
+
+    @cached_property
+    def _turns(self) -> tuple[alike.Turn, ...]:
+        return alike.turns(self.axes)
+
+    def canonical(self, members: Ints) -> Ints:
+        """Groups (rows of NPU numbers) moved to a common origin: equal rows cost the same.
+
+        Most dimensions look the same from every coordinate, so digits are taken relative to the
+        group's first member; those of lines, meshes and cables are kept.
+        """
+        return alike.turned_to_origin(members, self._turns)
+
+    def layout(self, members: Ints) -> Layout:
+        """How a group lies: its coordinates along every axis, and rings that follow the network."""
+        members = members.astype(np.int64)
+        coordinates = np.stack([axis.coordinates(members) for axis in self.axes], axis=1)
+        kinds = tuple(axis.wiring.kind for axis in self.axes)
+        reducing = [axis for axis in self.axes if axis.reduces and _meet(axis, members)]
+        return Layout(
+            coordinates=coordinates,
+            kinds=kinds,
+            orders=rings(members, self.node_size, self.axes),
+            reduces=bool(reducing),
+            reduces_inside=self.axes[0].reduces
+            and self.axes[0].wiring.share_a_switch(np.arange(self.node_size, dtype=np.int64)),
+            reduce_efficiency=(reducing or self.axes)[0].reduce_efficiency,
+        )
+
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
+        """What flows put on the links: axis by axis, innermost first."""
+        return sum_loads(*self._walk(sources, destinations, weights, np.zeros_like(sources)))
+
+    def loads_apart(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[Ints, Ints, Floats]:
+        """What each owner's flows put on the links: columns of owner, link and load."""
+        numbers, loads = add_up(self._walk(sources, destinations, weights, owners)[0])
+        return *np.divmod(numbers, self._link_numbers), loads
+
+    @property
+    def _link_numbers(self) -> int:
+        return self.axes[-1].offset + self.axes[-1].links
+
+    def _walk(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[list[Part], Ints]:
+        """Loads on links, numbered anew for every owner, and the hops of each flow.
+
+        An owner's flows run through copies of the network of their own, so no two owners' meet.
+        """
+        hops = np.zeros((len(sources), len(self.link_classes)), dtype=np.int64)
+        parts: list[Part] = []
+        here, there = sources.astype(np.int64), destinations.astype(np.int64)
+        last_join = self._last_join(here, there)
+        for k, axis in enumerate(self.axes):
+            if axis.joins_inside:
+                moves = last_join == k
+            else:
+                moves = (last_join < k) & (axis.positions(here) != axis.positions(there))
+            moving = np.flatnonzero(moves)
+            if moving.size:
+                crossed, length, arrived = axis.route(
+                    here[moving], there[moving], weights[moving], owners[moving]
+                )
+                for links, loads in crossed:
+                    owner, link = np.divmod(links, axis.links)
+                    parts.append((owner * self._link_numbers + axis.offset + link, loads))
+                hops[moving[:, None], axis.classes] += length
+                here[moving] = arrived
+        return parts, hops
+
+    def _last_join(self, sources: Ints, destinations: Ints) -> Ints:
+        """Per flow the outermost axis that joins all inside and in which its ends differ, or -1."""
+        outermost = np.full(len(sources), -1, dtype=np.int64)
+        for k, axis in enumerate(self.axes):
+            if axis.joins_inside:
+                outermost[axis.coordinates(sources) != axis.coordinates(destinations)] = k
+        return outermost
+
+    def bisection(self) -> Bisection:
+        """The least of halving the NPUs across each axis, in bytes/s one way."""
+        cuts = [self._halves(k) for k, axis in enumerate(self.axes) if axis.outer_size > 1]
+        least = min(cuts, default=inf)
+        return Bisection(bandwidth=least, method="least of the cuts across one axis")
+
+    def _halves(self, cut: int) -> float:
+        """Bytes/s between the halves along one axis: its own, and of what joins all inside it."""
+        total = 0.0
+        for k, axis in enumerate(self.axes):
+            capacities = tuple(self.link_classes[c].bandwidth for c in axis.classes)
+            if k == cut:
+                total += axis.copies * axis.wiring.halves(capacities)
+            elif k > cut and axis.joins_inside:
+                total += axis.nics_of_half(capacities)
+        return total
+
+    def injection(self) -> float:
+        """Bytes/s that an NPU can send over all its links at once, on average."""
+        total = 0.0
+        for axis in self.axes:
+            links = axis.wiring.link_counts[0] / (2 if axis.wiring.kind.switched else 1)
+            if links:
+                total += axis.copies * links * self.link_classes[axis.classes[0]].bandwidth
+        return total / self.npus
+
+    def long_routes(self) -> Ints:
+        """Links per class on the longest routes that go through each joining axis last, or none."""
+        joins = [-1, *(k for k, axis in enumerate(self.axes) if axis.joins_inside)]
+        routes = np.zeros((len(joins), len(self.link_classes)), dtype=np.int64)
+        for route, last in zip(routes, joins, strict=True):
+            for k, axis in enumerate(self.axes):
+                if k == last or (k > last and not axis.joins_inside):
+                    route[list(axis.classes)] += axis.wiring.farthest
+        return routes
+
+
+def _meet(axis: Axis, members: Ints) -> bool:
+    """Whether the members are cabled to one switch of an axis and meet there, none inside."""
+    copies, positions = axis.copy_of(members), axis.positions(members)
+    apart = len(np.unique(axis.coordinates(members))) == len(members)
+    return apart and bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)

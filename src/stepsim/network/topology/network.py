@@ -1,0 +1,117 @@
+"""What every topology can be asked, however it is described."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology.layout import Layout
+from stepsim.network.topology.links import LinkClass, Load
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+MAX_NPUS = 1 << 20
+"""NPUs of the largest job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """Bytes/s, one way, between two halves of the NPUs, and how the halves were found."""
+
+    bandwidth: float
+    method: str
+
+
+class Topology(Protocol):
+    """A network of `npus` NPUs, numbered from 0, joined by directed links of a few classes."""
+
+    @property
+    def name(self) -> str:
+        """Name shown in reports."""
+
+    @property
+    def source(self) -> str:
+        """Where the numbers come from."""
+
+    @property
+    def npus(self) -> int:
+        """NPUs the network holds."""
+
+    @property
+    def node_size(self) -> int:
+        """Consecutive NPUs that share a node."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether the outermost dimension takes the size a job needs."""
+
+    @property
+    def default_npus(self) -> int:
+        """NPUs of a job that names no number."""
+
+    def fit(self, npus: int) -> "Topology":
+        """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
+
+    @property
+    def launch_latency_ps(self) -> int:
+        """Paid once per collective."""
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Names of the collective algorithms that may be chosen automatically; empty: all."""
+
+    @property
+    def link_classes(self) -> tuple[LinkClass, ...]:
+        """Classes of links that are alike."""
+
+    def link_class(self, link: Ints) -> Ints:
+        """Index into `link_classes` of each link number."""
+
+    def link_counts(self) -> tuple[int, ...]:
+        """Links per class, each direction counted."""
+
+    def link_ends(self, link: int) -> tuple[str, str]:
+        """Names of the nodes a link leaves and enters."""
+
+    def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
+        """Every link: its number, the node it leaves, the node it enters, its class."""
+
+    def graph(self) -> "nx.MultiDiGraph":
+        """The network as a networkx graph."""
+
+    def canonical(self, members: Ints) -> Ints:
+        """Groups (rows of NPU numbers) in a form in which equal rows cost the same."""
+
+    def layout(self, members: Ints) -> Layout:
+        """How a group of NPUs lies on the network, for the algorithms to follow."""
+
+    def bisection(self) -> Bisection:
+        """The least bandwidth found between two halves of the NPUs."""
+
+    def injection(self) -> float:
+        """Bytes/s that an NPU can send over all its links at once, on average."""
+
+    def long_routes(self) -> Ints:
+        """Links per class (columns) on routes among which are those with most links and latency."""
+
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
+        """What flows of `weights[i]` from NPU `sources[i]` to `destinations[i]` put on the links.
+
+        All arrays have one element per flow; a flow from an NPU to itself crosses nothing.
+        """
+
+    def loads_apart(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[Ints, Ints, Floats]:
+        """As `load`, but for each owner of flows by itself: columns of owner, link and load."""
+
+
+def check_room(topology: Topology, npus: int) -> None:
+    """Raise TopologyError when a job of `npus` does not fit."""
+    if npus > topology.npus:
+        raise TopologyError(
+            f"topology {topology.name} has {topology.npus} NPUs: the job needs {npus}"
+        )

@@ -1,0 +1,99 @@
+"""Topologies with other numbers on their links: the only place that changes a topology."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, cast
+
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology.links import LinkClass
+from stepsim.network.topology.network import Topology
+
+LAUNCH_LATENCY = "launch_latency"
+_FIELDS = {
+    "bandwidth": "bandwidth",
+    "latency": "latency_ps",
+    "endpoint_latency": "endpoint_latency_ps",
+    "efficiency": "efficiency",
+}
+
+
+def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
+    """The topology with other values of `CLASS.bandwidth`, ..., `launch_latency` (bytes/s, ps).
+
+    Names of anything else are passed over. Raises TopologyError for values that a link cannot
+    have.
+    """
+    changes: dict[str, dict[str, float]] = {}
+    for name, value in values.items():
+        link, _, field = name.rpartition(".")
+        if link and field in _FIELDS:
+            changes.setdefault(link, {})[_FIELDS[field]] = value
+    edited = _edited(topology, changes) if changes else topology
+    if LAUNCH_LATENCY in values:
+        edited = replace(cast(Any, edited), launch_latency_ps=int(values[LAUNCH_LATENCY]))
+    return cast(Topology, edited)
+
+
+def with_link(topology: Topology, name: str, **changes: float) -> Topology:
+    """The topology with fields of one `LinkClass` replaced.
+
+    Raises TopologyError for a class that follows another (see `leader`) or is fixed.
+    """
+    if leader(topology, name) != name:
+        raise TopologyError(
+            f"the links {name} of topology {topology.name} follow others: give them numbers of "
+            "their own in the topology file"
+        )
+    if is_fixed(topology, name):
+        raise TopologyError(
+            f"the links {name} of topology {topology.name} have no numbers to change: they join "
+            "NPUs to the NIC that they share, at no cost"
+        )
+    return cast(Topology, _edited(topology, {name: changes}))
+
+
+def leader(topology: Topology, name: str) -> str:
+    """The class whose numbers a class of links has: itself, unless it follows another.
+
+    Uplinks without a bandwidth of their own follow their dimension. Raises TopologyError when
+    there is no class of that name.
+    """
+    names = [link.name for link in topology.link_classes]
+    if name not in names:
+        expected = ", ".join(names)
+        raise TopologyError(f"topology {topology.name} has no links {name!r}: expected {expected}")
+    place = names.index(name)
+    now = topology.link_classes[place]
+    for other in (name, *names):
+        changed = cast(Topology, _edited(topology, {other: {"latency_ps": now.latency_ps + 1}}))
+        if changed.link_classes[place] != now:
+            return other
+    return name
+
+
+def is_fixed(topology: Topology, name: str) -> bool:
+    """Whether a leading class of links has no numbers to change: NPUs to a NIC they share."""
+    place = [link.name for link in topology.link_classes].index(name)
+    other = {"latency_ps": topology.link_classes[place].latency_ps + 1}
+    return _edited(topology, {name: other}) is topology
+
+
+def leaders(topology: Topology) -> tuple[str, ...]:
+    """The leader of every class of links, in their order."""
+    return tuple(leader(topology, link.name) for link in topology.link_classes)
+
+
+def _edited(value: Any, changes: Mapping[str, Mapping[str, float]]) -> Any:
+    """The value with every link class in it changed that has changes; the same object if none."""
+    if isinstance(value, LinkClass):
+        edits = changes.get(value.name, {})
+        return replace(value, **cast(Any, edits)) if edits else value
+    if isinstance(value, tuple):
+        items = tuple(_edited(item, changes) for item in value)
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    old = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    new = {name: _edited(item, changes) for name, item in old.items()}
+    different = {name: item for name, item in new.items() if item is not old[name]}
+    return replace(cast(Any, value), **different) if different else value

@@ -1,0 +1,72 @@
+"""Rings through a group of NPUs that follow the network: which member comes after which."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.network.topology.axis import Axis
+from stepsim.network.topology.rings.grid_rings import grid_rings
+from stepsim.network.topology.rings.search import disjoint_rings
+from stepsim.network.topology.wiring import DimensionKind
+from stepsim.network.topology.wirings import Cables
+
+_GRID = (DimensionKind.RING, DimensionKind.LINE)
+
+
+def rings(members: Ints, node_size: int, axes: Sequence[Axis]) -> tuple[Ints, ...]:
+    """Member positions in ring order, one order per channel.
+
+    A group within a torus, mesh or cabled node goes from neighbour to neighbour, where it fills a
+    block; any other goes node by node, and through each node in that way.
+    """
+    return _neighbours(members, axes) or node_rings(
+        members, node_size, _inside(members, node_size, axes)
+    )
+
+
+def node_rings(members: Ints, node_size: int, inside: tuple[Ints, ...] = ()) -> tuple[Ints, ...]:
+    """Member positions in ring order, one order per channel, going node by node.
+
+    Channel c enters each node at its c-th member there and leaves it at the one before, as NCCL's
+    channels do, so that every NPU's network link is used. `inside` are the orders of a node's
+    members, taken in turn; they are as given by default.
+    """
+    places = np.arange(len(members), dtype=np.int64)
+    nodes = np.split(places, np.flatnonzero(np.diff(members // node_size)) + 1)
+    if len(nodes) == 1:
+        return inside or (places,)
+    channels = min(len(node) for node in nodes)
+    nodes_in = [[node[order] for order in inside] if inside else [node] for node in nodes]
+    return tuple(
+        np.concatenate([np.roll(node[c % len(node)], -c) for node in nodes_in])
+        for c in range(channels)
+    )
+
+
+def _inside(members: Ints, node_size: int, axes: Sequence[Axis]) -> tuple[Ints, ...]:
+    """Orders of the members of a node, where every node has the same ones."""
+    first = members[members // node_size == members[0] // node_size]
+    alike = len(members) % len(first) == 0 and np.array_equal(
+        members % node_size, np.tile(first % node_size, len(members) // len(first))
+    )
+    return _neighbours(first, axes) if alike else ()
+
+
+def _neighbours(members: Ints, axes: Sequence[Axis]) -> tuple[Ints, ...]:
+    """Rings from neighbour to neighbour; none where the group does not lie so."""
+    coordinates = [(axis, axis.coordinates(members)) for axis in axes]
+    spread = [(axis, column) for axis, column in coordinates if (column != column[0]).any()]
+    kinds = [axis.wiring.kind for axis, _ in spread]
+    if spread and all(kind in _GRID for kind in kinds):
+        return grid_rings(
+            np.stack([column for _, column in spread], axis=1),
+            [axis.outer_size for axis, _ in spread],
+            [kind is DimensionKind.RING for kind in kinds],
+        )
+    if len(spread) != 1:
+        return ()
+    wiring, column = spread[0][0].wiring, spread[0][1]
+    if isinstance(wiring, Cables):
+        return disjoint_rings(wiring.between(column))
+    return ()

@@ -1,0 +1,1 @@
+"""Routes between NPUs over listed links."""

@@ -1,0 +1,177 @@
+"""Shortest paths over listed links, for many flows at once.
+
+NPUs that forward nothing are ends of routes only: a route is a link to a switch, a way between
+switches, and a link to the other NPU (or one link from NPU to NPU). So the paths to find are those
+between switches, a tree of them per switch that NPUs hang on, and each NPU adds its few links. NPUs
+that forward count as switches here.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints, Part, add_up, distinct_rows
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology.routes.bundles import FAR, Bundles
+from stepsim.network.topology.routes.trees import Forest
+
+_CELLS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Shortest ways of a batch of pairs.
+
+    `paths[f, a, b]` counts those over the a-th link up and the b-th link down, which lead to the
+    root of row `rows[f, b]`; `direct[f]` is the bundle from NPU to NPU, or -1.
+    """
+
+    rows: Ints
+    paths: Floats
+    direct: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Router:
+    """Routes between NPUs 0 to `npus` - 1; inner nodes have numbers from `inner` on.
+
+    `inner` is `npus`, or 0 where NPUs forward. `endpoint_ps` are the link classes' latencies.
+    """
+
+    npus: int
+    nodes: int
+    inner: int
+    bundles: Bundles
+    endpoint_ps: Ints
+
+    @cached_property
+    def _forest(self) -> Forest:
+        return Forest(
+            nodes=max(1, self.nodes - self.inner),
+            base=self.inner,
+            bundles=self.bundles,
+            endpoint_ps=self.endpoint_ps,
+        )
+
+    def _hung_on(self, npu_ends: Ints, inner_ends: Ints) -> tuple[Ints, Ints]:
+        """Per NPU its inner nodes and the bundles to or from them; -1 fills the rows up."""
+        if self.inner == 0:
+            own = np.arange(self.npus, dtype=np.int64)[:, None]
+            return own, np.full_like(own, -1)
+        found = np.flatnonzero((npu_ends < self.inner) & (inner_ends >= self.inner))
+        found = found[np.argsort(npu_ends[found], kind="stable")]
+        count = np.bincount(npu_ends[found], minlength=self.npus)
+        place = np.arange(len(found)) - np.repeat(np.cumsum(count) - count, count)
+        width = max(1, int(count.max(initial=0)))
+        nodes, bundles = (np.full((self.npus, width), -1, dtype=np.int64) for _ in range(2))
+        nodes[npu_ends[found], place] = inner_ends[found] - self.inner
+        bundles[npu_ends[found], place] = found
+        return nodes, bundles
+
+    @cached_property
+    def _up(self) -> tuple[Ints, Ints]:
+        """Inner nodes (counted from 0) an NPU sends to, and the bundles it uses."""
+        return self._hung_on(self.bundles.tail, self.bundles.head)
+
+    @cached_property
+    def _down(self) -> tuple[Ints, Ints]:
+        """Inner nodes (counted from 0) an NPU receives from, and the bundles used."""
+        return self._hung_on(self.bundles.head, self.bundles.tail)
+
+    @cached_property
+    def _direct(self) -> tuple[Ints, Ints]:
+        """Sorted keys (source * npus + destination) of links between NPUs, and their bundles."""
+        found = np.flatnonzero((self.bundles.tail < self.inner) & (self.bundles.head < self.inner))
+        keys = self.bundles.tail[found] * self.npus + self.bundles.head[found]
+        order = np.argsort(keys)
+        return keys[order], found[order]
+
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> tuple[list[Part], Ints]:
+        """What flows put on links, and the distinct hops per class.
+
+        Equal-cost paths share evenly. Raises TopologyError for a pair without a path.
+        """
+        loads = np.zeros(len(self.bundles.tail))
+        apart = sources != destinations
+        rows = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), dtype=np.int64)]
+        keys = destinations[apart].astype(np.int64) * self.npus + sources[apart]
+        keys, weights = add_up([(keys, weights[apart].astype(np.float64))])
+        batch = max(1, _CELLS // (self._up[0].shape[1] * self._down[0].shape[1]))
+        for first in range(0, len(keys), batch):
+            part = slice(first, first + batch)
+            there, here = np.divmod(keys[part], self.npus)
+            rows.append(self._load_batch(here, there, weights[part], loads))
+        return [self.bundles.spread(loads)], distinct_rows(np.concatenate(rows))
+
+    def _load_batch(self, here: Ints, there: Ints, weights: Floats, loads: Floats) -> Ints:
+        ways = self._ways(here, there)
+        alone = ways.direct >= 0
+        each = weights / (ways.paths.sum(axis=(1, 2)) + alone)
+        shares = ways.paths * each[:, None, None]
+        np.add.at(loads, ways.direct[alone], each[alone])
+        for (_, bundles), ends, axis in ((self._up, here, 2), (self._down, there, 1)):
+            used = bundles[ends]
+            np.add.at(loads, used[used >= 0], shares.sum(axis=axis)[used >= 0])
+        self._load_inside(ways.rows, self._up[0][here], shares, loads)
+        return self._hops(ways, here, there)
+
+    def _ways(self, here: Ints, there: Ints) -> Ways:
+        """The shortest ways of each pair: over which links up and down, or directly."""
+        (up_node, up), (down_node, down) = self._up, self._down
+        roots, place = np.unique(down_node[there], return_inverse=True)
+        rows = self._forest.rows(roots)[place.reshape(len(there), -1)]
+        tables, first = self._forest.tables, up_node[here]
+        between = tables.distance[rows[:, None, :], first[:, :, None]]
+        ends = (
+            self.bundles.cost_of(up[here])[:, :, None] + self.bundles.cost_of(down[there])[:, None]
+        )
+        cost = np.where((first[:, :, None] >= 0) & (between < FAR), between + ends, FAR)
+        direct, direct_cost = self._direct_of(here * self.npus + there)
+        best = np.minimum(cost.min(axis=(1, 2)), direct_cost)
+        if best.max(initial=0) >= FAR:
+            lost = int(np.argmax(best))
+            raise TopologyError(f"npu{here[lost]} and npu{there[lost]} are not connected")
+        paths = tables.paths[rows[:, None, :], first[:, :, None]]
+        return Ways(
+            rows=rows,
+            paths=np.where(cost == best[:, None, None], paths, 0.0),
+            direct=np.where(direct_cost == best, direct, -1),
+        )
+
+    def _direct_of(self, keys: Ints) -> tuple[Ints, Ints]:
+        """Bundle from NPU to NPU of each pair and its cost; -1 and FAR where there is none."""
+        known, bundles = self._direct
+        if not known.size:
+            return np.full(len(keys), -1), np.full(len(keys), FAR)
+        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        found = known[place] == keys
+        bundle = np.where(found, bundles[place], -1)
+        return bundle, np.where(found, self.bundles.cost[bundle], FAR)
+
+    def _load_inside(self, rows: Ints, first: Ints, shares: Floats, loads: Floats) -> None:
+        """Send what arrives at inner nodes on to the trees' roots."""
+        nodes = self._forest.nodes
+        flow, a, b = np.nonzero(shares)
+        keys, weights = add_up([(rows[flow, b] * nodes + first[flow, a], shares[flow, a, b])])
+        row_of, node = np.divmod(keys, nodes)
+        bounds = [*np.flatnonzero(np.diff(row_of, prepend=-1)).tolist(), len(keys)]
+        for start, end in pairwise(bounds):
+            self._forest.push(int(row_of[start]), node[start:end], weights[start:end], loads)
+
+    def _hops(self, ways: Ways, here: Ints, there: Ints) -> Ints:
+        """Distinct hops per class, of the way with the largest endpoint latency of each pair."""
+        flow, a, b = np.nonzero(ways.paths)
+        alone = np.flatnonzero(ways.direct >= 0)
+        up, down = self._up[1][here[flow], a], self._down[1][there[flow], b]
+        inside = self._forest.tables.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
+        hops = np.zeros((len(flow) + len(alone), len(self.endpoint_ps)), dtype=np.int64)
+        hops[: len(flow)] = inside
+        for bundle, row in ((up, 0), (down, 0), (ways.direct[alone], len(flow))):
+            crossed = np.flatnonzero(bundle >= 0)
+            hops[crossed + row, self.bundles.link_class[bundle[crossed]]] += 1
+        flows = np.concatenate((flow, alone))
+        worst = np.where(hops > 0, self.endpoint_ps, -1).max(axis=1, initial=-1)
+        order = np.lexsort((-worst, flows))
+        return distinct_rows(hops[order[np.flatnonzero(np.diff(flows[order], prepend=-1))]])

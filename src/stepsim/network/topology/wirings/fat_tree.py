@@ -1,0 +1,180 @@
+"""Fat tree: leaf switches joined by layers of switches above them.
+
+Leiserson, "Fat-trees: universal networks for hardware-efficient supercomputing", IEEE ToC 1985;
+k-ary: Al-Fares et al., "A scalable, commodity data center network architecture", SIGCOMM 2008; the
+general form: Öhring et al., "On generalized fat trees", IPPS 1995.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from stepsim.base.arrays import Ints, Part, add_up
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
+from stepsim.network.topology.wirings.star import Star
+
+_LAYERS = ("leaf", "spine", "core")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeShape:
+    """`down[l]`: what a switch of layer l has below it; `up[l]`: switches above it, one link each.
+
+    Layer 0 are the leaves, and `down[0]` their NPUs. The top layer has as many below as there are:
+    it is in neither tuple. So leaf-spine is down (32,), up (16,); two layers above leaves is down
+    (32, 16), up (16, 8): 16 leaves and 16 spines in a pod, 8 cores above each spine. `most` limits
+    what a top switch can have below it.
+    """
+
+    down: tuple[int, ...]
+    up: tuple[int, ...]
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.down) != len(self.up) or not 1 <= len(self.down) <= 2:
+            raise TopologyError("a fat tree has one or two layers below its top")
+        if min(*self.down, *self.up) < 1:
+            raise TopologyError("a fat tree needs at least one link in every direction")
+
+    @classmethod
+    def k_ary(cls, radix: int) -> "TreeShape":
+        """Three layers of switches with `radix` ports: room for radix**3 / 4 NPUs.
+
+        Raises TopologyError for an odd radix.
+        """
+        if radix < 2 or radix % 2:
+            raise TopologyError(f"radix is {radix}: expected an even number of ports, at least 2")
+        return cls(down=(radix // 2, radix // 2), up=(radix // 2, radix // 2), most=radix)
+
+    @property
+    def pod(self) -> int:
+        """NPUs below one switch of the layer under the top."""
+        return prod(self.down)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FatTree:
+    """Links of `size` positions as in `Ports`, then those between switches.
+
+    They are numbered layer by layer, upward before downward. Going up, a flow spreads evenly over
+    all shortest ways (equal-cost multipath), and comes down the one way there is from each top.
+    """
+
+    size: int
+    shape: TreeShape
+    ports: Ports = ONE_NIC
+
+    def __post_init__(self) -> None:
+        if self.size > self.shape.down[0] and self.size % self.shape.pod:
+            whole = "leaves" if len(self.shape.down) == 1 else "pods"
+            raise TopologyError(
+                f"size is {self.size}: expected whole {whole} of {self.shape.pod} NPUs"
+            )
+        if self.shape.most and self.size > self.shape.most * self.shape.pod:
+            room = self.shape.most * self.shape.pod
+            raise TopologyError(f"size is {self.size}: the tree has room for {room} NPUs")
+        if self.shape.down[0] % self.ports.npus_per_nic:
+            raise TopologyError(
+                f"npus_per_nic is {self.ports.npus_per_nic}: a leaf has {self.shape.down[0]} NPUs"
+            )
+
+    @property
+    def kind(self) -> DimensionKind:
+        """Fat tree."""
+        return DimensionKind.FAT_TREE
+
+    @property
+    def _layers(self) -> list[tuple[int, int, int]]:
+        """Per layer of links between switches: subtrees below, NPUs and upward links of each."""
+        shape = self.shape
+        layers = []
+        for layer in range(len(shape.up)):
+            npus = prod(shape.down[: layer + 1])
+            layers.append((-(-self.size // npus), npus, prod(shape.up[: layer + 1])))
+        return layers
+
+    @property
+    def link_counts(self) -> tuple[int, ...]:
+        """Those of the ports, and those between switches."""
+        between = sum(2 * trees * links for trees, _, links in self._layers)
+        return (*self.ports.link_counts(self.size), between)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """Place on the NIC and leaf, leaf, pod: each looks the same from every other."""
+        if self.size <= self.shape.down[0]:
+            return Star(size=self.size, ports=self.ports).digits
+        shared = self.ports.npus_per_nic
+        sizes = (self.shape.down[0] // shared, *self.shape.down[1:], self.size // self.shape.pod)
+        sizes = (shared, *sizes) if self.ports.shared else sizes
+        return tuple(Digit(size=size, turns=True, any_order=True) for size in sizes)
+
+    @property
+    def farthest(self) -> tuple[int, ...]:
+        """To the top and down again."""
+        climbs = sum(2 for trees, _, _ in self._layers if trees > 1)
+        return (*Star(size=self.size, ports=self.ports).farthest, climbs)
+
+    def ends(self, link: int) -> tuple[Node, Node]:
+        """A position and its leaf, or two switches."""
+        number = link - sum(self.link_counts[:-1])
+        if number < 0:
+            leaf = self.shape.down[0]
+            return self.ports.ends(link, self.size, lambda position: f"-leaf{position // leaf}")
+        layer, (trees, _, links) = 0, self._layers[0]
+        if number >= 2 * trees * links:
+            number -= 2 * trees * links
+            layer, (trees, _, links) = 1, self._layers[1]
+        down, number = divmod(number, trees * links)
+        tree, way = divmod(number, links)
+        low = self._switch(layer, tree, way // self.shape.up[layer])
+        above = tree // self.shape.down[layer + 1] if layer + 1 < len(self.shape.down) else 0
+        high = self._switch(layer + 1, above, way)
+        return (high, low) if down else (low, high)
+
+    def _switch(self, layer: int, tree: int, place: int) -> str:
+        if layer == 0:
+            return f"-leaf{tree}"
+        if layer == len(self.shape.up):
+            return f"-{_LAYERS[layer]}{place}"
+        return f"-{_LAYERS[layer]}{tree}.{place}"
+
+    def load(self, flows: Flows) -> list[Part]:
+        """Up to the first layer that joins both ends, evenly, and down again."""
+        counts = self.link_counts
+        all_links, base = sum(counts), sum(counts[:-1])
+        parts = self.ports.load(flows, self.size, all_links)
+        for trees, npus, links in self._layers:
+            climbing = flows.where(flows.start // npus != flows.end // npus)
+            for position in (climbing.start, climbing.end):
+                keys = [(climbing.copy * trees + position // npus, climbing.weight / links)]
+                tree, load = add_up(keys)
+                copy, tree = np.divmod(tree, trees)
+                first = copy * all_links + base + tree * links
+                parts.append(
+                    ((first[:, None] + np.arange(links)).reshape(-1), np.repeat(load, links))
+                )
+                base += trees * links
+        return parts
+
+    def hops(self, flows: Flows) -> Ints:
+        """Two, and two for every layer climbed."""
+        climbed = np.zeros(len(flows.start), dtype=np.int64)
+        for _, npus, _ in self._layers:
+            climbed += 2 * (flows.start // npus != flows.end // npus)
+        return np.stack([*self.ports.hops(flows), climbed], axis=1)
+
+    def halves(self, capacities: tuple[float, ...]) -> float:
+        """Bytes/s of the narrowest layer below the top, of half the subtrees that it joins."""
+        narrowest = self.ports.capacity(self.size // 2, capacities)
+        for trees, _, links in self._layers:
+            if trees > 1:
+                narrowest = min(narrowest, capacities[-1] * links * trees / 2)
+        return narrowest
+
+    def share_a_switch(self, positions: Ints) -> bool:
+        """Whether all are on one leaf."""
+        return bool((positions // self.shape.down[0] == positions[0] // self.shape.down[0]).all())

@@ -1,0 +1,62 @@
+"""Fully connected: a cable between every two positions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Ints, Part
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullyConnected:
+    """Links p * (size - 1) onward lead from position p to the others in their order."""
+
+    size: int
+
+    @property
+    def kind(self) -> DimensionKind:
+        """Fully connected."""
+        return DimensionKind.FULLY_CONNECTED
+
+    @property
+    def link_counts(self) -> tuple[int, ...]:
+        """One per ordered pair."""
+        return (self.size * (self.size - 1),)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """Every position looks the same."""
+        return (Digit(size=self.size, turns=True),)
+
+    @property
+    def farthest(self) -> tuple[int, ...]:
+        """One cable, where there are two positions."""
+        return (min(1, self.size - 1),)
+
+    def ends(self, link: int) -> tuple[Node, Node]:
+        """A pair of positions."""
+        start, other = divmod(link, self.size - 1)
+        return start, other + (other >= start)
+
+    def load(self, flows: Flows) -> list[Part]:
+        """The pair's own cable."""
+        links = pair_number(flows.start, flows.end, self.size)
+        return [(flows.copy * self.link_counts[0] + links, flows.weight)]
+
+    def hops(self, flows: Flows) -> Ints:
+        """One."""
+        return np.ones((len(flows.start), 1), dtype=np.int64)
+
+    def halves(self, capacities: tuple[float, ...]) -> float:
+        """Bytes/s of a cable from each lower position to each upper one."""
+        return capacities[0] * (self.size // 2) * (self.size - self.size // 2)
+
+    def share_a_switch(self, positions: Ints) -> bool:
+        """There is none."""
+        return False
+
+
+def pair_number(start: Ints, end: Ints, size: int) -> Ints:
+    """Number of an ordered pair of different positions: 0 to size * (size - 1) - 1."""
+    return start * (size - 1) + end - (end > start)

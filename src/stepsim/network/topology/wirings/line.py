@@ -1,0 +1,71 @@
+"""Line: each position is cabled to the next; there is no way around."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Ints, Part
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wirings.walks import steps_crossed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Link p leads from position p to p + 1, link size - 1 + p back again."""
+
+    size: int
+
+    @property
+    def kind(self) -> DimensionKind:
+        """Line."""
+        return DimensionKind.LINE
+
+    @property
+    def link_counts(self) -> tuple[int, ...]:
+        """Two per pair of neighbours."""
+        return (2 * (self.size - 1),)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """Every position lies elsewhere."""
+        return (Digit(size=self.size, turns=False),)
+
+    @property
+    def farthest(self) -> tuple[int, ...]:
+        """From end to end."""
+        return (self.size - 1,)
+
+    def ends(self, link: int) -> tuple[Node, Node]:
+        """A position and its neighbour."""
+        back, position = divmod(link, self.size - 1)
+        return (position + 1, position) if back else (position, position + 1)
+
+    def load(self, flows: Flows) -> list[Part]:
+        """All steps between."""
+        lower, upper = np.minimum(flows.start, flows.end), np.maximum(flows.start, flows.end)
+        parts = []
+        for back, taken in ((0, flows.start < flows.end), (1, flows.end < flows.start)):
+            steps, loads = steps_crossed(
+                self.size,
+                flows.copy[taken],
+                lower[taken],
+                (upper - lower)[taken],
+                flows.weight[taken],
+            )
+            copy, position = np.divmod(steps, self.size)
+            links = copy * self.link_counts[0] + back * (self.size - 1) + position
+            parts.append((links, loads))
+        return parts
+
+    def hops(self, flows: Flows) -> Ints:
+        """The distance."""
+        distance: Ints = np.abs(flows.end - flows.start)
+        return distance[:, None]
+
+    def halves(self, capacities: tuple[float, ...]) -> float:
+        """Bytes/s of the cable in the middle."""
+        return capacities[0]
+
+    def share_a_switch(self, positions: Ints) -> bool:
+        """There is none."""
+        return False

@@ -1,0 +1,57 @@
+"""Star: every position is cabled to one switch, which is never full."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Ints, Part
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Star:
+    """Links as in `Ports`, of `size` positions."""
+
+    size: int
+    ports: Ports = ONE_NIC
+    kind: DimensionKind = DimensionKind.SWITCH
+
+    @property
+    def link_counts(self) -> tuple[int, ...]:
+        """Those of the ports."""
+        return self.ports.link_counts(self.size)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """Every position looks the same; where NICs are shared, every NIC and place on it."""
+        shared = self.ports.npus_per_nic
+        if self.size % shared:
+            return (Digit(size=self.size, turns=False),)
+        sizes = (shared, self.size // shared) if self.ports.shared else (self.size,)
+        return tuple(Digit(size=size, turns=True, any_order=True) for size in sizes)
+
+    @property
+    def farthest(self) -> tuple[int, ...]:
+        """Up and down again."""
+        return self.ports.farthest() if self.size > 1 else (0,) * len(self.link_counts)
+
+    def ends(self, link: int) -> tuple[Node, Node]:
+        """A position and the switch."""
+        return self.ports.ends(link, self.size, lambda _: "")
+
+    def load(self, flows: Flows) -> list[Part]:
+        """Up from the one, down to the other."""
+        return self.ports.load(flows, self.size, sum(self.link_counts))
+
+    def hops(self, flows: Flows) -> Ints:
+        """Two."""
+        return np.stack(self.ports.hops(flows), axis=1)
+
+    def halves(self, capacities: tuple[float, ...]) -> float:
+        """Bytes/s of the NICs of the lower half."""
+        return self.ports.capacity(self.size // 2, capacities)
+
+    def share_a_switch(self, positions: Ints) -> bool:
+        """Always."""
+        return True

@@ -1,0 +1,1 @@
+"""Who runs which part, in which order: ranks, stages, schedules, point-to-point runtimes."""

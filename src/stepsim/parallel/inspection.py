@@ -1,0 +1,94 @@
+"""What stepsim understood of a workload: the numbers behind `stepsim inspect`."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Placement
+from stepsim.parallel.stages import Stages, split_stages
+from stepsim.workload.rows import CollectiveKind, Group, Phase, Row, Work, Workload
+from stepsim.workload.scaling import placeholder_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Collectives of one kind in one group: how many, and their sizes added up."""
+
+    group: Group
+    kind: CollectiveKind
+    count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """A workload as it will be run. Compute is per phase in ps, of one stage.
+
+    `compute_ps` and `traffic` are of the first microbatch of stage 0, `step_compute_ps` and
+    `step_traffic` of what stage 0 runs once per step.
+    """
+
+    workload: Workload
+    plan: ParallelPlan
+    layers_per_stage: tuple[int, ...]
+    pp_comm_bytes: int
+    compute_ps: dict[Phase, int]
+    traffic: tuple[Traffic, ...]
+    step_compute_ps: int
+    step_traffic: tuple[Traffic, ...]
+    placeholders: tuple[int, int]
+    warnings: tuple[str, ...]
+
+
+def inspect_workload(
+    workload: Workload, plan: ParallelPlan, warnings: Iterable[str] = ()
+) -> Inspection:
+    """Add up what one rank of the first stage computes and communicates."""
+    stages = split_stages(workload, plan, Placement(ranks=plan.pp))
+    rows = stages.works[0].chunks[0][0]
+    step = stages.works[0].per_step
+    return Inspection(
+        workload=workload,
+        plan=plan,
+        layers_per_stage=_layers_per_stage(workload, stages),
+        pp_comm_bytes=stages.pp_comm_bytes,
+        compute_ps={
+            phase: sum(work.compute_ps for row in rows for p, work in row.works() if p is phase)
+            for phase in Phase
+        },
+        traffic=_traffic(work for row in rows for _, work in _per_microbatch(row)),
+        step_compute_ps=sum(item.work.compute_ps for item in step),
+        step_traffic=_traffic(
+            [
+                *(item.work for item in step),
+                *(row.weight_grad for row in rows),
+            ]
+        ),
+        placeholders=placeholder_rows(workload),
+        warnings=(*workload.warnings, *warnings, *stages.warnings),
+    )
+
+
+def _per_microbatch(row: Row) -> list[tuple[Phase, Work]]:
+    """Weight-gradient collectives run once per step, not per microbatch."""
+    return [(phase, work) for phase, work in row.works() if phase is not Phase.WEIGHT_GRAD]
+
+
+def _layers_per_stage(workload: Workload, stages: Stages) -> tuple[int, ...]:
+    """Layers of each stage in the first block, counted by their first rows."""
+    starts = {id(layer[0]) for layer in workload.microbatches[0].layers}
+    return tuple(sum(id(row) in starts for row in work.chunks[0][0]) for work in stages.works)
+
+
+def _traffic(works: Iterable[Work]) -> tuple[Traffic, ...]:
+    counts: dict[tuple[Group, CollectiveKind], int] = defaultdict(int)
+    sizes: dict[tuple[Group, CollectiveKind], int] = defaultdict(int)
+    for work in works:
+        for op in work.comms:
+            counts[op.group, op.kind] += 1
+            sizes[op.group, op.kind] += op.size_bytes
+    return tuple(
+        Traffic(group=group, kind=kind, count=counts[group, kind], size_bytes=sizes[group, kind])
+        for group, kind in sorted(counts)
+    )

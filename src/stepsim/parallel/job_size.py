@@ -1,0 +1,112 @@
+"""From a workload, a topology and the user's wishes to a parallel plan."""
+
+from math import lcm
+
+from stepsim.base.errors import PlanError
+from stepsim.network.topology import Topology
+from stepsim.network.topology.network import MAX_NPUS
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Group, Workload
+
+MAX_MICROBATCHES = 1 << 20
+
+
+def plan_job(
+    workload: Workload,
+    topology: Topology,
+    *,
+    npus: int | None = None,
+    pp: int | None = None,
+    microbatches: int | None = None,
+    global_batch: int | None = None,
+    microbatch_size: int = 1,
+) -> tuple[ParallelPlan, list[str]]:
+    """Plan of a job, and the assumptions made.
+
+    `npus` scales dp and keeps the microbatches of a pipeline (weak scaling) unless `global_batch`,
+    in samples of which a microbatch holds `microbatch_size`, is given. `pp` re-splits the layers.
+    Raises PlanError when the numbers contradict each other.
+    """
+    _check_range("npus", npus, MAX_NPUS)
+    _check_range("pp", pp, MAX_NPUS)
+    _check_range("microbatches", microbatches, MAX_MICROBATCHES)
+    _check_range("global_batch", global_batch, MAX_NPUS * MAX_MICROBATCHES)
+    _check_range("microbatch_size", microbatch_size, MAX_MICROBATCHES)
+    warnings: list[str] = []
+    stages = pp or workload.header.pp
+    size, origin = _job_size(workload, topology, npus, stages, warnings)
+    if size > MAX_NPUS:
+        raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
+    tp = _inner_size(workload, topology, size)
+    if size % (tp * stages):
+        raise PlanError(
+            f"{size} NPUs ({origin}): not divisible by tp*pp = {tp}*{stages} = {tp * stages}"
+        )
+    plan = ParallelPlan(tp=tp, dp=size // (tp * stages), pp=stages, ep=workload.header.ep)
+    count = microbatches or len(workload.microbatches)
+    if global_batch is not None:
+        if microbatches is not None:
+            raise PlanError("global_batch and microbatches contradict each other: give one of them")
+        count = _microbatches(plan, global_batch, microbatch_size)
+    return (
+        ParallelPlan(tp=tp, dp=plan.dp, pp=stages, ep=plan.ep, microbatches=count),
+        warnings,
+    )
+
+
+def check_plan(plan: ParallelPlan, workload: Workload) -> None:
+    """Raise PlanError when a plan changes tp or ep, which the file's numbers already hold."""
+    if _has_dimension_groups(workload):
+        return
+    for name in ("tp", "ep"):
+        own, asked = getattr(workload.header, name), getattr(plan, name)
+        if own != asked:
+            raise PlanError(
+                f"{name} is {asked}: {workload.source} was made for {name} {own}, and its compute "
+                "times and sizes hold for that alone"
+            )
+
+
+def _has_dimension_groups(workload: Workload) -> bool:
+    """Whether the policy speaks of topology dimensions instead of tp and dp."""
+    groups = {c.group for row in workload.rows() for _, work in row.works() for c in work.comms}
+    return bool(groups & {Group.INNER, Group.OUTER})
+
+
+def _check_range(name: str, value: int | None, most: int) -> None:
+    if value is not None and not 1 <= value <= most:
+        raise PlanError(f"{name} is {value}: expected 1 to {most}")
+
+
+def _job_size(
+    workload: Workload, topology: Topology, npus: int | None, pp: int, warnings: list[str]
+) -> tuple[int, str]:
+    """NPUs of the job and where the number comes from."""
+    if npus is not None:
+        return npus, "npus asked for"
+    if workload.header.npus is not None:
+        return workload.header.npus, "all_gpus in the file"
+    size, unit = topology.default_npus, pp * lcm(workload.header.tp, workload.header.ep)
+    if not topology.grows:
+        return size, f"the size of topology {topology.name}"
+    rounded = -(-size // unit) * unit
+    warnings.append(f"the file names no all_gpus: {rounded} NPUs assumed (--npus sets it)")
+    return rounded, "assumed"
+
+
+def _inner_size(workload: Workload, topology: Topology, npus: int) -> int:
+    """Tp, or the innermost dimension's size where the policy speaks of dimensions."""
+    if _has_dimension_groups(workload):
+        return min(topology.node_size, npus)
+    return workload.header.tp
+
+
+def _microbatches(plan: ParallelPlan, global_batch: int, microbatch_size: int) -> int:
+    """Microbatches of a pipeline so that all pipelines together process the global batch."""
+    per_round = plan.dp * microbatch_size
+    if global_batch % per_round:
+        raise PlanError(
+            f"global_batch is {global_batch}: expected a multiple of dp * microbatch_size = "
+            f"{plan.dp} * {microbatch_size} = {per_round}"
+        )
+    return global_batch // per_round

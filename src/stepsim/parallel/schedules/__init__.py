@@ -1,0 +1,117 @@
+"""Pipeline schedules by name: pure functions from (ranks, microbatches, chunks) to actions."""
+
+import re
+from collections.abc import Callable
+from inspect import signature
+
+from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.parallel.schedules.auto_zb import auto_zb
+from stepsim.parallel.schedules.base import (
+    Action,
+    ActionKind,
+    Entry,
+    FusedPair,
+    Placement,
+    PlacementKind,
+    Runtime,
+    Schedule,
+)
+from stepsim.parallel.schedules.dualpipe import dualpipe, dualpipe_v
+from stepsim.parallel.schedules.gpipe import gpipe
+from stepsim.parallel.schedules.interleaved import interleaved
+from stepsim.parallel.schedules.interleaved_zb import interleaved_zb
+from stepsim.parallel.schedules.looped_bfs import looped_bfs
+from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
+from stepsim.parallel.schedules.zb_h1 import zb_h1
+from stepsim.parallel.schedules.zb_v import zb_v
+
+BUILDERS: dict[str, Callable[..., Schedule]] = {
+    "1f1b": one_f_one_b,
+    "gpipe": gpipe,
+    "interleaved": interleaved,
+    "looped-bfs": looped_bfs,
+    "interleaved-zb": interleaved_zb,
+    "zb-h1": zb_h1,
+    "zb-v": zb_v,
+    "dualpipe": dualpipe,
+    "dualpipe-v": dualpipe_v,
+    "auto-zb": auto_zb,
+}
+MAX_ACTIONS = 1 << 22
+"""Largest product of ranks, microbatches and chunks: more would not fit a computer's memory."""
+
+_SHAPE = ("ranks", "microbatches", "chunks")
+
+
+def parse_name(text: str) -> tuple[str, int | None]:
+    """Name and chunks of `interleaved` or `interleaved:4`; raises ScheduleError if unknown."""
+    name, colon, chunks = text.partition(":")
+    if name not in BUILDERS:
+        raise ScheduleError(f"schedule is {text!r}: expected one of {', '.join(BUILDERS)}")
+    if not colon:
+        return name, None
+    if not re.fullmatch("[0-9]{1,9}", chunks):
+        allowed = f"a number of chunks after the colon, such as {name}:2"
+        raise ScheduleError(f"schedule is {text!r}: expected {allowed}")
+    return name, int(chunks)
+
+
+def build(
+    name: str, *, ranks: int, microbatches: int, chunks: int | None = None, **options: object
+) -> Schedule:
+    """Schedule of a name such as `1f1b` or `interleaved:4`, with the options it has.
+
+    Without `chunks` it holds as many per rank as it is known for: one, or two. Raises ScheduleError
+    when the name is unknown, the schedule refuses the shape, has no such option or is too large.
+    """
+    known, named_chunks = parse_name(name)
+    if chunks is not None and named_chunks not in (None, chunks):
+        raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, f"{named_chunks}"))
+    builder = BUILDERS[known]
+    _check_options(known, options, options_of(known))
+    held = named_chunks if chunks is None else chunks
+    if ranks * microbatches * (held or 1) > MAX_ACTIONS:
+        size = f"{ranks} stages, {microbatches} microbatches and {held or 1} chunks"
+        raise ScheduleError(f"schedule {name}: {size}: expected a product of at most {MAX_ACTIONS}")
+    shape = {} if held is None else {"chunks": held}
+    if shape and "chunks" not in signature(builder).parameters:
+        if held != 1:
+            raise ScheduleError(bad_value(f"schedule {name}", "chunks", held, "1"))
+        shape = {}
+    return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
+
+
+def options_of(name: str) -> list[str]:
+    """Options that a schedule has beside ranks, microbatches and chunks; none if unknown."""
+    builder = BUILDERS.get(name.partition(":")[0])
+    return [p for p in signature(builder).parameters if p not in _SHAPE] if builder else []
+
+
+def _check_options(name: str, options: dict[str, object], known: list[str]) -> None:
+    needed = [
+        p.name
+        for p in signature(BUILDERS[name]).parameters.values()
+        if p.default is p.empty and p.name in known and p.name not in options
+    ]
+    if needed:
+        raise ScheduleError(f"schedule {name}: needs the options {', '.join(needed)}")
+    for option, value in options.items():
+        if option not in known:
+            allowed = f"the options {', '.join(known)}" if known else "no options"
+            raise ScheduleError(bad_value(f"schedule {name}", f"option {option}", value, allowed))
+
+
+__all__ = [
+    "BUILDERS",
+    "Action",
+    "ActionKind",
+    "Entry",
+    "FusedPair",
+    "Placement",
+    "PlacementKind",
+    "Runtime",
+    "Schedule",
+    "build",
+    "options_of",
+    "parse_name",
+]

@@ -1,0 +1,377 @@
+"""Automatic zero bubble: an order of forwards, input and weight gradients found by search.
+
+Qi et al., "Zero Bubble (Almost) Pipeline Parallelism", arXiv:2401.10241, section 3.1: a family of
+heuristics fills the pipeline round by round under a limit on live activations; the best is kept.
+Two things are added: plain 1F1B, and a self-timed family for limits below what 1F1B needs, where
+rounds are slow.
+
+The best order has the smallest span, the paper's cost of an iteration: the longest time from the
+start of a rank's first action to the end of its last, ranks taken one by one. That is the time
+between iterations when no rank waits for the others before its optimizer step (section 4 of the
+paper); the optimizer step itself is no part of it. Equal spans are told apart by makespan.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import product
+
+from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
+
+NAME = "auto-zb"
+
+_KINDS = (ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
+_F, _I, _W = range(3)
+_PRIORITIES = ((_I, _F, _W), (_I, _W, _F), (_F, _I, _W))
+_UNKNOWN = 1 << 80
+"""Arrival of an input whose producer is not in the order yet."""
+_SLACK = 1e-9
+"""What rounding may add to a sum of activations."""
+
+Times = int | Sequence[int]
+"""Picoseconds of one action: the same on every rank, or one value per rank."""
+
+
+OBJECTIVES = ("span", "makespan")
+
+
+def auto_zb(
+    *,
+    ranks: int,
+    microbatches: int,
+    forward_ps: Times,
+    input_grad_ps: Times,
+    weight_grad_ps: Times,
+    hop_ps: int = 0,
+    memory_limit: float = 2.0,
+    weight_grad_share: float = 0.5,
+    objective: str = "span",
+) -> Schedule:
+    """The best order found for these times, one chunk per rank.
+
+    No rank ever holds more than `memory_limit * ranks` activations: 1.0 is the paper's ZB-1p
+    (what rank 0 of 1F1B holds), 2.0 its ZB-2p. As in the paper, a forward adds one activation,
+    its input gradient frees all but `weight_grad_share` of it, its weight gradient the rest; see
+    `weight_grad_share`. The paper's models have 0.37 to 0.44; 1.0 frees nothing before W.
+    `objective` is what is made short: `span`, the longest time from a rank's first to its last
+    action (the paper's, whose optimizer step does not wait for other ranks), or `makespan`.
+    Raises ScheduleError when the limit is below one activation or a time is negative.
+    """
+    check_shape(NAME, ranks=ranks, microbatches=microbatches, chunks=1)
+    job = _Job(
+        ranks=ranks,
+        microbatches=microbatches,
+        durations=tuple(
+            zip(
+                _per_rank("forward_ps", forward_ps, ranks),
+                _per_rank("input_grad_ps", input_grad_ps, ranks),
+                _per_rank("weight_grad_ps", weight_grad_ps, ranks),
+                strict=True,
+            )
+        ),
+        hop=_per_rank("hop_ps", hop_ps, 1)[0],
+        capacity=memory_limit * ranks + _SLACK,
+        share=weight_grad_share,
+    )
+    _check_memory(job, memory_limit)
+    if objective not in OBJECTIVES:
+        allowed = " or ".join(OBJECTIVES)
+        raise ScheduleError(bad_value(f"schedule {NAME}", "objective", objective, allowed))
+    first, second = OBJECTIVES if objective == "span" else OBJECTIVES[::-1]
+    best = min(_drafts(job), key=lambda draft: (getattr(draft, first), getattr(draft, second)))
+    orders = tuple(tuple(_actions(rank, kinds)) for rank, kinds in enumerate(best.orders))
+    placement = Placement(ranks=ranks)
+    return Schedule(name=NAME, placement=placement, microbatches=microbatches, orders=orders)
+
+
+def weight_grad_share(*, hidden: int, heads: int, sequence: int) -> float:
+    """Part of a transformer layer's activation that its weight gradients need.
+
+    32 h of the 34 h + 5 a s bytes per token that the forward leaves behind (h hidden size, a
+    heads, s sequence length), as in the paper; with flash attention, heads=0 gives 32 / 34.
+    """
+    return 32 * hidden / (34 * hidden + 5 * heads * sequence)
+
+
+def _per_rank(field: str, value: Times, ranks: int) -> tuple[int, ...]:
+    values = (value,) * ranks if isinstance(value, int) else tuple(value)
+    if len(values) != ranks:
+        raise ScheduleError(f"schedule {NAME}: {field} has {len(values)} values: expected {ranks}")
+    for one in values:
+        if one < 0:
+            raise ScheduleError(f"schedule {NAME}: {field} is {one}: expected at least 0")
+    return values
+
+
+def _check_memory(job: "_Job", memory_limit: float) -> None:
+    if not job.capacity >= 1:
+        raise ScheduleError(
+            f"schedule {NAME}: memory_limit is {memory_limit:g}: {job.ranks} ranks need "
+            f"at least {1 / job.ranks:.4g}, one activation"
+        )
+    if not 0 <= job.share <= 1:
+        raise ScheduleError(f"schedule {NAME}: weight_grad_share is {job.share:g}: expected 0 to 1")
+
+
+def _actions(rank: int, kinds: Sequence[int]) -> Iterator[Action]:
+    """Microbatches count up from 0 in each kind."""
+    count = [0, 0, 0]
+    for kind in kinds:
+        yield Action(kind=_KINDS[kind], stage=rank, chunk=0, microbatch=count[kind])
+        count[kind] += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What is to be ordered; `durations[rank][kind]` and `hop` in ps, memory in activations."""
+
+    ranks: int
+    microbatches: int
+    durations: tuple[tuple[int, int, int], ...]
+    hop: int
+    capacity: float
+    share: float
+
+
+class _Draft:
+    """A growing order: actions are only ever appended, each starts as soon as it can.
+
+    Per rank: `done[rank][kind]` counts, `clock` is the end of its last action, `first` the start
+    of its first, `idle` what it waited in between. `worst_idle` is the largest idle so far.
+    """
+
+    def __init__(self, job: _Job) -> None:
+        self.job = job
+        self.orders: list[list[int]] = [[] for _ in range(job.ranks)]
+        self.done = [[0, 0, 0] for _ in range(job.ranks)]
+        self.clock = [0] * job.ranks
+        self.first = [0] * job.ranks
+        self.idle = [0] * job.ranks
+        self.worst_idle = 0
+        self._ends: list[list[list[int]]] = [[[], [], []] for _ in range(job.ranks)]
+
+    @property
+    def span(self) -> int:
+        """Longest time from a rank's first start to its last end."""
+        return max(end - start for start, end in zip(self.first, self.clock, strict=True))
+
+    @property
+    def makespan(self) -> int:
+        """End of the last action."""
+        return max(self.clock)
+
+    def arrival(self, rank: int, kind: int) -> int:
+        """When the rank has the input of its next action of that kind, sent from elsewhere."""
+        microbatch = self.done[rank][kind]
+        last = self.job.ranks - 1
+        if kind == _F:
+            if rank == 0:
+                return 0 if microbatch < self.job.microbatches else _UNKNOWN
+            ends, hop = self._ends[rank - 1][_F], self.job.hop
+        elif kind == _I and rank < last:
+            ends, hop = self._ends[rank + 1][_I], self.job.hop
+        else:
+            ends, hop = self._ends[rank][kind - 1], 0
+        return ends[microbatch] + hop if microbatch < len(ends) else _UNKNOWN
+
+    def run(self, rank: int, kind: int) -> None:
+        """Append the rank's next action of that kind."""
+        start = max(self.clock[rank], self.arrival(rank, kind))
+        if self.orders[rank]:
+            self.idle[rank] += start - self.clock[rank]
+            self.worst_idle = max(self.worst_idle, self.idle[rank])
+        else:
+            self.first[rank] = start
+        self.clock[rank] = start + self.job.durations[rank][kind]
+        self._ends[rank][kind].append(self.clock[rank])
+        self.done[rank][kind] += 1
+        self.orders[rank].append(kind)
+
+    def pending(self, rank: int) -> int:
+        """Weight gradients the rank could run now."""
+        return self.done[rank][_I] - self.done[rank][_W]
+
+    def full(self, rank: int, freed: int = 0) -> bool:
+        """Whether another forward exceeds the memory limit, even after `freed` weight gradients."""
+        forwards, input_grads, _ = self.done[rank]
+        held = self.job.share * (self.pending(rank) - freed)
+        return forwards - input_grads + held + 1 > self.job.capacity
+
+    def missing_room(self, rank: int) -> int:
+        """Weight gradients the rank must run before it can hold another forward."""
+        pending = self.pending(rank)
+        return next((n for n in range(pending) if not self.full(rank, n)), pending)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The three choices the paper leaves open and tries both ways."""
+
+    delay_first_grad: bool
+    """Warm up with one forward more than fits before the first gradient arrives."""
+    hold_forwards: bool
+    """Let a rank two forwards ahead of the next one sit out a round if that is free."""
+    fill_small_gaps: bool
+    """Run W in a gap shorter than W even on a rank that can afford to idle."""
+
+
+def _drafts(job: _Job) -> Iterator[_Draft]:
+    """All candidates; the first of equals wins."""
+    for choices in product((True, False), repeat=3):
+        yield _by_rounds(job, _Rules(*choices))
+    for priority, patient in product(_PRIORITIES, (True, False)):
+        yield _self_timed(job, priority, patient)
+    yield _one_f_one_b(job)
+
+
+def _by_rounds(job: _Job, rules: _Rules) -> _Draft:
+    """The paper's heuristic: warm-up, then in each round a forward and an input gradient per rank.
+
+    Weight gradients go where a rank would wait, or where memory must be freed.
+    """
+    draft = _Draft(job)
+    for rank in range(job.ranks):
+        draft.run(rank, _F)
+    for rank, lead in enumerate(_leads(draft, rules)):
+        _run_all(draft, rank, _F, lead)
+    for rank in reversed(range(job.ranks)):
+        draft.run(rank, _I)
+    for _ in range(1, job.microbatches):
+        for rank in _advancing(draft, rules):
+            _run_all(draft, rank, _W, draft.missing_room(rank))
+            _fill_gap(draft, rank, _F, rules)
+            draft.run(rank, _F)
+        for rank in reversed(range(job.ranks)):
+            _fill_gap(draft, rank, _I, rules)
+            if rank == 0 and draft.done[0][_F] == job.microbatches:
+                _run_all(draft, 0, _W, draft.pending(0))  # nobody waits for rank 0's gradients
+            draft.run(rank, _I)
+    for rank in range(job.ranks):
+        _run_all(draft, rank, _W, draft.pending(rank))
+    return draft
+
+
+def _run_all(draft: _Draft, rank: int, kind: int, count: int) -> None:
+    for _ in range(count):
+        draft.run(rank, kind)
+
+
+def _leads(draft: _Draft, rules: _Rules) -> list[int]:
+    """Forwards between a rank's first forward and its first input gradient.
+
+    As many as memory allows and as start (`delay_first_grad`) or end before the gradient comes;
+    fewer than on the rank before, so that each rank stays ahead of the next.
+    """
+    job = draft.job
+    most = int(min(job.capacity, job.microbatches)) - 1
+    leads = [0] * job.ranks
+    gradient = 0
+    for rank in reversed(range(job.ranks)):
+        forward, input_grad, _ = job.durations[rank]
+        wait = max(0, gradient - draft.clock[rank])
+        rounding = max(0, forward - 1) if rules.delay_first_grad else 0
+        leads[rank] = min(most, (wait + rounding) // max(1, forward))
+        gradient = max(gradient, draft.clock[rank] + leads[rank] * forward) + input_grad + job.hop
+    for rank in range(1, job.ranks):
+        before = leads[rank - 1]
+        ran_all = before == job.microbatches - 1
+        leads[rank] = min(leads[rank], before if ran_all else max(0, before - 1))
+    return leads
+
+
+def _advancing(draft: _Draft, rules: _Rules) -> list[int]:
+    """Ranks that run a forward in this round: where one holds back, so do all before it."""
+    advancing: list[int] = []
+    for rank in reversed(range(draft.job.ranks)):
+        if draft.done[rank][_F] < draft.job.microbatches:
+            if rules.hold_forwards and _can_hold(draft, rank):
+                break
+            advancing.append(rank)
+    return advancing[::-1]
+
+
+def _can_hold(draft: _Draft, rank: int) -> bool:
+    """Whether the rank may leave out a forward: it is ahead and waiting costs no new worst idle."""
+    job, after = draft.job, rank + 1
+    if after == job.ranks or draft.done[rank][_F] < draft.done[after][_F] + 2:
+        return False
+    forward, input_grad, _ = job.durations[after]
+    gradient = draft.clock[after] + forward + input_grad + job.hop
+    wait = gradient - draft.clock[rank]
+    if wait <= 0:
+        return True
+    busy = job.durations[rank][_F] + draft.missing_room(rank) * job.durations[rank][_W]
+    return busy > wait and wait <= draft.worst_idle - draft.idle[rank]
+
+
+def _fill_gap(draft: _Draft, rank: int, kind: int, rules: _Rules) -> None:
+    """Run weight gradients while the rank waits for the input of its next action.
+
+    A last one that outlasts the wait runs only where waiting would make a new worst idle, or by
+    rule.
+    """
+    weight_grad = draft.job.durations[rank][_W]
+    arrival = draft.arrival(rank, kind)
+    while draft.pending(rank) and draft.clock[rank] + weight_grad <= arrival:
+        draft.run(rank, _W)
+    wait = arrival - draft.clock[rank]
+    free = draft.idle[rank] + wait <= draft.worst_idle
+    if wait > 0 and draft.pending(rank) and (rules.fill_small_gaps or not free):
+        draft.run(rank, _W)
+
+
+def _self_timed(job: _Job, priority: Sequence[int], patient: bool) -> _Draft:
+    """Each rank, whenever free, runs the first kind of `priority` that is ready and fits.
+
+    `patient` ranks leave W out when the input of something better arrives before it would end.
+    """
+    draft = _Draft(job)
+    wakings = [(0, 0)]
+    while wakings:
+        now, rank = heappop(wakings)
+        if draft.clock[rank] > now:
+            continue
+        kind = _choice(draft, rank, now, priority, patient)
+        if kind is None:
+            continue
+        draft.run(rank, kind)
+        end = draft.clock[rank]
+        heappush(wakings, (end, rank))
+        neighbour = {_F: rank + 1, _I: rank - 1}.get(kind, -1)
+        if 0 <= neighbour < job.ranks:
+            heappush(wakings, (end + job.hop, neighbour))
+    return draft
+
+
+def _choice(
+    draft: _Draft, rank: int, now: int, priority: Sequence[int], patient: bool
+) -> int | None:
+    """Kind the rank runs now; None to wait for the next waking."""
+    full = draft.full(rank)
+    arrivals = [draft.arrival(rank, kind) for kind in (_F, _I, _W)]
+    for kind in priority:
+        if arrivals[kind] > now or (kind == _F and full):
+            continue
+        if kind == _W and patient and not full:
+            end = now + draft.job.durations[rank][_W]
+            if any(now < arrivals[other] < end for other in (_F, _I)):
+                continue
+        return kind
+    return None
+
+
+def _one_f_one_b(job: _Job) -> _Draft:
+    """1F1B with W right after I, its warm-up cut to the memory limit."""
+    draft = _Draft(job)
+    most = int(min(job.capacity - 1, job.microbatches))
+    for rank in range(job.ranks):
+        _run_all(draft, rank, _F, min(job.ranks - 1 - rank, most))
+    for _ in range(job.microbatches):
+        for rank in range(job.ranks):
+            if draft.done[rank][_F] < job.microbatches:
+                draft.run(rank, _F)
+        for rank in reversed(range(job.ranks)):
+            draft.run(rank, _I)
+            draft.run(rank, _W)
+    return draft

@@ -1,0 +1,157 @@
+"""What a pipeline schedule is: an ordered list of actions per rank, with no durations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stepsim.base.errors import ScheduleError
+
+
+class ActionKind(StrEnum):
+    """Forward, full backward, input gradient, weight gradient of one microbatch in one stage."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    INPUT_GRAD = "I"
+    WEIGHT_GRAD = "W"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One action: its virtual stage, the chunk of the rank that holds it, and the microbatch."""
+
+    kind: ActionKind
+    stage: int
+    chunk: int
+    microbatch: int
+
+    @property
+    def token(self) -> str:
+        """Torch's notation, e.g. `2F0`."""
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+    def parts(self) -> tuple["Action", ...]:
+        """The action itself."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedPair:
+    """A forward and a backward of different microbatches that run as one."""
+
+    forward: Action
+    backward: Action
+
+    @property
+    def token(self) -> str:
+        """Torch's notation, e.g. `(0F4;3B1)OVERLAP_F_B`."""
+        return f"({self.forward.token};{self.backward.token})OVERLAP_F_B"
+
+    def parts(self) -> tuple[Action, ...]:
+        """Forward and backward."""
+        return self.forward, self.backward
+
+
+Entry = Action | FusedPair
+"""What a rank runs as one."""
+
+
+class PlacementKind(StrEnum):
+    """How virtual stages lie on ranks.
+
+    `loop`: stage s on rank s mod P. `v`: two chunks, down the ranks and back up. `bidirectional`:
+    P stages, held twice, from both ends (DualPipe).
+    """
+
+    LOOP = "loop"
+    V = "v"
+    BIDIRECTIONAL = "bidirectional"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Which rank holds which virtual stage; `microbatches` matter where they enter at both ends."""
+
+    ranks: int
+    chunks: int = 1
+    kind: PlacementKind = PlacementKind.LOOP
+    microbatches: int = 1
+
+    @property
+    def stages(self) -> int:
+        """Virtual stages of the model."""
+        return self.ranks if self.kind is PlacementKind.BIDIRECTIONAL else self.ranks * self.chunks
+
+    def stage(self, rank: int, chunk: int) -> int:
+        """Virtual stage of a rank's chunk."""
+        match self.kind:
+            case PlacementKind.LOOP:
+                return chunk * self.ranks + rank
+            case PlacementKind.V:
+                return rank if chunk == 0 else 2 * self.ranks - 1 - rank
+            case PlacementKind.BIDIRECTIONAL:
+                upper = rank >= self.ranks // 2
+                return rank if (chunk == 1) == upper else self.ranks - 1 - rank
+
+    def rank(self, stage: int, microbatch: int = 0) -> int:
+        """Rank that runs a virtual stage for a microbatch."""
+        match self.kind:
+            case PlacementKind.LOOP:
+                return stage % self.ranks
+            case PlacementKind.V:
+                return stage if stage < self.ranks else 2 * self.ranks - 1 - stage
+            case PlacementKind.BIDIRECTIONAL:
+                ahead = microbatch < self.microbatches // 2
+                return stage if ahead else self.ranks - 1 - stage
+
+
+class Runtime(StrEnum):
+    """Whose pipeline runtime runs a schedule: it decides when messages are posted."""
+
+    MEGATRON = "megatron"
+    TORCH = "torch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """`orders[r]` is what pipeline rank r runs, in order.
+
+    `warm_up[r]` forwards of it come before its steady state; empty where a schedule has none.
+    """
+
+    name: str
+    placement: Placement
+    microbatches: int
+    orders: tuple[tuple[Entry, ...], ...]
+    warm_up: tuple[int, ...] = ()
+    runtime: Runtime = Runtime.TORCH
+
+    @property
+    def label(self) -> str:
+        """The name, with the chunks where a rank has several, e.g. `interleaved:4`."""
+        chunks = self.placement.chunks
+        return f"{self.name}:{chunks}" if chunks > 1 else self.name
+
+    def tokens(self) -> list[list[str]]:
+        """The orders in torch's notation."""
+        return [[entry.token for entry in order] for order in self.orders]
+
+    def actions(self, rank: int) -> Iterator[Action]:
+        """The actions of a rank, fused pairs taken apart."""
+        for entry in self.orders[rank]:
+            yield from entry.parts()
+
+
+MAX_FORWARDS = 1 << 22
+
+
+def check_shape(name: str, *, ranks: int, microbatches: int, chunks: int) -> None:
+    """Raise ScheduleError unless all three are positive and their product can be held."""
+    for field, value in (("ranks", ranks), ("microbatches", microbatches), ("chunks", chunks)):
+        if value < 1:
+            raise ScheduleError(f"schedule {name}: {field} is {value}: expected at least 1")
+    if ranks * microbatches * chunks > MAX_FORWARDS:
+        raise ScheduleError(
+            f"schedule {name}: ranks * microbatches * chunks is {ranks * microbatches * chunks}: "
+            f"expected at most {MAX_FORWARDS}"
+        )

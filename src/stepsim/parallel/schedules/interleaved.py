@@ -1,0 +1,146 @@
+"""Interleaved 1F1B: 1F1B over several chunks per rank, which shortens warm-up and drain.
+
+Narayanan et al., "Efficient large-scale language model training on GPU clusters using
+Megatron-LM", SC 2021; Megatron-LM `forward_backward_pipelining_with_interleaving` and
+`get_schedule_table`; torch `ScheduleInterleaved1F1B`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+
+from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.parallel.schedules.base import (
+    Action,
+    ActionKind,
+    Placement,
+    Runtime,
+    Schedule,
+    check_shape,
+)
+
+Table = list[tuple[int, int]]
+"""Chunk and microbatch of a rank's forwards, or of its backwards, in order."""
+
+GROUPINGS = tuple(Runtime)
+
+
+def interleaved(
+    *,
+    ranks: int,
+    microbatches: int,
+    chunks: int = 2,
+    group_size: int | None = None,
+    grouping: str = "megatron",
+) -> Schedule:
+    """Interleaved 1F1B: microbatches pass through the chunks in groups.
+
+    Megatron's groups have `group_size` microbatches, by default as many as ranks, and the last one
+    may be shorter if it still has as many as ranks. Torch's groups are the equal parts of
+    `microbatches // ranks` rounds. Rank r runs min(2(P-1-r) + (v-1)g, mv) forwards, then pairs of
+    one forward and one backward, then the remaining backwards. Raises ScheduleError where the
+    chosen original refuses.
+    """
+    check_shape("interleaved", ranks=ranks, microbatches=microbatches, chunks=chunks)
+    group = _group_size(ranks, microbatches, chunks, group_size, grouping)
+    forwards = forward_table(chunks, microbatches, group)
+    backwards = backward_table(forwards, chunks)
+    warm_up = [
+        min(2 * (ranks - 1 - rank) + (chunks - 1) * group, len(forwards)) for rank in range(ranks)
+    ]
+    return Schedule(
+        name="interleaved",
+        runtime=Runtime(grouping),
+        placement=Placement(ranks=ranks, chunks=chunks),
+        microbatches=microbatches,
+        orders=tuple(
+            _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
+        ),
+        warm_up=tuple(warm_up),
+    )
+
+
+def forward_table(chunks: int, microbatches: int, group_size: int) -> Table:
+    """Groups of `group_size` microbatches pass chunk after chunk; the last may be short."""
+    return [
+        (chunk, microbatch)
+        for first in range(0, microbatches, group_size)
+        for chunk in range(chunks)
+        for microbatch in range(first, min(first + group_size, microbatches))
+    ]
+
+
+def backward_table(forwards: Table, chunks: int) -> Table:
+    """The same microbatches in the same order, from the last chunk to the first."""
+    return [(chunks - 1 - chunk, microbatch) for chunk, microbatch in forwards]
+
+
+def actions(kind: ActionKind, rank: int, ranks: int, table: Table) -> list[Action]:
+    """One action of a rank per entry of a table; chunk c is stage cP + r."""
+    return [
+        Action(kind=kind, stage=chunk * ranks + rank, chunk=chunk, microbatch=microbatch)
+        for chunk, microbatch in table
+    ]
+
+
+def by_turns(*columns: Sequence[Action | None]) -> Iterator[Action]:
+    """The first of each column, the second of each, and so on; None and ended columns pass."""
+    rows: Iterable[tuple[Action | None, ...]] = zip_longest(*columns)
+    return (action for row in rows for action in row if action is not None)
+
+
+def torch_group_size(name: str, ranks: int, microbatches: int) -> int:
+    """Microbatches per round of torch's interleaved schedules; all in one if fewer than ranks.
+
+    Raises ScheduleError when the rounds would be uneven.
+    """
+    rounds = max(1, microbatches // ranks)
+    group, left = divmod(microbatches, rounds)
+    if left:
+        allowed = f"a multiple of microbatches // ranks ({rounds}), such as {group * rounds}"
+        raise ScheduleError(bad_value(f"schedule {name}", "microbatches", microbatches, allowed))
+    return group
+
+
+def _order(
+    rank: int, ranks: int, lead: int, forward_slots: Table, backward_slots: Table
+) -> tuple[Action, ...]:
+    forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
+    backwards = actions(ActionKind.BACKWARD, rank, ranks, backward_slots)
+    return (*forwards[:lead], *by_turns(forwards[lead:], backwards))
+
+
+def _group_size(
+    ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
+) -> int:
+    if grouping not in GROUPINGS:
+        raise _refusal("grouping", grouping, " or ".join(GROUPINGS))
+    if grouping == "megatron":
+        group = ranks if group_size is None else group_size
+        _check_megatron(ranks, microbatches, chunks, group)
+        return group
+    if group_size is not None:
+        raise _refusal("group_size", group_size, "none: grouping torch sets its own")
+    return torch_group_size("interleaved", ranks, microbatches)
+
+
+def _check_megatron(ranks: int, microbatches: int, chunks: int, group: int) -> None:
+    """Raise ScheduleError unless v >= 2, P <= g <= m, and a short last group has P or more."""
+    if chunks < 2:
+        raise _refusal("chunks", chunks, "at least 2 (1f1b holds one)")
+    if microbatches < ranks:
+        allowed = f"at least {ranks} (ranks), or grouping torch"
+        raise _refusal("microbatches", microbatches, allowed)
+    if not ranks <= group <= microbatches:
+        allowed = f"from {ranks} (ranks) to {microbatches} (microbatches)"
+        raise _refusal("group_size", group, allowed)
+    left = microbatches % group
+    if 0 < left < ranks:
+        allowed = (
+            f"a multiple of group_size ({group}), such as {microbatches - left}, "
+            f"or one with a remainder of at least {ranks} (ranks)"
+        )
+        raise _refusal("microbatches", microbatches, allowed)
+
+
+def _refusal(field: str, value: object, allowed: str) -> ScheduleError:
+    return ScheduleError(bad_value("schedule interleaved", field, value, allowed))

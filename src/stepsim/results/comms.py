@@ -1,0 +1,60 @@
+"""The communications of a step: how often each runs, how it is carried out, what it takes alone."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.engine.prices import Prices
+from stepsim.graph.build import TaskGraph
+from stepsim.workload.rows import CollectiveKind, CommOp, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommUse:
+    """One kind of communication of one size; times are of a lone one, in its slowest group.
+
+    `algorithms` are those taken, which differ where groups lie differently on the network. `count`
+    is how often the rank that takes part most often does.
+    """
+
+    group: Group
+    kind: CollectiveKind
+    ranks: int
+    size_bytes: int
+    count: int
+    algorithms: tuple[str, ...]
+    time_ps: int
+
+
+def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
+    """Every communication of the step, those that take most time first."""
+    counts: dict[CommOp, list[int]] = defaultdict(list)
+    taken: dict[CommOp, set[tuple[int, str]]] = defaultdict(set)
+    for stage in range(len(graph.programs)):
+        here: dict[CommOp, int] = defaultdict(int)
+        for use, count in graph.counts(stage).items():
+            if use.peer_stage >= 0 and not use.sends:
+                continue
+            op, patterns = graph.comms[use.comm], prices.patterns(use)
+            here[op] += count
+            mine = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
+            for pattern in np.unique(patterns.pattern[mine]).tolist():
+                cost = prices.cost(op, patterns, pattern)
+                taken[op].add((cost.time_ps, cost.way))
+        for op, count in here.items():
+            counts[op].append(count)
+    uses = [
+        CommUse(
+            group=op.group,
+            kind=op.kind,
+            ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
+            size_bytes=op.size_bytes,
+            count=max(counts[op]),
+            algorithms=tuple(sorted({algorithm for _, algorithm in ways})),
+            time_ps=max(time for time, _ in ways),
+        )
+        for op, ways in taken.items()
+        if op.size_bytes
+    ]
+    return tuple(sorted(uses, key=lambda use: -use.count * use.time_ps))

@@ -1,0 +1,171 @@
+"""The chain of tasks that makes the step as long as it is.
+
+Without contention every task starts exactly when the last thing it waits for ends, so the path can
+be walked back from the last task of the step to its beginning without a gap.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from stepsim.base.errors import SimulationError
+from stepsim.engine.lay_out import FragmentTimes
+from stepsim.engine.timeline import Cohort, Timeline
+from stepsim.graph.actions import Fragment
+from stepsim.graph.programs import Segment
+from stepsim.results.breakdown import Part, part_of
+from stepsim.workload.rows import Group
+
+Place = tuple[int, int]
+"""An actor and the number of a task in its flat program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStep:
+    """A task on the path: the rank that runs it, its segment, start and end in ps."""
+
+    rank: int
+    task: int
+    segment: Segment
+    start_ps: int
+    end_ps: int
+
+
+def critical_path(timeline: Timeline) -> list[PathStep]:
+    """Tasks of the path in order of time, each starting when the one before ends.
+
+    Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
+    path has a gap, which no run without contention has.
+    """
+    walk = Walk(timeline=timeline)
+    place = walk.last_task()
+    steps: list[PathStep] = []
+    while True:
+        steps.append(walk.step(place))
+        if steps[-1].start_ps == 0:
+            return steps[::-1]
+        place = walk.cause(place, steps[-1].start_ps)
+
+
+class PathTask(NamedTuple):
+    """A task on the path: its rank, segment and place in the segment's fragment (-1: message)."""
+
+    rank: int
+    segment: int
+    inner: int
+    start_ps: int
+    end_ps: int
+
+
+def path_tasks(timeline: Timeline, path: Sequence[PathStep]) -> Iterator[PathTask]:
+    """Tasks of the path, coalesced fragments laid out; those inside one come last first."""
+    for step in path:
+        flat = timeline.place(step.rank)[0].flat
+        segment, inner = flat.segment[step.task], flat.inner[step.task]
+        fragment = step.segment.fragment
+        if fragment < 0 or inner >= 0:
+            yield PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
+            continue
+        times = flat.times[fragment]
+        for number in _inside(timeline.graph.fragments[fragment], times):
+            start, end = int(times.start[number]), int(times.end[number])
+            now = step.start_ps
+            yield PathTask(step.rank, segment, number, now + start, now + end)
+
+
+def path_parts(timeline: Timeline, path: Sequence[PathStep]) -> dict[Part, int]:
+    """The path's time by what it is spent on, in ps; the sum is the step time."""
+    total = dict.fromkeys(Part, 0)
+    graph = timeline.graph
+    for each in path_tasks(timeline, path):
+        part = Part.EXPOSED_PP
+        if each.inner >= 0:
+            program = graph.programs[graph.plan.stage_of(each.rank)]
+            fragment = graph.fragments[program.segments[each.segment].fragment]
+            part = part_of(fragment.tasks[each.inner], graph)
+        total[part] += each.end_ps - each.start_ps
+    return total
+
+
+def _inside(fragment: Fragment, times: FragmentTimes) -> Iterator[int]:
+    """Tasks of the path through a coalesced fragment, walked back in the same way."""
+    now = times.duration_ps
+    candidates: Sequence[int] = range(len(fragment.tasks))
+    while now > 0:
+        number = next(i for i in reversed(candidates) if times.end[i] == now)
+        yield number
+        now = int(times.start[number])
+        candidates = fragment.tasks[number].after
+
+
+@dataclass(slots=True, kw_only=True)
+class Walk:
+    """Looks up times and partners of tasks by actor, to find what each task waited for."""
+
+    timeline: Timeline
+    columns: list[tuple[Cohort, int]] = field(default_factory=list)
+    meeting: dict[tuple[Group, int], list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        actors = self.timeline.actors
+        self.columns = [self.timeline.place(rank) for rank in actors.ranks.tolist()]
+        found: dict[tuple[Group, int], list[int]] = defaultdict(list)
+        for group, numbers in actors.groups.items():
+            for actor, number in enumerate(numbers.tolist()):
+                found[group, number].append(actor)
+        self.meeting = found
+
+    def last_task(self) -> Place:
+        """The task that ends last, of the lowest actor."""
+        ends = [cohort.end[:, column] for cohort, column in self.columns]
+        actor = int(np.argmax([end.max(initial=-1) for end in ends]))
+        return actor, int(np.argmax(ends[actor]))
+
+    def step(self, place: Place) -> PathStep:
+        """The path's step at a task."""
+        actor, task = place
+        cohort, column = self.columns[actor]
+        return PathStep(
+            rank=int(self.timeline.actors.ranks[actor]),
+            task=task,
+            segment=cohort.flat.program.segments[cohort.flat.segment[task]],
+            start_ps=int(cohort.start[task, column]),
+            end_ps=int(cohort.end[task, column]),
+        )
+
+    def cause(self, place: Place, start_ps: int) -> Place:
+        """A task that ends when this one starts, among what its members wait for.
+
+        Raises SimulationError where none does.
+        """
+        for actor, task in self.members(place):
+            cohort, column = self.columns[actor]
+            for before in reversed(cohort.flat.after[task]):
+                if cohort.end[before, column] == start_ps:
+                    return actor, before
+        raise SimulationError(f"critical path: nothing ends at {start_ps} ps, where a task starts")
+
+    def peer(self, actor: int, segment: Segment) -> int:
+        """The actor at the other end of an actor's message."""
+        actors, graph = self.timeline.actors, self.timeline.graph
+        shift = (segment.peer_stage - int(actors.stages[actor])) * graph.plan.stage_ranks
+        return int(actors.actor_of[actors.ranks[actor] + shift])
+
+    def members(self, place: Place) -> list[Place]:
+        """The task itself first, then those that start together with it."""
+        actor, task = place
+        flat = self.columns[actor][0].flat
+        group, number = flat.group[task], flat.segment[task]
+        if group is None:
+            return [place]
+        if group is Group.PP:
+            segment = flat.program.segments[number]
+            peer = self.peer(actor, segment)
+            return [place, (peer, self.columns[peer][0].flat.first[segment.peer])]
+        where = int(self.timeline.actors.groups[group][actor])
+        others = [a for a in self.meeting[group, where] if a != actor]
+        inner = flat.inner[task]
+        return [place, *((a, self.columns[a][0].flat.first[number] + inner) for a in others)]

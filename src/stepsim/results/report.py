@@ -1,0 +1,323 @@
+"""The report of a run: what the command line prints and the JSON result holds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.engine.contention import Sharing
+from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import Cohort, Timeline
+from stepsim.network.collectives.cost import MEASURED
+from stepsim.parallel.memory import PeakLive, peak_live
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import ActionKind, Schedule
+from stepsim.results.breakdown import Part, PartsOfFragments, cohort_breakdown
+from stepsim.results.comms import CommUse, comm_use
+from stepsim.results.critical_path import critical_path, path_parts
+from stepsim.results.links import LinkUse, link_use
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Idle time of a rank in the pipeline, in ps: before its first action, between, after.
+
+    Communication inside an action counts as busy; `busy` is the time inside actions.
+    """
+
+    head: int
+    inner: int
+    tail: int
+    busy: int
+
+    @property
+    def total(self) -> int:
+        """All idle time."""
+        return self.head + self.inner + self.tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """One stage: durations of its actions, mean idle time and parts of its ranks, in ps.
+
+    The steady state is from the first backward's start to the last forward's end; warm-up lies
+    before it, cool-down after. `peak_activations` counts (chunk, microbatch) pairs, freed at the
+    backward (or its input-gradient part) and freed at its weight-gradient part.
+    """
+
+    stage: int
+    ranks: tuple[int, int]
+    steady_start_ps: int
+    steady_end_ps: int
+    peak_activations: PeakLive
+    forward_ps: int
+    backward_ps: int
+    idle: Idle
+    breakdown_ps: dict[Part, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Result of a step.
+
+    `breakdown[a]` and `idle[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
+    `critical_path_ps` says what the chain of tasks that sets the step time is made of.
+    `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said. `settings`
+    are options that are not the default, by name.
+    """
+
+    workload: str
+    topology: str
+    schedule: str
+    p2p: str
+    contention: Sharing
+    plan: ParallelPlan
+    step_time_ps: int
+    pipeline_time_ps: int
+    actor_of: NDArray[np.int64]
+    breakdown: NDArray[np.int64]
+    idle: tuple[Idle, ...]
+    stages: tuple[StageReport, ...]
+    links: tuple[LinkUse, ...]
+    comms: tuple[CommUse, ...]
+    critical_path_ps: dict[Part, int]
+    activation_bytes: int | None
+    settings: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+    @property
+    def step_time_s(self) -> float:
+        """Step time in seconds."""
+        return self.step_time_ps / PS_PER_S
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Ranks each actor stands for."""
+        return np.bincount(self.actor_of)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Mean over ranks of idle time in the pipeline over pipeline time."""
+        if not self.pipeline_time_ps:
+            return 0.0
+        counts: list[int] = self.counts.tolist()
+        total = sum(each.total * n for each, n in zip(self.idle, counts, strict=True))
+        return float(bubble_fraction(total, sum(counts), self.pipeline_time_ps))
+
+    @property
+    def zero_bubble_rate(self) -> float:
+        """Share of the pipeline time that a stage without idle time would not need.
+
+        (T - m(F+B+W)) / T of the Zero Bubble paper (arXiv:2401.10241), for the busiest rank.
+        """
+        if not self.pipeline_time_ps:
+            return 0.0
+        return 1 - max(idle.busy for idle in self.idle) / self.pipeline_time_ps
+
+    @property
+    def peak_activations(self) -> int:
+        """Largest number of live activations of any rank, freed at the weight gradient."""
+        return max(stage.peak_activations.freed_at_w for stage in self.stages)
+
+    @property
+    def peak_activation_bytes(self) -> int | None:
+        """Bytes of the most live activations of any rank, None where a chunk's are unknown."""
+        return (
+            None if self.activation_bytes is None else self.peak_activations * self.activation_bytes
+        )
+
+    def mean_breakdown_ps(self) -> dict[Part, int]:
+        """Parts averaged over ranks, rounded so that they still sum to the step time."""
+        return mean_parts(self.breakdown, self.counts)
+
+
+def bubble_fraction(idle_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
+    """Idle time of all ranks in the pipeline over the time they are in it; 0 without a pipeline."""
+    pipeline = np.asarray(pipeline_time_ps, dtype=np.float64)
+    mean = np.asarray(idle_ps, dtype=np.float64) / ranks
+    return np.divide(mean, pipeline, out=np.zeros_like(pipeline), where=pipeline > 0)
+
+
+def mean_parts(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[Part, int]:
+    """Mean of rows that all have the same sum, rounded by largest remainder to keep that sum."""
+    mean = mean_columns(parts[:, :, None], counts)[:, 0].tolist()
+    return {part: mean[part] for part in Part}
+
+
+def mean_columns(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As `mean_parts` for many columns at once: (actors, parts, columns) to (parts, columns)."""
+    ranks = int(counts.sum())
+    if float(parts.max(initial=0)) * ranks >= MAX_INT64:
+        counts = counts.astype(object)
+    sums = np.tensordot(counts, parts, axes=1)
+    mean: NDArray[np.int64] = (sums // ranks).astype(np.int64)
+    remainder = (sums % ranks).astype(np.int64)
+    short = parts[0].sum(axis=0) - mean.sum(axis=0)
+    order = np.argsort(-remainder, axis=0, kind="stable")
+    rank = np.argsort(order, axis=0, kind="stable")
+    mean += rank < short
+    return mean
+
+
+def make_report(
+    timeline: Timeline,
+    prices: Prices,
+    *,
+    workload: str,
+    schedule: Schedule,
+    p2p: str,
+    warnings: tuple[str, ...],
+    contention: Sharing = Sharing.NONE,
+    activation_bytes: int | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Report:
+    """Analyse a timeline."""
+    step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
+    links = link_use(timeline.graph, prices, step)
+    actors = timeline.actors
+    breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
+    idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
+    known: PartsOfFragments = {}
+    for cohort in timeline.cohorts:
+        breakdown[cohort.actors] = cohort_breakdown(cohort, timeline.graph, step, known).T
+        for actor, each in zip(cohort.actors.tolist(), _idle(cohort, pipeline), strict=True):
+            idle[actor] = each
+    comms = comm_use(timeline.graph, prices)
+    return Report(
+        workload=workload,
+        topology=prices.topology.name,
+        schedule=schedule.label,
+        p2p=p2p,
+        contention=contention,
+        plan=timeline.graph.plan,
+        step_time_ps=step,
+        pipeline_time_ps=pipeline,
+        actor_of=actors.actor_of,
+        breakdown=breakdown,
+        idle=tuple(idle),
+        stages=_stages(timeline, schedule, breakdown, idle),
+        links=links,
+        comms=comms,
+        critical_path_ps=path_parts(timeline, critical_path(timeline)),
+        activation_bytes=activation_bytes,
+        settings=settings,
+        warnings=(
+            *warnings,
+            *_price_warnings(comms, prices),
+            *_link_warnings(timeline, links, contention),
+        ),
+    )
+
+
+def _price_warnings(comms: Sequence[CommUse], prices: Prices) -> Iterator[str]:
+    """Tables and algorithms asked for that no communication of the step took."""
+    if prices.table is not None and not any(MEASURED in use.algorithms for use in comms):
+        yield "the measured times cover no communication of this step: the model prices them all"
+    if prices.algorithms and not any(use.kind in prices.algorithms for use in comms):
+        kinds = ", ".join(prices.algorithms)
+        yield f"the step has no {kinds}: the algorithm asked for has no effect"
+
+
+def _link_warnings(
+    timeline: Timeline, links: Sequence[LinkUse], contention: Sharing
+) -> Iterator[str]:
+    """What the user asked of the network that shows nowhere, or should show and cannot."""
+    unused = [use.name for use in links if use.links and not use.used]
+    if unused and len(unused) < len(links):
+        yield f"nothing crosses {', '.join(unused)}: their bandwidth and latency have no effect"
+    if contention == Sharing.FAIR:
+        if not any(cohort.slowed for cohort in timeline.cohorts):
+            yield "no transfer slows another: contention has no effect on this step"
+        return
+    for use in links:
+        if use.utilisation > 1:
+            yield (
+                f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: transfers "
+                "do not slow each other here (--contention fair), so the step time is too short"
+            )
+
+
+def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:
+    """Idle time of each actor of a cohort."""
+    start, end = cohort.entry_times
+    if not len(start):
+        return [Idle(head=pipeline_time_ps, inner=0, tail=0, busy=0)] * len(cohort.actors)
+    busy = (end - start).sum(axis=0)
+    first, last = start.min(axis=0), end.max(axis=0)
+    columns = zip(first.tolist(), last.tolist(), busy.tolist(), strict=True)
+    return [
+        Idle(head=head, inner=stop - head - work, tail=pipeline_time_ps - stop, busy=work)
+        for head, stop, work in columns
+    ]
+
+
+def _stages(
+    timeline: Timeline, schedule: Schedule, breakdown: NDArray[np.int64], idle: list[Idle]
+) -> tuple[StageReport, ...]:
+    plan, actors = timeline.graph.plan, timeline.actors
+    peaks = peak_live(schedule)
+    reports = []
+    for stage in range(plan.pp):
+        here = np.flatnonzero(actors.stages == stage)
+        counts = actors.counts[here]
+
+        def mean(values: list[int], counts: NDArray[np.int64] = counts) -> int:
+            return round(float(np.average(values, weights=counts)))
+
+        forward, backward = _action_means(timeline, stage)
+        steady_start, steady_end = _steady_state(timeline, stage)
+        reports.append(
+            StageReport(
+                stage=stage,
+                ranks=(stage * plan.stage_ranks, (stage + 1) * plan.stage_ranks - 1),
+                steady_start_ps=steady_start,
+                steady_end_ps=steady_end,
+                peak_activations=peaks[stage],
+                forward_ps=forward,
+                backward_ps=backward,
+                idle=Idle(
+                    head=mean([idle[a].head for a in here]),
+                    inner=mean([idle[a].inner for a in here]),
+                    tail=mean([idle[a].tail for a in here]),
+                    busy=mean([idle[a].busy for a in here]),
+                ),
+                breakdown_ps=mean_parts(breakdown[here], counts),
+            )
+        )
+    return tuple(reports)
+
+
+def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
+    """Mean duration of forwards and of everything else of a stage's actions, in ps."""
+    sums = np.zeros(2)
+    counts = np.zeros(2)
+    for cohort in timeline.cohorts:
+        program = cohort.flat.program
+        if program.stage == stage:
+            start, end = cohort.entry_times
+            other = np.array(
+                [e.parts()[0].kind is not ActionKind.FORWARD for e in program.entries],
+                dtype=np.int64,
+            )
+            weights = timeline.actors.counts[cohort.actors]
+            np.add.at(sums, other, ((end - start).astype(np.float64) * weights).sum(axis=1))
+            np.add.at(counts, other, weights.sum())
+    means = sums / np.maximum(counts, 1)
+    return round(float(means[0])), round(float(means[1]))
+
+
+def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
+    """Start of the first backward and end of the last forward of a stage's first rank."""
+    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
+    start, end = (times[:, column].tolist() for times in cohort.entry_times)
+    kinds = [{part.kind for part in entry.parts()} for entry in cohort.flat.program.entries]
+    forward = {ActionKind.FORWARD}
+    first = min((a for a, kind in zip(start, kinds, strict=True) if kind - forward), default=0)
+    last = max((b for b, kind in zip(end, kinds, strict=True) if kind & forward), default=0)
+    return first, last

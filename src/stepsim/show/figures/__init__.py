@@ -1,0 +1,1 @@
+"""Figures, one module per kind; the only user of matplotlib."""

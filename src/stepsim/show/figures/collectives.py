@@ -1,0 +1,108 @@
+"""A figure of collectives over size: time and bus bandwidth, a line per algorithm."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.network.collectives import Algorithm
+from stepsim.network.one_collective import Probe, ProbeRow
+from stepsim.show.figures.drawing import MARKERS, PALETTE, legend, write_figure
+from stepsim.show.figures.style import FigureStyle
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DASHES = ("-", "--", ":", "-.")
+
+
+def plot_probes(
+    probes: Sequence[Probe], path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
+    """Draw probes of one collective into a .png, .svg or .pdf file; raises OutputError."""
+    write_figure(lambda chosen: probes_figure(probes, chosen), path, style)
+
+
+def probes_figure(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
+    """The figure that `plot_probes` writes: time, and beside or below it bus bandwidth.
+
+    What `auto` chose is drawn as a broad band below the algorithms it is compared with; alone, it
+    is cut into a line per algorithm chosen.
+    """
+    first = probes[0]
+    figure = style.figure(4.4 if style.narrow else 2.9)
+    rows, columns = (2, 1) if style.narrow else (1, 2)
+    left, right = figure.subplots(rows, columns, sharex=True)
+    lines = _pieces(first) if len(probes) == 1 else [(p.algorithm, p.rows) for p in probes]
+    looks = _looks([name for name, _ in lines])
+    seen: set[str] = set()
+    for name, points in lines:
+        drawn = [row for row in points if row.time_ps and row.size_bytes]
+        sizes = [row.size_bytes for row in drawn]
+        label = "_" if name in seen else name.replace("_", " ").replace(":", ": ")
+        seen.add(name)
+        left.plot(sizes, [float(row.time_ps) for row in drawn], label=label, **looks[name])
+        right.plot(sizes, [row.busbw / 1e9 for row in drawn], label=label, **looks[name])
+    _dress(left, first, "time", labelled=not style.narrow)
+    left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
+    _dress(right, first, "bus bandwidth (GB/s)")
+    right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
+    figure.suptitle(style.wrapped([_title(first)]), x=0.01, ha="left")
+    legend(figure, style, left.get_legend_handles_labels()[0], below=True)
+    return figure
+
+
+def _pieces(probe: Probe) -> list[tuple[str, tuple[ProbeRow, ...]]]:
+    """Runs of sizes with one algorithm, each reaching to the next run's first size."""
+    runs = [(name, list(rows)) for name, rows in groupby(probe.rows, lambda row: row.algorithm)]
+    for (_, rows), (_, following) in pairwise(runs):
+        rows.append(following[0])
+    return [(name, tuple(rows)) for name, rows in runs]
+
+
+def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How the line of each name looks: an algorithm the same in every figure, dashed by levels."""
+    looks: dict[str, dict[str, Any]] = {}
+    variants: Counter[str] = Counter()
+    for name in dict.fromkeys(names):
+        if name == Algorithm.AUTO:
+            looks[name] = {"color": "#cccccc", "linewidth": 6, "zorder": 1}
+            continue
+        family = name.partition(":")[0]
+        number = [*Algorithm].index(Algorithm(family)) - 1
+        looks[name] = {
+            "color": PALETTE[number],
+            "marker": MARKERS[number],
+            "markersize": 3,
+            "linestyle": _DASHES[variants[family] % len(_DASHES)],
+            "zorder": 2,
+        }
+        variants[family] += 1
+    return looks
+
+
+def _dress(axes: "Axes", probe: Probe, label: str, *, labelled: bool = True) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    sizes = [row.size_bytes for row in probe.rows if row.size_bytes]
+    if sizes:
+        steps = max(1, round(np.log2(max(sizes) / min(sizes)) / 4.5))
+        low = int(np.log2(min(sizes)))
+        ticks = [2.0**power for power in range(low, int(np.log2(max(sizes))) + 1, steps)]
+        axes.set_xticks(ticks, [format_size_bytes(tick) for tick in ticks])
+    axes.xaxis.minorticks_off()
+    if labelled:
+        axes.set_xlabel("size")
+    axes.set_ylabel(label)
+    axes.grid()
+
+
+def _title(probe: Probe) -> str:
+    count = len(probe.ranks)
+    kind = str(probe.kind).replace("_", "-")
+    return f"{kind} over {count} NPU{'s' * (count > 1)} of {probe.topology}"

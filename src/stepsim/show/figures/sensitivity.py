@@ -1,0 +1,77 @@
+"""Figures of sensitivities and of noise."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.explore.noise.draws import NoiseResult
+from stepsim.explore.sensitivity.analysis import Sensitivity
+from stepsim.explore.sensitivity.names import describe
+from stepsim.show.figures.drawing import PALETTE, PATH, legend, write_figure
+from stepsim.show.figures.style import FigureStyle
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ROW_IN = 0.2
+_PERCENTILES = (50, 95, 99)
+_BINS = 60
+
+
+def plot_sensitivity(
+    found: Sensitivity, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
+    """Draw what one per cent of everything is worth; raises OutputError."""
+    write_figure(lambda chosen: sensitivity_figure(found, chosen), path, style)
+
+
+def plot_noise(
+    found: NoiseResult, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
+    """Draw the distribution of step times; raises OutputError."""
+    write_figure(lambda chosen: noise_figure(found, chosen), path, style)
+
+
+def sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
+    """A bar per parameter that is worth something, the longest on top."""
+    from matplotlib.patches import Patch
+
+    rows = [slope for slope in found.slopes if slope.gain][::-1]
+    figure = style.figure(1.0 + _ROW_IN * max(len(rows), 1))
+    axes = figure.subplots()
+    colours = [PALETTE[slope.one_sided] for slope in rows]
+    gains = [100 * slope.gain for slope in rows]
+    bars = axes.barh([describe(slope) for slope in rows], gains, color=colours)
+    axes.bar_label(bars, [f"{gain:.2g} %" for gain in gains], padding=2, fontsize="small")
+    axes.margins(x=0.2 if style.narrow else 0.12)
+    axes.set_xlabel("step time saved (%)")
+    title = f"{Path(found.workload).name}, {found.topology}, {found.schedule}"
+    figure.suptitle(
+        style.wrapped([f"{title}: {format_time_ps(found.step_time_ps)}"]), x=0.01, ha="left"
+    )
+    if any(slope.one_sided for slope in rows):
+        names = "same critical path", "another path takes over"
+        handles = [Patch(color=PALETTE[i], label=name) for i, name in enumerate(names)]
+        legend(figure, style, handles, below=True)
+    return figure
+
+
+def noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
+    """A histogram of step times, with the planned one and percentiles marked."""
+    figure = style.figure(2.4)
+    axes = figure.subplots()
+    seconds = found.step_time_ps / PS_PER_S
+    axes.hist(seconds, bins=min(_BINS, max(1, int(np.sqrt(len(seconds))))), color=PALETTE[0])
+    planned = found.planned_ps / PS_PER_S
+    label = f"without noise: {format_time_ps(found.planned_ps)}"
+    lines = [axes.axvline(planned, color=PATH, label=label)]
+    for percent, dashes in zip(_PERCENTILES, ("-", "--", ":"), strict=True):
+        time = found.percentile_ps(percent)
+        label = f"p{percent}: {format_time_ps(time)}"
+        lines.append(axes.axvline(time / PS_PER_S, color=PALETTE[2], linestyle=dashes, label=label))
+    axes.set_xlabel("step time (s)")
+    axes.set_ylabel(f"samples of {len(seconds):,}")
+    legend(figure, style, lines)
+    return figure

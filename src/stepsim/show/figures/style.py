@@ -1,0 +1,124 @@
+"""The styles of figures: how wide they are, how large their type, how thick their lines."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from textwrap import fill
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from stepsim.base.errors import OutputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GRID = "#e2e2e2"
+CHARACTER_EM = 0.56  # mean width of a character of DejaVu Sans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measures:
+    """Width in inches, type and lines in points, and dots per inch where there are dots."""
+
+    width_in: float
+    font_pt: float
+    line_pt: float
+    dpi: int
+
+
+class FigureStyle(StrEnum):
+    """Where a figure is shown: on a `screen`, in a `column` of a paper or across its `page`."""
+
+    SCREEN = "screen"
+    COLUMN = "column"
+    PAGE = "page"
+
+    @property
+    def width_in(self) -> float:
+        """Width of every figure in inches."""
+        return _MEASURES[self].width_in
+
+    @property
+    def font_pt(self) -> float:
+        """Size of its type in points; small print is five sixths of it."""
+        return _MEASURES[self].font_pt
+
+    @property
+    def dpi(self) -> int:
+        """Dots per inch of a PNG, and of what is drawn as dots in other files."""
+        return _MEASURES[self].dpi
+
+    @property
+    def line_pt(self) -> float:
+        """Width of the lines that carry data, in points."""
+        return _MEASURES[self].line_pt
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is no room beside a plot: legends stand below, panels above each other."""
+        return self is FigureStyle.COLUMN
+
+    def figure(self, height_in: float) -> "Figure":
+        """An empty figure of this width; heights are for type of 8 pt and grow with it."""
+        from matplotlib.figure import Figure
+
+        size = self.width_in, height_in * self.font_pt / 8
+        return Figure(figsize=size, layout="constrained")
+
+    def parameters(self) -> dict[str, Any]:
+        """Matplotlib's parameters of this style."""
+        line = _MEASURES[self].line_pt
+        return {
+            "font.size": self.font_pt,
+            "axes.titlesize": self.font_pt,
+            "axes.titlelocation": "left",
+            "axes.linewidth": 0.5 * line,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.axisbelow": True,
+            "figure.titlesize": self.font_pt,
+            "grid.color": GRID,
+            "grid.linewidth": 0.5 * line,
+            "hatch.linewidth": 0.5 * line,
+            "legend.fontsize": "small",
+            "legend.title_fontsize": "small",
+            "legend.frameon": False,
+            "legend.handlelength": 1.6,
+            "lines.linewidth": line,
+            "lines.markersize": 3 * line,
+            "patch.linewidth": 0.4 * line,
+            "pdf.fonttype": 42,
+            "savefig.dpi": self.dpi,
+            "svg.fonttype": "none",
+            "svg.hashsalt": "stepsim",
+            "text.parse_math": False,
+            "xtick.labelsize": "small",
+            "ytick.labelsize": "small",
+            "xtick.major.width": 0.5 * line,
+            "ytick.major.width": 0.5 * line,
+            "xtick.major.size": 2 * line,
+            "ytick.major.size": 2 * line,
+        }
+
+    def wrapped(self, lines: Iterable[str], share: float = 1.0) -> str:
+        """Lines of text broken to a share of this width."""
+        most = int(share * self.width_in * 72 / (self.font_pt * CHARACTER_EM))
+        return "\n".join(fill(line, most) for line in lines)
+
+
+def figure_style(name: FigureStyle | str) -> FigureStyle:
+    """The style of a name; raises OutputError naming those there are."""
+    try:
+        return FigureStyle(name)
+    except ValueError:
+        expected = ", ".join(FigureStyle)
+        raise OutputError(f"style is {name!r}: expected one of {expected}") from None
+
+
+_MEASURES: Mapping[FigureStyle, _Measures] = MappingProxyType(
+    {
+        FigureStyle.SCREEN: _Measures(width_in=9.0, font_pt=10.0, line_pt=1.5, dpi=150),
+        FigureStyle.COLUMN: _Measures(width_in=3.3, font_pt=8.0, line_pt=1.0, dpi=300),
+        FigureStyle.PAGE: _Measures(width_in=7.0, font_pt=8.0, line_pt=1.0, dpi=300),
+    }
+)

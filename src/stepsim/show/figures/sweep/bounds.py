@@ -1,0 +1,143 @@
+"""What bounds the step, over two axes: compute, network or bubbles."""
+
+import math
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.units import PS_PER_S
+from stepsim.explore.sweep.evaluate import Floats
+from stepsim.explore.sweep.store import PART_COLUMNS
+from stepsim.explore.sweep.table import SweepTable
+from stepsim.results.breakdown import Part
+from stepsim.show.figures.drawing import PART_COLOURS, legend, shade
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.figures.sweep.maps import Cells, panel_grid
+from stepsim.show.figures.sweep.scales import TIMES, unit_of
+from stepsim.show.figures.sweep.views import View, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Bound(IntEnum):
+    """What a step is bound by; see `bounds_of`."""
+
+    COMPUTE = 0
+    NETWORK = 1
+    BUBBLE = 2
+
+
+NETWORK_PARTS = (Part.EXPOSED_TP, Part.EXPOSED_EP, Part.EXPOSED_DP, Part.EXPOSED_PP)
+BUBBLE_PARTS = (Part.HEAD, Part.INNER, Part.TAIL, Part.SKEW)
+_COLOURS = {
+    Bound.COMPUTE: PART_COLOURS[Part.COMPUTE],
+    Bound.NETWORK: PART_COLOURS[Part.EXPOSED_DP],
+    Bound.BUBBLE: PART_COLOURS[Part.TAIL],
+}
+_NAMES = {
+    Bound.COMPUTE: "compute-bound: at least half is work",
+    Bound.NETWORK: "network-bound: exposed > bubble",
+    Bound.BUBBLE: "bubble-bound: bubble ≥ exposed",
+}
+_MOST_LEVELS = 10
+_MANTISSAS = (
+    np.arange(1, 10, 0.2),
+    np.arange(1, 10, 0.5),
+    (1, 1.5, 2, 3, 4, 6, 8),
+    (1, 2, 5),
+    (1,),
+)
+
+
+def bounds_of(parts: Floats) -> NDArray[np.int64]:
+    """The `Bound` of each step from its parts, of shape (parts, ...), means over ranks.
+
+    A step consists of work (compute and host time), exposed communication (a rank idles while a
+    transfer it waits for is in flight: tp, ep, dp, pp) and bubble (it idles with none in flight:
+    head, inner, tail, and skew before a slower member of a collective). It is compute-bound when
+    work takes at least half of it: then nothing but faster work can make it more than twice as
+    fast. Else it is network-bound when more of it is exposed than bubble, and bubble-bound
+    otherwise.
+    """
+    exposed = parts[list(NETWORK_PARTS)].sum(axis=0)
+    bubble = parts[list(BUBBLE_PARTS)].sum(axis=0)
+    idle = exposed + bubble
+    other = np.where(exposed > bubble, Bound.NETWORK, Bound.BUBBLE)
+    return np.where(2 * idle <= parts.sum(axis=0), Bound.COMPUTE, other)
+
+
+def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
+    """A map per value of `view.by` of what bounds the step, with lines of equal step time."""
+    assert view.y
+    parts = table.fastest(view.shown, PART_COLUMNS) / PS_PER_S
+    parts = parts[..., None] if view.by is None else parts
+    scale, unit = unit_of(parts.sum(axis=0), TIMES)
+    levels = _levels(parts.sum(axis=0) / scale)
+    figure = style.figure(0.0)
+    for i, axes in enumerate(panel_grid(figure, view, style)):
+        _draw_bounds(axes, Cells(view.x, view.y), parts[..., i] / scale, levels, style)
+    figure.suptitle(
+        style.wrapped([*title(table, view), f"lines: step time in {unit}"]), x=0.01, ha="left"
+    )
+    _legend(figure, parts, style)
+    return figure
+
+
+def _draw_bounds(
+    axes: "Axes", cells: Cells, parts: Floats, levels: Floats, style: FigureStyle
+) -> None:
+    from matplotlib.colors import ListedColormap
+
+    parts = np.stack([cells.sorted(each) for each in parts])
+    steps = parts.sum(axis=0)
+    failed = np.isnan(steps)
+    found = np.ma.masked_array(bounds_of(np.nan_to_num(parts)), failed)
+    axes.pcolormesh(
+        *cells.edges,
+        found.T,
+        cmap=ListedColormap([_tint(bound) for bound in Bound]),
+        vmin=-0.5,
+        vmax=len(Bound) - 0.5,
+        rasterized=True,
+    )
+    cells.dress(axes, style)
+    if min(steps.shape) > 1 and len(levels):
+        lines = axes.contour(
+            cells.xs,
+            cells.ys,
+            np.ma.masked_invalid(steps.T),
+            levels=levels,
+            colors="black",
+            linewidths=0.6 * style.line_pt,
+        )
+        axes.clabel(lines, fontsize=0.75 * style.font_pt, fmt=lambda level: f"{level:.4g}")
+
+
+def _levels(steps: Floats) -> Floats:
+    """At most ten round step times between the least and the most."""
+    least, most = float(np.nanmin(steps)), float(np.nanmax(steps))
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    for mantissas in _MANTISSAS:
+        levels = [m * 10.0**power for power in powers for m in mantissas]
+        found = np.array([level for level in levels if least < level < most])
+        if len(found) <= _MOST_LEVELS:
+            break
+    return found
+
+
+def _tint(bound: Bound) -> str:
+    return shade(_COLOURS[bound], 0.35)
+
+
+def _legend(figure: "Figure", parts: Floats, style: FigureStyle) -> None:
+    from matplotlib.patches import Patch
+
+    known = ~np.isnan(parts.sum(axis=0))
+    used = set(bounds_of(np.nan_to_num(parts))[known].tolist())
+    shown = [bound for bound in Bound if bound in used]
+    handles = [Patch(color=_tint(bound), label=_NAMES[bound]) for bound in shown]
+    legend(figure, style, handles, below=True)

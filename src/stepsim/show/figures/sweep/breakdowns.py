@@ -1,0 +1,105 @@
+"""Where the step goes, over one axis: a stack of parts for every value."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepsim.base.errors import SweepError
+from stepsim.base.units import PS_PER_S
+from stepsim.explore.sweep.evaluate import Floats
+from stepsim.explore.sweep.store import PART_COLUMNS
+from stepsim.explore.sweep.table import SweepTable
+from stepsim.results.breakdown import PART_NAMES, Part
+from stepsim.show.figures.drawing import PART_COLOURS, legend
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.figures.sweep.scales import TIMES, name_ticks, scale_of, unit_of, words
+from stepsim.show.figures.sweep.views import View, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STACKING = (
+    Part.COMPUTE,
+    Part.HOST,
+    Part.EXPOSED_TP,
+    Part.EXPOSED_EP,
+    Part.EXPOSED_DP,
+    Part.EXPOSED_PP,
+    Part.SKEW,
+    Part.HEAD,
+    Part.INNER,
+    Part.TAIL,
+)
+"""Parts from the bottom of a stack: work, exposed communication, waiting."""
+
+_MOST_STACKS = 48
+
+
+def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
+    """A plot per value of `view.by`; the heights of a stack add up to the mean step of its ranks.
+
+    Raises SweepError for more values along the axis than stacks can be told apart.
+    """
+    if len(view.x.texts) > _MOST_STACKS:
+        raise SweepError(
+            f"axis {view.x.name} has {len(view.x.texts)} values: expected at most {_MOST_STACKS} "
+            "stacks"
+        )
+    parts = table.fastest(view.shown, PART_COLUMNS) / PS_PER_S
+    parts = parts[..., None] if view.by is None else parts
+    scale, unit = unit_of(parts.sum(axis=0), TIMES)
+    names = view.by.texts if view.by else ("",)
+    columns = min(len(names), 2 if style.narrow else 6)
+    rows = -(-len(names) // columns)
+    figure = style.figure((2.4 if style.narrow else 2.8) * (1 if rows == 1 else 0.8 * rows))
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for i, axes in enumerate(grid.flat):
+        if i >= len(names):
+            axes.set_visible(False)
+            continue
+        _draw_stacks(axes, view, parts[..., i] / scale, style, 0.78 / columns)
+        if view.by:
+            axes.set_title(names[i])
+        if i >= len(names) - columns:
+            axes.set_xlabel(scale_of(view.x)[1])
+        if i % columns == 0:
+            axes.set_ylabel(f"step time ({unit})")
+    lines = title(table, view)
+    if view.by:
+        lines[-1] += f"; a plot per {words(view.by.name)}"
+    figure.suptitle(style.wrapped(lines), x=0.01, ha="left")
+    _legend(figure, np.nansum(parts, axis=(1, 2)) > 0, style)
+    return figure
+
+
+def _draw_stacks(axes: "Axes", view: View, parts: Floats, style: FigureStyle, share: float) -> None:
+    """Stacks in the order of the axis's values; `parts` has the shape (parts, values)."""
+    order = np.argsort(scale_of(view.x)[0])
+    places = np.arange(len(order), dtype=np.float64)
+    base = np.zeros(len(order))
+    edge: dict[str, Any] = {"edgecolor": "#777777", "linewidth": 0.2 * style.line_pt}
+    for part in STACKING:
+        height = np.nan_to_num(parts[part][order])
+        axes.bar(places, height, bottom=base, width=0.8, color=PART_COLOURS[part], **edge)
+        base += height
+    for place in places[np.isnan(parts[Part.COMPUTE][order])]:
+        axes.annotate("failed", (place, 0), rotation=90, ha="center", va="bottom", fontsize="small")
+    texts = [view.x.texts[i] for i in order.tolist()]
+    if view.x.numeric:
+        texts = [text.partition(" ")[0] for text in texts]
+    every = max(1, -(-len(texts) // max(2, int(24 * share * style.width_in / 7))))
+    name_ticks(axes, places[::every], texts[::every], style, share)
+    axes.set_xlim(-0.6, len(order) - 0.4)
+
+
+def _legend(figure: "Figure", used: Floats, style: FigureStyle) -> None:
+    """The parts that some stack has, in the order of the stacks."""
+    from matplotlib.patches import Patch
+
+    shown = [part for part in reversed(STACKING) if used[part]]
+    handles = [
+        Patch(facecolor=PART_COLOURS[part], edgecolor="#777777", label=PART_NAMES[part])
+        for part in shown
+    ]
+    legend(figure, style, handles)

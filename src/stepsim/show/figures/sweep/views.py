@@ -1,0 +1,123 @@
+"""What a figure of a sweep shows: its kind, its axes, and what its title says of the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stepsim.base.errors import SweepError
+from stepsim.explore.sweep.table import StoredAxis, SweepTable
+from stepsim.show.figures.sweep.scales import words
+
+_MOST_PANELS = 6
+_MOST_LINES = 24
+
+
+class FigureKind(StrEnum):
+    """What a figure shows over the axes of a sweep.
+
+    `time` and `bubble`: step time, or bubble fraction, as lines over one axis or a map over two.
+    `breakdown`: the parts of the step as stacks over one axis. `bound`: over two axes, whether
+    compute, network or bubbles take most of the step.
+    """
+
+    TIME = "time"
+    BUBBLE = "bubble"
+    BREAKDOWN = "breakdown"
+    BOUND = "bound"
+
+    @property
+    def of_parts(self) -> bool:
+        """Whether it needs the parts of each step (`--breakdown`)."""
+        return self in (FigureKind.BREAKDOWN, FigureKind.BOUND)
+
+
+def figure_kind(name: str) -> FigureKind:
+    """The kind of a name; raises SweepError naming those there are."""
+    try:
+        return FigureKind(name)
+    except ValueError:
+        expected = ", ".join(FigureKind)
+        raise SweepError(f"kind of figure is {name!r}: expected one of {expected}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Axes of a figure: along it, up it (a map), and one line or panel per value of `by`."""
+
+    x: StoredAxis
+    y: StoredAxis | None = None
+    by: StoredAxis | None = None
+
+    @property
+    def shown(self) -> list[StoredAxis]:
+        """Its axes, x first."""
+        return [axis for axis in (self.x, self.y, self.by) if axis]
+
+
+def choose_view(
+    table: SweepTable, names: Sequence[str] = (), kind: FigureKind = FigureKind.TIME
+) -> View:
+    """The axes asked for, else the first two with numbers as a map, or one as lines.
+
+    Two names with numbers make a map, other pairs lines, three names maps in panels; stacks are
+    never a map, bounds always. Raises SweepError for names that are no axes or not right for the
+    kind, and where there are more panels or lines than can be told apart.
+    """
+    if len(set(names)) < len(names) or len(names) > 3:
+        raise SweepError(f"figure axes are {','.join(names)}: expected one to three different axes")
+    chosen = [table.axis(name) for name in names] or _default(table, kind)
+    mapped = (
+        kind is not FigureKind.BREAKDOWN
+        and len(chosen) > 1
+        and all(axis.numeric for axis in chosen[:2])
+    )
+    shown = ",".join(axis.name for axis in chosen)
+    if kind is FigureKind.BOUND and not mapped:
+        raise SweepError(f"figure axes are {shown}: a {kind} figure needs two axes with numbers")
+    if len(chosen) == 3 and not mapped:
+        expected = "one or two axes" if kind is FigureKind.BREAKDOWN else "numbers in the first two"
+        raise SweepError(f"figure axes are {shown}: expected {expected}")
+    x, *rest = chosen
+    y = rest.pop(0) if mapped else None
+    view = View(x=x, y=y, by=rest[0] if rest else None)
+    return _checked(view, panels=mapped or kind is FigureKind.BREAKDOWN)
+
+
+def _default(table: SweepTable, kind: FigureKind) -> list[StoredAxis]:
+    """Axes with several values: numbers first, and names that are few enough to be told apart."""
+    several = [axis for axis in table.axes if len(axis.texts) > 1] or list(table.axes[:1])
+    numbers = [axis for axis in several if axis.numeric]
+    numbers = numbers[: 1 if kind is FigureKind.BREAKDOWN else 2]
+    groups = [axis for axis in several if not axis.numeric]
+    panels = len(numbers) == 2 or kind is FigureKind.BREAKDOWN
+    few = [axis for axis in groups if len(axis.texts) <= (_MOST_PANELS if panels else _MOST_LINES)]
+    if numbers:
+        return numbers + few[:1]
+    first = groups[:1]
+    return first + [axis for axis in few if axis not in first][:1]
+
+
+def _checked(view: View, *, panels: bool) -> View:
+    most, what = (_MOST_PANELS, "panels") if panels else (_MOST_LINES, "lines")
+    if view.by and len(view.by.texts) > most:
+        raise SweepError(
+            f"axis {view.by.name} has {len(view.by.texts)} values: expected at most {most} {what}"
+        )
+    return view
+
+
+def title(table: SweepTable, view: View | None = None) -> list[str]:
+    """Lines that say what is drawn, and over which axes the fastest was taken."""
+    workload, topology = table.source
+    progress = table.progress
+    facts = [f"{progress.done:,} scenarios"]
+    if progress.done < progress.size:
+        facts = [f"{progress.done:,} of {progress.size:,} scenarios"]
+    if progress.failed:
+        facts.append(f"{progress.failed:,} failed")
+    if view:
+        names = {axis.name for axis in view.shown}
+        over = [a.name for a in table.axes if a.name not in names and len(a.texts) > 1]
+        if over:
+            facts.append(f"fastest over {', '.join(map(words, over))}")
+    return [f"{workload} on {topology}", "; ".join(facts)]

@@ -1,0 +1,202 @@
+"""Figures of validations: simulated over measured times, and a run above its simulation."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepsim.base.errors import OutputError
+from stepsim.base.units import PS_PER_S
+from stepsim.graph.actions import TaskKind
+from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
+from stepsim.measured.summary import RunSummary
+from stepsim.parallel.schedules import ActionKind
+from stepsim.show.figures.drawing import (
+    ACTION_COLOURS,
+    FAINT,
+    IDLE,
+    PALETTE,
+    PER_STEP,
+    head,
+    legend,
+    write_figure,
+)
+from stepsim.show.figures.style import FigureStyle
+from stepsim.step.simulate import SimulatedStep
+from stepsim.validation.output import Validation
+from stepsim.validation.validate import Source
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_FORWARD = ACTION_COLOURS[ActionKind.FORWARD]
+_BACKWARD = ACTION_COLOURS[ActionKind.BACKWARD]
+_MESSAGE = "#b8b8b8"
+
+
+def plot_validation(
+    found: Validation, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
+) -> None:
+    """Draw simulated over measured times beside a table of their errors.
+
+    Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
+    """
+    write_figure(lambda chosen: validation_figure(found, chosen), path, style)
+
+
+def validation_figure(found: Validation, style: FigureStyle) -> "Figure":
+    """The figure that `plot_validation` writes."""
+    figure = style.figure(5.0 if style.narrow else 3.0)
+    if style.narrow:
+        first, second = figure.subplots(2, 1, height_ratios=(2, 1))
+    else:
+        first, second = figure.subplots(1, 2, width_ratios=(1, 1.2))
+    _identity(first, found)
+    _table(second, found, style)
+    return figure
+
+
+def plot_measured(
+    summary: RunSummary,
+    result: SimulatedStep,
+    path: Path,
+    *,
+    style: FigureStyle | str = FigureStyle.SCREEN,
+) -> None:
+    """Draw a run above its simulation, the first rank of every stage, on one time axis.
+
+    Raises OutputError as `plot_validation` does.
+    """
+    write_figure(lambda chosen: measured_figure(summary, result, chosen), path, style)
+
+
+def measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureStyle) -> "Figure":
+    """The figure that `plot_measured` writes."""
+    from matplotlib.patches import Patch
+
+    stages = summary.run.stages
+    figure = style.figure(1.5 + 0.5 * len(stages))
+    above, below = figure.subplots(2, 1, sharex=True, sharey=True)
+    for stage in range(result.report.plan.pp):
+        if stage in stages:
+            _bars(above, stage, _measured_bars(summary, stage))
+        else:
+            above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
+        _bars(below, stage, _simulated_bars(result, stage))
+    for axes, name in ((above, "measured"), (below, "simulated")):
+        axes.set_yticks(range(result.report.plan.pp))
+        axes.set_ylabel("stage")
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        head(axes, style, name)
+    below.set_ylim(result.report.plan.pp - 0.5, -0.5)
+    below.margins(x=0)
+    below.set_xlabel("time (ms)")
+    shown = {
+        "forward": _FORWARD,
+        "backward": _BACKWARD,
+        "message": _MESSAGE,
+        "per step": PER_STEP,
+        "idle": IDLE,
+    }
+    legend(figure, style, [Patch(color=c, label=n) for n, c in shown.items()], below=True)
+    return figure
+
+
+_Bars = dict[str, list[tuple[float, float]]]
+"""Colour to (start, width) of bars, in ms."""
+
+
+def _bars(axes: "Axes", row: int, bars: _Bars) -> None:
+    axes.axhspan(row - 0.4, row + 0.4, color=IDLE, linewidth=0)
+    for colour, several in bars.items():
+        axes.broken_barh(several, (row - 0.4, 0.8), facecolors=colour)
+
+
+def _measured_bars(summary: RunSummary, stage: int) -> _Bars:
+    place = next(i for i, trace in enumerate(summary.run.ranks) if trace.stage == stage)
+    trace, shift = summary.run.ranks[place], int(summary.clocks.offset_ps[place])
+    start = ((trace.start_ps + shift) / PS_PER_MS).tolist()
+    width = (trace.duration_ps / PS_PER_MS).tolist()
+    colours = {
+        _FORWARD: trace.of(OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS),
+        _BACKWARD: trace.of(OpKind.BACKWARD),
+        _MESSAGE: trace.of(*MESSAGE_KINDS),
+        PER_STEP: trace.finalize.nonzero()[0],
+    }
+    return {c: [(start[p], width[p]) for p in places] for c, places in colours.items()}
+
+
+def _simulated_bars(result: SimulatedStep, stage: int) -> _Bars:
+    colours = {TaskKind.SEND: _MESSAGE, TaskKind.RECV: _MESSAGE}
+    bars: _Bars = {}
+    for span in result.timeline.spans([stage * result.report.plan.stage_ranks]):
+        if span.entry is None:
+            colour = colours.get(span.kind, PER_STEP)
+        else:
+            forward = span.entry.parts()[0].kind is ActionKind.FORWARD
+            colour = _FORWARD if forward else _BACKWARD
+        start, end = span.start_ps / PS_PER_MS, span.end_ps / PS_PER_MS
+        bars.setdefault(colour, []).append((start, end - start))
+    return bars
+
+
+def _identity(axes: "Axes", found: Validation) -> None:
+    """Points on the identity line are right; both axes are logarithmic."""
+    from matplotlib.ticker import NullFormatter
+
+    runs, rows = found.runs, found.rows
+    kinds = (
+        ("pipeline, replay", "o", PALETTE[0], [run.pipeline for run in runs]),
+        ("per-step operation, prediction", "s", PALETTE[1], [e for r in runs for e in r.finalize]),
+        ("pipeline and step, prediction", "D", PALETTE[2], [e for r in runs for e in r.predicted]),
+        ("step, replay", "v", PALETTE[0], [r for r in rows if r.source is Source.REPLAY]),
+        ("step, prediction", "^", PALETTE[3], [r for r in rows if r.source is Source.PREDICTION]),
+    )
+    shown = [e for _, _, _, several in kinds for e in several if e.measured_ps and e.simulated_ps]
+    if not shown:
+        raise OutputError("nothing to draw: no time was both measured and simulated")
+    ends = [time / PS_PER_S for e in shown for time in (e.measured_ps, e.simulated_ps)]
+    low, high = min(ends) / 1.3, max(ends) * 1.3
+    axes.plot([low, high], [low, high], color=FAINT, zorder=1)
+    for label, marker, colour, several in kinds:
+        if several:
+            axes.scatter(
+                [e.measured_ps / PS_PER_S for e in several],
+                [e.simulated_ps / PS_PER_S for e in several],
+                marker=marker,
+                facecolors="none",
+                edgecolors=colour,
+                label=label,
+                zorder=2,
+            )
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("measured (s)")
+    axes.set_ylabel("simulated (s)")
+    axes.legend(loc="upper left")
+
+
+def _table(axes: "Axes", found: Validation, style: FigureStyle) -> None:
+    """Mean and largest error of every kind of number."""
+    axes.axis("off")
+    cells = [
+        [name, f"{errors.mean:.2%}", f"{errors.largest:.2%}", str(errors.count)]
+        for name, errors in found.errors().items()
+    ]
+    if found.runs:
+        worst = max(run.worst_bubble_points for run in found.runs)
+        count = sum(len(run.bubbles) for run in found.runs)
+        cells.append(["rank bubble (replay)", "", f"{worst:.1f} points", str(count)])
+    table = axes.table(
+        cellText=cells,
+        colLabels=["", "mean error", "largest", "numbers"],
+        colWidths=[0.55, 0.17, 0.17, 0.14],
+        loc="center",
+        cellLoc="right",
+        edges="horizontal",
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(5 / 6 * style.font_pt)
+    table.scale(1, 1.4)

@@ -1,0 +1,310 @@
+"""Interactive figures. The only module that imports Bokeh, and only when a page is made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.units import time_unit
+from stepsim.graph.actions import Stream
+from stepsim.show.figures.drawing import IDLE, PATH, ink_on
+from stepsim.show.figures.style import GRID
+from stepsim.show.page.colours import SHADES
+from stepsim.show.page.columns import SpanColumns
+
+if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource, Range1d
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+INK = "#1f2328"
+_ACTION_HEIGHT, _COMPUTE_HEIGHT, _STREAM_HEIGHT, _GAP = 1.0, 0.8, 0.3, 0.4
+_UNIT_PX = 17
+_LEAST_PX, MOST_PX = 150, 960
+_FRAME_PX = 70
+_LIGHTER = 0.6
+_MOST_LABELS = 48
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A figure of a page: its place's id, what it shows in words, its height.
+
+    `data` is what the page's script needs to say what is under the pointer.
+    """
+
+    name: str
+    described: str
+    height_px: int
+    figure: Any
+    data: Mapping[str, Any]
+    others: tuple[Any, ...] = ()
+
+
+def time_range(longest_ps: int) -> "Range1d":
+    """Everything from 0 to a time; panels that share it are zoomed together."""
+    from bokeh.models import Range1d
+
+    end = longest_ps / time_unit(longest_ps)[0] or 1.0
+    margin = 0.01 * end
+    low, high = -margin, end + margin
+    return Range1d(start=low, end=high, bounds=(low, high), name="time")
+
+
+def timeline_plot(
+    columns: SpanColumns,
+    times: "Range1d",
+    longest_ps: int,
+    *,
+    name: str,
+    described: str,
+    most_px: int = MOST_PX,
+) -> Plot:
+    """The spans of a run: a band per rank, with its actions above its streams."""
+    scale, unit = time_unit(longest_ps)
+    lanes = _Lanes.of(columns)
+    natural = round(lanes.height * _UNIT_PX) + _FRAME_PX
+    height = min(max(natural, _LEAST_PX), most_px)
+    plot = new_figure(name, height, times, lanes.range())
+    plot.xaxis.axis_label = f"time ({unit})"
+    _name_bands(plot, columns, lanes)
+    spans = _span_source(columns, lanes, scale)
+    actions = _action_source(columns, lanes, scale)
+    _draw_timeline(plot, columns, lanes, scale, spans, actions)
+    return Plot(
+        name=name,
+        described=described,
+        height_px=height,
+        figure=plot,
+        data=_timeline_data(columns, scale),
+        others=(new_source(f"{name}-before", before=_int32(columns.before)),),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lanes:
+    """Where every stream of every row lies, downwards: `low` and `high` of shape (rows, streams).
+
+    `action_low`, `action_high` and `middle` have a value per row.
+    """
+
+    low: Floats
+    high: Floats
+    action_low: Floats
+    action_high: Floats
+    middle: Floats
+    height: float
+
+    @classmethod
+    def of(cls, columns: SpanColumns) -> "_Lanes":
+        shape = len(columns.rows), len(Stream)
+        low, high = np.zeros(shape), np.zeros(shape)
+        tops, bottoms, at = [], [], 0.0
+        for i, row in enumerate(columns.rows):
+            tops.append(at)
+            at += _ACTION_HEIGHT + 0.1
+            for stream in row.streams:
+                tall = _COMPUTE_HEIGHT if stream is Stream.COMPUTE else _STREAM_HEIGHT
+                low[i, stream], high[i, stream] = at, at + tall * 0.94
+                at += tall
+            bottoms.append(at)
+            at += _GAP
+        top = np.array(tops)
+        return cls(
+            low=low,
+            high=high,
+            action_low=top,
+            action_high=top + _ACTION_HEIGHT,
+            middle=(top + np.array(bottoms)) / 2,
+            height=at,
+        )
+
+    def range(self) -> "Range1d":
+        """The y range, first row on top."""
+        from bokeh.models import Range1d
+
+        low, high = -0.3, self.height - _GAP + 0.3
+        return Range1d(start=high, end=low, bounds=(low, high), name="rows")
+
+
+def _name_bands(plot: Any, columns: SpanColumns, lanes: _Lanes) -> None:
+    from bokeh.models import FixedTicker
+
+    stride = -(-len(columns.rows) // _MOST_LABELS)
+    places = lanes.middle[::stride].tolist()
+    labels = [row.label for row in columns.rows][::stride]
+    plot.yaxis.ticker = FixedTicker(ticks=places)
+    plot.yaxis.major_label_overrides = dict(zip(places, labels, strict=True))
+
+
+def _span_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDataSource":
+    return new_source(
+        "spans",
+        left=columns.start_ps / scale,
+        right=columns.end_ps / scale,
+        low=_float32(lanes.low[columns.row, columns.stream]),
+        high=_float32(lanes.high[columns.row, columns.stream]),
+        shade=columns.shade.astype(np.uint8),
+        row=_int32(columns.row),
+        stream=columns.stream.astype(np.uint8),
+        name=_int32(columns.name),
+        entry=_int32(columns.entry),
+        comm=_int32(columns.comm),
+        peer=_int32(columns.peer),
+        critical=columns.critical.astype(np.uint8),
+        first=_int32(columns.first_before[:-1]),
+        count=_int32(np.diff(columns.first_before)),
+    )
+
+
+def _action_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDataSource":
+    """Actions, later chunks lighter; of a fused pair the forward is above, the backward below."""
+    action = columns.action
+    low, high = lanes.action_low[action.row], lanes.action_high[action.row]
+    return new_source(
+        "actions",
+        left=action.start_ps / scale,
+        right=action.end_ps / scale,
+        low=_float32(low + (high - low) * action.part / action.parts),
+        high=_float32(low + (high - low) * (action.part + 1) / action.parts),
+        shade=action.shade.astype(np.uint8),
+        strength=_float32(1 - _LIGHTER * action.chunk / action.chunks),
+        row=_int32(action.row),
+        entry=_int32(action.entry),
+    )
+
+
+def _draw_timeline(
+    plot: Any,
+    columns: SpanColumns,
+    lanes: _Lanes,
+    scale: int,
+    spans: "ColumnDataSource",
+    actions: "ColumnDataSource",
+) -> None:
+    from bokeh.models import HoverTool, LinearColorMapper
+
+    rows = np.arange(len(columns.rows))
+    end = max(int(columns.end_ps.max(initial=0)), 1) / scale
+    idle = new_source(
+        "idle",
+        left=np.zeros(2 * len(rows)),
+        right=np.full(2 * len(rows), end),
+        low=np.concatenate([lanes.action_low, lanes.low[:, Stream.COMPUTE]]),
+        high=np.concatenate([lanes.action_high, lanes.high[:, Stream.COMPUTE]]),
+    )
+    palette = [colour for _, colour in SHADES.values()]
+    mapper = LinearColorMapper(palette=palette, low=-0.5, high=len(palette) - 0.5)
+    shaded = {"field": "shade", "transform": mapper}
+    _quads(plot, idle, "idle", fill_color=IDLE)
+    drawn = _quads(plot, spans, "spans", fill_color=shaded)
+    above = _quads(
+        plot, actions, "actions", fill_color=shaded, fill_alpha="strength", line_color="white",
+        line_width=0.5,
+    )  # fmt: skip
+    on_path = np.flatnonzero(columns.critical)
+    data: Any = spans.data
+    path = {name: data[name][on_path] for name in ("left", "right", "low", "high", "shade")}
+    path_source = new_source("path", **path, edge=path["low"] + (path["high"] - path["low"]) * 0.2)
+    _quads(plot, path_source, "path-spans", fill_color=shaded, visible=False)
+    _quads(plot, path_source, "path-edge", fill_color=PATH, bottom="edge")
+    marked = new_source("marks", **{name: np.zeros(0) for name in ("left", "right", "low", "high")})
+    framed = _quads(plot, marked, "marks", fill_color=None, line_color="#d0006f", line_width=2)
+    framed.level = "overlay"  # painted by itself: the spans below need not be drawn again
+    texts = new_source("labels", x=np.zeros(0), y=np.zeros(0), text=[], ink=[])
+    plot.text(
+        x="x", y="y", text="text", text_color="ink", source=texts, text_align="center",
+        text_baseline="middle", text_font_size="9px", text_font={"value": FONT}, name="labels",
+    )  # fmt: skip
+    plot.add_tools(HoverTool(renderers=[drawn, above], tooltips=None, name="hover"))
+
+
+def _quads(plot: Any, source: "ColumnDataSource", name: str, **look: Any) -> Any:
+    options = {"line_color": None, "bottom": "high"} | look
+    return plot.quad(left="left", right="right", top="low", source=source, name=name, **options)
+
+
+def _timeline_data(columns: SpanColumns, scale: int) -> dict[str, Any]:
+    return {
+        "kind": "timeline",
+        "scale_ps": scale,
+        "names": columns.names,
+        "entries": columns.entries,
+        "comms": columns.comms,
+        "labels": columns.action.text,
+        "rows": [(row.label, row.rank, row.ranks) for row in columns.rows],
+        "streams": [stream.name.lower().replace("_", " ") for stream in Stream],
+        "shades": [name for name, _ in SHADES.values()],
+        "dark": [ink_on(colour) == "white" for _, colour in SHADES.values()],
+    }
+
+
+def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: Any) -> Any:
+    """An empty figure in the page's style, as wide as the page."""
+    from bokeh.models import (
+        BoxZoomTool,
+        PanTool,
+        ResetTool,
+        SaveTool,
+        WheelZoomTool,
+        ZoomInTool,
+        ZoomOutTool,
+    )  # fmt: skip
+    from bokeh.plotting import figure
+
+    drag = BoxZoomTool(dimensions="auto")
+    plot = figure(
+        name=name,
+        height=height_px,
+        sizing_mode="stretch_width",
+        x_range=x_range,
+        y_range=y_range,
+        tools=[
+            drag,
+            PanTool(),
+            WheelZoomTool(dimensions="width", modifiers="ctrl"),
+            ZoomInTool(dimensions="width"),
+            ZoomOutTool(dimensions="width"),
+            ResetTool(),
+            SaveTool(filename=name),
+        ],
+        active_drag=drag,
+        toolbar_location="above",
+        min_border_left=70,
+        **axes,
+    )
+    plot.toolbar.logo = None
+    plot.outline_line_color = None
+    plot.ygrid.grid_line_color = None
+    plot.xgrid.grid_line_color = GRID
+    for axis in plot.axis:
+        axis.axis_line_color = None
+        axis.minor_tick_line_color = None
+        axis.major_tick_line_color = None
+        axis.major_label_text_font = axis.axis_label_text_font = FONT
+        axis.major_label_text_font_size = axis.axis_label_text_font_size = "12px"
+        axis.major_label_text_color = axis.axis_label_text_color = INK
+        axis.axis_label_text_font_style = "normal"
+    return plot
+
+
+def new_source(called: str, /, **columns: Any) -> "ColumnDataSource":
+    """Columns under a name."""
+    from bokeh.models import ColumnDataSource
+
+    return ColumnDataSource(data=columns, name=called)
+
+
+def _int32(column: NDArray[np.int64]) -> NDArray[np.int32]:
+    return column.astype(np.int32)
+
+
+def _float32(column: Floats) -> NDArray[np.float32]:
+    return column.astype(np.float32)
+
+
+def roots(plots: Sequence[Plot]) -> list[Any]:
+    """Models of a page in order: figures, then sources that only its script reads."""
+    return [*(plot.figure for plot in plots), *(each for plot in plots for each in plot.others)]

@@ -1,0 +1,185 @@
+"""A page: sections of facts, tables and figures, written as one HTML file that needs nothing else.
+
+What comes from files is text everywhere: the template escapes it, the script only ever sets it as
+text, and the content security policy runs no script but the two whose digests it names, and loads
+nothing.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stepsim import __version__
+from stepsim.show.page.figures import Plot, roots
+
+_ESCAPES = str.maketrans(
+    {c: f"\\u{ord(c):04x}" for c in ("<", ">", "&", "\u2028", "\u2029")}
+)  # what could end a script element
+
+
+class Piece(NamedTuple):
+    """A piece of a bar, in shares of its length from 0 to 1."""
+
+    start: float
+    share: float
+    colour: str
+    text: str
+
+
+class Cell(NamedTuple):
+    """A cell of a table: its text, the number it is sorted by, or a bar."""
+
+    text: str
+    value: float | None = None
+    bar: tuple[Piece, ...] = ()
+
+
+class Column(NamedTuple):
+    """A column: numbers stand right, texts left; `wide` is for bars and long texts."""
+
+    name: str
+    number: bool = True
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table with a caption; `legend` names the colours of its bars."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    legend: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure with its legend (name, colour), and what can be done with it."""
+
+    plot: Plot
+    title: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a page under a heading; what is empty is not shown."""
+
+    name: str
+    heading: str
+    text: str = ""
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a report shows. `facts` are the few large numbers, `settings` the job in words."""
+
+    title: str
+    subtitle: str
+    facts: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, str], ...]
+    sections: tuple[Section, ...]
+    command: str
+
+    @property
+    def plots(self) -> list[Plot]:
+        """All figures in order."""
+        return [chart.plot for section in self.sections for chart in section.charts]
+
+
+def render(page: Page) -> bytes:
+    """The page as UTF-8 HTML, the same bytes every time."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("stepsim.show.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    from markupsafe import Markup
+
+    # a page without figures carries no library
+    scripts = [_bokeh_js(), _part("report.js")] if page.plots else [_part("report.js")]
+    data = json.dumps(_embedded(page.plots), separators=(",", ":")).translate(_ESCAPES)
+    html = environment.get_template("report.html.jinja").render(
+        page=page,
+        version=__version__,
+        style=Markup(_part("report.css")),
+        data=Markup(data),
+        scripts=[Markup(script) for script in scripts],
+        policy=_policy(scripts),
+    )
+    return html.encode()
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Nothing is loaded, only these scripts run. Bokeh's figures carry style elements."""
+    digests = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _part(name: str) -> str:
+    return resources.files("stepsim.show.page").joinpath("templates", name).read_text("utf-8")
+
+
+def _bokeh_js() -> str:
+    """Bokeh's own script, as its Python package carries it."""
+    import bokeh
+
+    folder = Path(bokeh.__file__).parent / "server" / "static" / "js"
+    return (folder / "bokeh.min.js").read_text("utf-8")
+
+
+def _embedded(plots: Sequence[Plot]) -> dict[str, Any]:
+    """The figures as Bokeh reads them, and what the page's script says of them."""
+    if not plots:
+        return {"document": None, "plots": []}
+    from bokeh.core.json_encoder import serialize_json
+    from bokeh.document import Document
+
+    document = Document(title="")
+    for model in roots(plots):
+        document.add_root(model)
+    plain = json.loads(serialize_json(document.to_json(deferred=False)))
+    numbers: dict[str, str] = {}
+    _number_models(plain, numbers)
+    return {
+        "document": plain,
+        "plots": [
+            {"place": plot.name, "root": numbers[plot.figure.id], "data": plot.data}
+            for plot in plots
+        ],
+    }
+
+
+def _number_models(value: Any, numbers: dict[str, str]) -> None:
+    """Number models in the order in which they are met: Bokeh counts on from page to page."""
+    if isinstance(value, list):
+        for each in value:
+            _number_models(each, numbers)
+    elif isinstance(value, dict):
+        if isinstance(value.get("id"), str):
+            value["id"] = numbers.setdefault(value["id"], f"m{len(numbers)}")
+        for each in value.values():
+            _number_models(each, numbers)

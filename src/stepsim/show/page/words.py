@@ -1,0 +1,64 @@
+"""Ranks, actions and communications in words."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.parallel.schedules import Entry
+from stepsim.results.comms import CommUse
+from stepsim.show.figures.drawing import ACTION_NAMES
+from stepsim.workload.rows import CommOp
+
+_MOST_RUNS = 4
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Ascending ranks in few words, e.g. `rank 3`, `ranks 0-7, 16-23`, `ranks 0-56 step 8`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    steps = {b - a for a, b in pairwise(ranks)}
+    if len(steps) == 1 and (step := steps.pop()) > 1 and len(ranks) > 2:
+        return f"ranks {ranks[0]}-{ranks[-1]} step {step}"
+    runs = list(_runs(ranks))
+    if len(runs) > _MOST_RUNS:
+        return f"{len(ranks)} ranks from {ranks[0]} to {ranks[-1]}"
+    return "ranks " + ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
+
+
+def _runs(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of every run of consecutive numbers."""
+    first = last = ranks[0]
+    for rank in ranks[1:]:
+        if rank > last + 1:
+            yield first, last
+            first = rank
+        last = rank
+    yield first, last
+
+
+def action_words(entry: Entry) -> str:
+    """What an action is, e.g. `forward of microbatch 3, stage 1 (1F3)`."""
+    parts = [
+        f"{ACTION_NAMES[action.kind]} of microbatch {action.microbatch}, stage {action.stage}"
+        for action in entry.parts()
+    ]
+    return f"{' with '.join(parts)} ({entry.token})"
+
+
+class CommWords(NamedTuple):
+    """A communication: what it is, its size, its algorithms, its time alone; '' where unknown."""
+
+    what: str
+    size: str
+    algorithm: str
+    alone: str
+
+
+def comm_words(op: CommOp, use: CommUse | None) -> CommWords:
+    """A communication, as far as the report knows it."""
+    size = format_size_bytes(op.size_bytes)
+    if use is None:
+        return CommWords(f"{op.group} {op.kind}", size, "", "")
+    what = f"{op.group} {op.kind}, {use.ranks} ranks"
+    return CommWords(what, size, " or ".join(use.algorithms), format_time_ps(use.time_ps))

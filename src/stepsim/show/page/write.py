@@ -1,0 +1,105 @@
+"""Writing pages: of results at hand, with all that can be shown, and of files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepsim.base import garbage as collector
+from stepsim.base.errors import StepsimError
+from stepsim.explore.sensitivity import Sensitivity
+from stepsim.explore.sweep import open_for_reading
+from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.comparison_read import read_comparison
+from stepsim.files.reading import open_file
+from stepsim.files.result_json import report_dict
+from stepsim.files.result_read import ResultDocument, check_result, convert, read_plain
+from stepsim.files.writing import write_whole
+from stepsim.show.page.build import comparison_page, sensitivity_page, step_page
+from stepsim.show.page.columns import MOST_SPANS, span_columns
+from stepsim.show.page.page import Page, render
+from stepsim.show.page.sweep_page import sweep_page
+from stepsim.step.compare import ComparedSchedules, comparison_dict
+from stepsim.step.simulate import SimulatedStep
+
+_DATABASE = b"SQLite format 3\0"
+_KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"
+
+
+@collector.paused()
+def write_step(
+    result: SimulatedStep, path: str | Path, *, command: str, what_if: Sensitivity | str
+) -> None:
+    """Write a step with its timeline; `what_if` says why there are no sensitivities, if so.
+
+    Raises OutputError when the file cannot be written.
+    """
+    document = msgspec.convert(report_dict(result.report), ResultDocument)
+    spans = span_columns(result.timeline, result.report)
+    _write(step_page(document, command=command, spans=spans, what_if=what_if), path)
+
+
+@collector.paused()
+def write_comparison(
+    comparison: ComparedSchedules,
+    path: str | Path,
+    *,
+    command: str,
+    what_if: Sequence[Sensitivity | str],
+) -> None:
+    """Write a comparison with all timelines on one axis; raises OutputError.
+
+    `what_if` belongs to the schedules that run, in order. The timelines share the spans that a
+    page has room for.
+    """
+    document = read_comparison(Path("comparison"), comparison_dict(comparison))
+    most = MOST_SPANS // len(comparison.valid)
+    spans = [span_columns(each.timeline, each.report, most) for _, each in comparison.valid]
+    _write(comparison_page(document, command=command, spans=spans, what_if=what_if), path)
+
+
+def write_sweep(table: SweepTable, path: str | Path, *, command: str, axes: Sequence[str]) -> None:
+    """Write what a sweep has found; raises OutputError, and SweepError as `sweep_page`."""
+    _write(sweep_page(table, command=command, axes=axes), path)
+
+
+def write_file(source: Path, path: str | Path, *, command: str) -> None:
+    """Write what a file holds: a result in JSON, or a sweep's database.
+
+    Raises StepsimError naming file, place and value when it is neither.
+    """
+    if _starts_as_database(source):
+        with open_for_reading(source) as store:
+            write_sweep(SweepTable(store=store), path, command=command, axes=())
+        return
+    _write(_read(source, command), path)
+
+
+def _starts_as_database(source: Path) -> bool:
+    try:
+        with open_file(source) as file:
+            return file.read(len(_DATABASE)) == _DATABASE
+    except OSError as error:
+        raise StepsimError(f"{source}: cannot read the result: {error.strerror}") from None
+
+
+def _read(source: Path, command: str) -> Page:
+    raw = read_plain(source, _KNOWN)
+    if "candidates" in raw:
+        return comparison_page(read_comparison(source, raw), command=command)
+    if "slopes" in raw:
+        return sensitivity_page(_sensitivity(source, raw), command=command)
+    if "breakdown_ps" not in raw:
+        raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
+    document = convert(source, raw, ResultDocument)
+    check_result(source, document)
+    return step_page(document, command=command)
+
+
+def _sensitivity(source: Path, raw: dict[str, Any]) -> Sensitivity:
+    return convert(source, raw, Sensitivity)
+
+
+def _write(page: Page, path: str | Path) -> None:
+    write_whole(Path(path), render(page))

@@ -1,0 +1,70 @@
+"""What a trace holds, whatever the format it is written in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from stepsim.results.counters import Curves
+
+Fact = str | int | float | Sequence[str]
+
+
+class Category(StrEnum):
+    """What a slice is; each has its colour."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    INPUT_GRAD = "input_grad"
+    WEIGHT_GRAD = "weight_grad"
+    FUSED = "fused"
+    PER_STEP = "per_step"
+    HOST = "host"
+    COLLECTIVE = "collective"
+    SEND = "send"
+    RECV = "recv"
+    STEP = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Label:
+    """What slices that are alike say: name, category and facts."""
+
+    name: str
+    category: Category
+    facts: Mapping[str, Fact]
+
+
+class Slice(NamedTuple):
+    """Something that runs on a thread, in ps.
+
+    `action` is the action of the schedule that it belongs to, `waited_for` what had to end before
+    it could start. The two ends of a message have the same `message` number; it is 0 for what is
+    no message, or one whose other end is not in the trace.
+    """
+
+    label: Label
+    start_ps: int
+    end_ps: int
+    action: Label | None = None
+    waited_for: str = ""
+    message: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A stream: its slices by time, none of which overlap."""
+
+    number: int
+    name: str
+    slices: Sequence[Slice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A rank or a class of ranks, or the step as a whole; `counters` are curves by name."""
+
+    number: int
+    name: str
+    threads: Sequence[Thread]
+    counters: Mapping[str, Curves]

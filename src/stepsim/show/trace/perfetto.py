@@ -1,0 +1,183 @@
+"""Traces in the Trace Event Format, which Perfetto and chrome://tracing open.
+
+The format is described in "Trace Event Format" (Google, 2016,
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), the colours in
+the trace viewer of the Catapult project. Times are microseconds with six decimals, so whole ps.
+
+Slices are pairs of begin and end, not "complete" events: Perfetto rounds times to ns, and would
+round a start and a duration apart, find that neighbours overlap, and drop one.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from stepsim import __version__
+from stepsim.base.errors import OutputError
+from stepsim.files.writing import whole_file
+from stepsim.results.counters import Curves
+from stepsim.show.trace.document import Category, Label, Process, Slice
+from stepsim.show.trace.processes import TracedRun, trace_processes
+
+SUFFIXES = (".json", ".json.gz")
+
+COLOURS = {
+    Category.FORWARD: "rail_response",
+    Category.BACKWARD: "rail_idle",
+    Category.INPUT_GRAD: "detailed_memory_dump",
+    Category.WEIGHT_GRAD: "background_memory_dump",
+    Category.FUSED: "yellow",
+    Category.PER_STEP: "thread_state_unknown",
+    Category.HOST: "generic_work",
+    Category.COLLECTIVE: "olive",
+    Category.SEND: "thread_state_runnable",
+    Category.RECV: "light_memory_dump",
+    Category.STEP: "grey",
+}
+"""Names of colours that Catapult's trace viewer reserves, by what they are used for here."""
+
+_LINES_AT_ONCE = 4096
+_PS_PER_US = 1_000_000
+_SURROGATES = "backslashreplace"  # of a file's name that is no UTF-8: `\\udc80` is JSON too
+
+
+def check_trace_path(path: Path) -> None:
+    """Raise OutputError unless the name ends as a trace's."""
+    if not path.name.lower().endswith(SUFFIXES):
+        raise OutputError(
+            f"{path}: cannot write a trace: expected a name in {' or '.join(SUFFIXES)}"
+        )
+
+
+def write_trace(runs: Sequence[TracedRun], path: Path, command: str = "") -> None:
+    """Write runs as one trace, compressed if the name ends in .gz; raises OutputError.
+
+    `command` is kept in the trace. Events are written as they are made, a rank at a time.
+    """
+    check_trace_path(path)
+    with whole_file(path) as file, _compressed(file, path) as out:
+        lines = trace_lines(runs, command)
+        while some := list(islice(lines, _LINES_AT_ONCE)):
+            out.write("".join(some).encode(errors=_SURROGATES))
+
+
+@contextmanager
+def _compressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    """The file itself, or one that compresses into it, without name and date."""
+    if path.suffix.lower() != ".gz":
+        yield file
+        return
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+        yield packed  # type: ignore[misc]
+
+
+def trace_lines(runs: Sequence[TracedRun], command: str = "") -> Iterator[str]:
+    """The lines of a trace in the JSON Object Format, an event each."""
+    about = {"program": "stepsim", "version": __version__}
+    about |= {"command": command} if command else {}
+    yield f'{{"displayTimeUnit":"ms","otherData":{_quoted(about)},"traceEvents":[\n'
+    texts, before = _Texts(), ""
+    for process in trace_processes(runs):
+        for event in _events(process, texts):
+            yield f"{before}{{{event}}}"
+            before = ",\n"
+    yield "\n]}\n"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Texts:
+    """Texts of what slices share, each made once."""
+
+    heads: dict[Label, str] = field(default_factory=dict)
+    facts: dict[Label, str] = field(default_factory=dict)
+    quoted: dict[str, str] = field(default_factory=dict)
+
+    def head(self, label: Label) -> str:
+        """Name, category and colour."""
+        if label not in self.heads:
+            colour = COLOURS[label.category]
+            name = _quoted(label.name)
+            self.heads[label] = f'"name":{name},"cat":"{label.category}","cname":"{colour}"'
+        return self.heads[label]
+
+    def args(self, each: Slice) -> str:
+        """The facts about a slice, those of its action, and what it waited for."""
+        text = self._facts(each.label)
+        if each.action:
+            text += "," + self._facts(each.action)
+        if each.waited_for:
+            text += ',"waited_for":' + self._quoted(each.waited_for)
+        return text
+
+    def _facts(self, label: Label) -> str:
+        if label not in self.facts:
+            self.facts[label] = _quoted(label.facts)[1:-1]
+        return self.facts[label]
+
+    def _quoted(self, text: str) -> str:
+        if text not in self.quoted:
+            self.quoted[text] = _quoted(text)
+        return self.quoted[text]
+
+
+def _quoted(value: object) -> str:
+    """JSON; only what must be is escaped, for Perfetto shows other escapes as they are written."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _us(time_ps: int) -> str:
+    return f"{time_ps // _PS_PER_US}.{time_ps % _PS_PER_US:06d}"
+
+
+def _events(process: Process, texts: _Texts) -> Iterator[str]:
+    """The members of a process's events: names first, then counters, then slices."""
+    yield from _named("process", f'"pid":{process.number}', process.name, process.number)
+    for name, curves in process.counters.items():
+        yield from _counts(process.number, name, curves)
+    for thread in process.threads:
+        where = f'"pid":{process.number},"tid":{thread.number}'
+        yield from _named("thread", where, thread.name, thread.number)
+        for each in thread.slices:
+            head, args = texts.head(each.label), texts.args(each)
+            yield f'"ph":"B",{where},"ts":{_us(each.start_ps)},{head},"args":{{{args}}}'
+            if each.message:
+                yield _arrow(each, where)
+            yield f'"ph":"E",{where},"ts":{_us(each.end_ps)}'
+
+
+def _named(what: str, where: str, name: str, place: int) -> Iterator[str]:
+    """Name of a process or thread, and its place among the others."""
+    yield f'"ph":"M",{where},"name":"{what}_name","args":{{"name":{_quoted(name)}}}'
+    yield f'"ph":"M",{where},"name":"{what}_sort_index","args":{{"sort_index":{place}}}'
+
+
+def _arrow(each: Slice, where: str) -> str:
+    """An end of a message's arrow: where the send starts, or the last ps of the receipt."""
+    sends = each.label.category is Category.SEND
+    time_ps = each.start_ps if sends else max(each.start_ps, each.end_ps - 1)
+    kind = '"ph":"s"' if sends else '"ph":"f","bp":"e"'
+    return (
+        f'{kind},{where},"ts":{_us(time_ps)},"id":{each.message},"name":"message","cat":"message"'
+    )
+
+
+def _counts(process: int, name: str, curves: Curves) -> Iterator[str]:
+    """Events of a counter, where what it shows changes; it begins with 0."""
+    head = f'"ph":"C","pid":{process},"name":{_quoted(name)}'
+    series = [_quoted(each) for each in curves.names]
+    shown = ""
+    times, rows = curves.time_ps.tolist(), curves.values.tolist()
+    if not times or times[0]:
+        times, rows = [0, *times], [[0.0] * len(series), *rows]
+    for time_ps, row in zip(times, rows, strict=True):
+        values = ",".join(
+            f"{key}:{max(value, 0):.7g}" for key, value in zip(series, row, strict=True)
+        )
+        if values != shown:
+            yield f'{head},"ts":{_us(time_ps)},"args":{{{values}}}'
+            shown = values

@@ -1,0 +1,1 @@
+"""One training step: what can be asked of it, made ready, simulated, compared."""

@@ -1,0 +1,65 @@
+"""How long the actions of a job take, for schedules that are searched for."""
+
+from stepsim.engine.fold import fold
+from stepsim.engine.lay_out import flatten
+from stepsim.engine.prices import Prices
+from stepsim.graph.build import build_taskgraph
+from stepsim.graph.programs import GraphOptions, SegmentKind
+from stepsim.network.topology import Topology
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
+from stepsim.parallel.stages import Stages
+
+_KINDS = {
+    "forward_ps": ActionKind.FORWARD,
+    "input_grad_ps": ActionKind.INPUT_GRAD,
+    "weight_grad_ps": ActionKind.WEIGHT_GRAD,
+}
+
+
+def search_times(
+    stages: Stages, plan: ParallelPlan, options: GraphOptions, topology: Topology
+) -> dict[str, object]:
+    """Options of `auto_zb`: mean time per rank of F, I and W, and the time of a message, in ps.
+
+    Collectives inside an action count; ranks of a stage that pay other prices are represented by
+    the first.
+    """
+    schedule = _one_by_one(plan)
+    graph = build_taskgraph(stages, schedule, plan, options)
+    prices = Prices(plan=plan, topology=topology, comms=graph.comms)
+    actors = fold(graph, prices)
+    sums = {name: [0] * plan.pp for name in _KINDS}
+    hop = 0
+    for actor, flat in reversed(list(enumerate(flatten(graph, actors, prices).flats))):
+        stage = int(actors.stages[actor])
+        spent = dict.fromkeys(ActionKind, 0)
+        for task, number in enumerate(flat.segment):
+            segment = flat.program.segments[number]
+            if segment.entry >= 0:
+                (action,) = flat.program.entries[segment.entry].parts()
+                spent[action.kind] += flat.duration_ps[task]
+            elif segment.kind is SegmentKind.SEND:
+                hop = max(hop, flat.duration_ps[task])
+        for name, kind in _KINDS.items():
+            sums[name][stage] = spent[kind]
+    means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
+    return {**means, "hop_ps": hop}
+
+
+def _one_by_one(plan: ParallelPlan) -> Schedule:
+    """Every rank runs F, I and W of one microbatch after the other: a list, not a plan to run."""
+    orders = tuple(
+        tuple(
+            Action(kind=kind, stage=rank, chunk=0, microbatch=j)
+            for j in range(plan.microbatches)
+            for kind in _KINDS.values()
+        )
+        for rank in range(plan.pp)
+    )
+    return Schedule(
+        name="one-by-one",
+        placement=Placement(ranks=plan.pp),
+        microbatches=plan.microbatches,
+        orders=orders,
+    )

@@ -1,0 +1,141 @@
+"""One workload under several pipeline schedules."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os.path import isfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepsim.base.errors import PlanError, ScheduleError
+from stepsim.base.json_text import json_text
+from stepsim.files.load import load_workload
+from stepsim.files.result_json import report_dict
+from stepsim.network.topology import Topology
+from stepsim.parallel.schedules import options_of, parse_name
+from stepsim.parallel.simai_formula import SimaiTotals, simai_formula
+from stepsim.results.breakdown import Part
+from stepsim.results.report import SCHEMA_VERSION
+from stepsim.step.simulate import SimulatedStep, simulate
+from stepsim.workload.rows import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule as the user named it: its result, or why it cannot run this job."""
+
+    name: str
+    result: SimulatedStep | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedSchedules:
+    """Candidates in the order asked for; speed-ups are over the first that runs."""
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def valid(self) -> tuple[tuple[str, SimulatedStep], ...]:
+        """Names and results of the candidates that run."""
+        return tuple((c.name, c.result) for c in self.candidates if c.result)
+
+    def speedup(self, result: SimulatedStep) -> float:
+        """Step time of the first valid candidate over this one's."""
+        return self.valid[0][1].step_time_s / result.step_time_s
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of all candidates, each once."""
+        return tuple(dict.fromkeys(w for _, r in self.valid for w in r.report.warnings))
+
+
+def comparison_json(comparison: ComparedSchedules, simai: SimaiTotals | None = None) -> bytes:
+    """The comparison as UTF-8 JSON, see `comparison_dict`."""
+    document = comparison_dict(comparison)
+    if simai:
+        document["simai_formula"] = msgspec.to_builtins(simai)
+    return json_text(document)
+
+
+def comparison_dict(comparison: ComparedSchedules) -> dict[str, Any]:
+    """The comparison as plain data: an entry per candidate, valid (without `ranks`) or refused."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+    }
+
+
+def _candidate(comparison: ComparedSchedules, candidate: Candidate) -> dict[str, Any]:
+    if candidate.result is None:
+        return {"name": candidate.name, "valid": False, "refusal": candidate.refusal}
+    report = report_dict(candidate.result.report)
+    return {
+        "name": candidate.name,
+        "valid": True,
+        "speedup": comparison.speedup(candidate.result),
+        "exposed_p2p_ps": exposed_p2p_ps(candidate.result),
+        **{key: value for key, value in report.items() if key != "ranks"},
+    }
+
+
+def compare(
+    workload: Workload | str | Path,
+    schedules: Sequence[str],
+    topology: Topology | str | Path | None = None,
+    **options: Any,
+) -> ComparedSchedules:
+    """Simulate a workload under each schedule; `options` are those of `simulate`.
+
+    Schedule options go to the schedules that have them. A schedule that cannot run the job is kept
+    with its reason. Raises ScheduleError when none can,
+    and every other error of `simulate`.
+    """
+    if not schedules:
+        raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
+    workload = workload if isinstance(workload, Workload) else load_workload(workload)
+    candidates = []
+    names = [name.strip() for name in schedules]
+    for name in names:
+        _check_name(name)
+    asked = options.pop("schedule_options", None) or {}
+    for name in names:
+        try:
+            result = simulate(
+                workload,
+                topology,
+                schedule=name,
+                schedule_options=accepted_options(name, asked),
+                **options,
+            )
+            candidates.append(Candidate(name=name, result=result))
+        except (ScheduleError, PlanError) as error:
+            candidates.append(Candidate(name=name, refusal=str(error)))
+    if not any(candidate.result for candidate in candidates):
+        raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
+    return ComparedSchedules(candidates=tuple(candidates))
+
+
+def accepted_options(schedule: str, asked: Mapping[str, object]) -> dict[str, object]:
+    """The schedule options asked for that a schedule has."""
+    return {name: value for name, value in asked.items() if name in options_of(schedule)}
+
+
+def _check_name(name: str) -> None:
+    """Raise ScheduleError for what is no schedule at all, rather than one that cannot run."""
+    if not name.endswith(".csv"):
+        parse_name(name)
+    elif not isfile(name):
+        raise ScheduleError(f"{name}: cannot read the schedule: no such file")
+
+
+def simai_totals(workload: Workload, comparison: ComparedSchedules) -> SimaiTotals:
+    """SimAI's closed formula for the plan of a comparison, with SimAI's default servers."""
+    plan = comparison.valid[0][1].report.plan
+    return simai_formula(workload, plan, row_count=workload.declared_rows)
+
+
+def exposed_p2p_ps(result: SimulatedStep) -> int:
+    """Point-to-point time that compute waited for, mean over ranks, in ps."""
+    return result.report.mean_breakdown_ps()[Part.EXPOSED_PP]

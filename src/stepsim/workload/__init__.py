@@ -1,0 +1,1 @@
+"""What a step computes: rows with their compute and collectives, and how they are scaled."""
