@@ -57,7 +57,7 @@ def result() -> Result:
     return stepsim.simulate(WORKLOAD, "hgx-h100")
 
 
-WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
+WORKLOAD = Path(__file__).parents[3] / "workloads" / "moe_128.txt"
 
 
 def page_of(result: Result, path: Path) -> bytes:

@@ -44,7 +44,7 @@ from stepsim.show.figures.sweep.lines import line_figure
 from stepsim.show.figures.sweep.views import FigureKind
 from stepsim.show.figures.timelines import timelines_figure
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
 SUFFIXES = (".png", ".svg", ".pdf")
 

@@ -19,7 +19,7 @@ from stepsim.network.topology.wirings import Ports, TreeShape
 from stepsim.show.figures.topologies import draw_topology
 from stepsim.show.figures.topology_picture import picture
 
-SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))
+SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
 
 
 def least_cut(topology: Topology) -> float:

@@ -25,7 +25,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
 TOPOLOGIES = sorted(path.stem for path in (ROOT / "topologies").glob("*.toml"))
 

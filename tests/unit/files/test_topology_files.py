@@ -10,7 +10,7 @@ from stepsim.files.load import load_topology
 from stepsim.files.topology.toml import read_topology
 from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
 
-SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))
+SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
 
 DIMENSIONS = """
 name = "two"

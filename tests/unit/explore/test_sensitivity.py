@@ -26,7 +26,7 @@ from stepsim.network.topology import (
 from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
 TOPOLOGIES = sorted(path.stem for path in (ROOT / "topologies").glob("*.toml"))
 
