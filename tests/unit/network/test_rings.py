@@ -4,7 +4,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from unit.test_topology_wirings import CUBE_MESH, dim, network
+from unit.network.test_wirings import CUBE_MESH, dim, network
 
 from stepsim.network.topology import DimensionTopology
 from stepsim.network.topology.links import LinkClass

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.test_topology import explicit, load_of
+from unit.network.test_topology import explicit, load_of
 
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.links import LinkClass

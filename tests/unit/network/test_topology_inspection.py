@@ -6,8 +6,8 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
-from unit.test_topology import explicit
-from unit.test_topology_wirings import CUBE_MESH, dim, dragonfly, network, tree
+from unit.network.test_topology import explicit
+from unit.network.test_wirings import CUBE_MESH, dim, dragonfly, network, tree
 
 from stepsim.base.errors import OutputError
 from stepsim.files.topology.toml import read_topology

@@ -8,7 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from unit.test_topology import check_route, load_of, shares
+from unit.network.test_topology import check_route, load_of, shares
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TopologyError
