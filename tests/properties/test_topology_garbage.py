@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.test_topology_files import DIMENSIONS, LINKS
-from unit.test_topology_readers import ASTRA, SIMAI
-from unit.test_topology_tables import DRAGONFLY, LEAF, NODE, RATES, TORUS
+from unit.files.test_topology_files import DIMENSIONS, LINKS
+from unit.files.test_topology_readers import ASTRA, SIMAI
+from unit.files.test_topology_tables import DRAGONFLY, LEAF, NODE, RATES, TORUS
 
 from stepsim.base.errors import StepsimError
 from stepsim.files.topology.files import read_topology

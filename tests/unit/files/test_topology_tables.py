@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from unit.test_topology_files import check_refused
+from unit.files.test_topology_files import check_refused
 
 from stepsim.files.topology.toml import read_topology
 from stepsim.network.topology import Dimension, DimensionTopology
