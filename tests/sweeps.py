@@ -11,8 +11,8 @@ import numpy as np
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.base.quantities import Value
 from stepsim.explore.sweep import Grid, Group, Outcomes, Study, open_for_reading, parse_axis
-from stepsim.explore.sweep.axes import Value
 from stepsim.explore.sweep.export import write_table
 from stepsim.explore.sweep.grid import Column
 from stepsim.explore.sweep.table import SweepTable

@@ -12,6 +12,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.units import MAX_INT64
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
+from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.network.topology.numbers import is_fixed, leaders
 from stepsim.workload.rows import Axis, Phase
 from stepsim.workload.scaling import ComputeScale
@@ -19,7 +20,6 @@ from stepsim.workload.scaling import ComputeScale
 PHASES = tuple(Phase)
 AXES = tuple(Axis)
 HOST = ("host_overhead", "get_batch", "loss_time")
-LINK_FIELDS = ("bandwidth", "latency", "endpoint_latency", "efficiency")
 _MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are computed
 
 
@@ -27,16 +27,16 @@ _MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are
 class Scenarios:
     """Values of `count` scenarios; a column that is the same for all may have one row.
 
-    Link classes: `bandwidth` in bytes/s, `efficiency`, `latency_ps` and `endpoint_ps`, of shape
-    (rows, classes). `launch_ps` has shape (rows,), `size` are factors on bytes by `AXES`, `compute`
-    factors on compute time by `PHASES`, `host_ps` the times of `HOST`.
+    The numbers of link classes (see `LINK_FIELDS`; bytes/s, ps) have shape (rows, classes).
+    `launch_ps` has shape (rows,), `size` are factors on bytes by `AXES`, `compute` factors on
+    compute time by `PHASES`, `host_ps` the times of `HOST`.
     """
 
     count: int
     bandwidth: Floats
     efficiency: Floats
     latency_ps: Floats
-    endpoint_ps: Floats
+    endpoint_latency_ps: Floats
     launch_ps: Ints
     size: Floats
     compute: Floats
@@ -49,7 +49,7 @@ class Scenarios:
         _check("bandwidth", self.bandwidth, self.bandwidth > 0, "above 0")
         good = (self.efficiency > 0) & (self.efficiency <= 1)
         _check("efficiency", self.efficiency, good, "above 0, at most 1")
-        for name in ("latency_ps", "endpoint_ps", "launch_ps", "host_ps"):
+        for name in ("latency_ps", "endpoint_latency_ps", "launch_ps", "host_ps"):
             column = getattr(self, name)
             _check(name, column, (column >= 0) & (column < _MOST_EXACT), "0 ps to 2**53 ps")
         _check("size", self.size, (self.size >= 0) & (self.size <= 1e6), "0 to 1e6")
@@ -62,7 +62,7 @@ class Scenarios:
     @property
     def links(self) -> tuple[Floats, Floats, Floats]:
         """Capacity (payload bytes/s), latency and endpoint latency (ps), as `step_times_ps` has."""
-        return self.bandwidth * self.efficiency, self.latency_ps, self.endpoint_ps
+        return self.bandwidth * self.efficiency, self.latency_ps, self.endpoint_latency_ps
 
     def chunks(self, size: int) -> Iterator[tuple[slice, "Scenarios"]]:
         """The scenarios in order, at most `size` at a time, and where each part lies."""
@@ -107,8 +107,8 @@ class Setting:
         led = dict.fromkeys(leaders(self.topology))
         links = [link for link in led if not is_fixed(self.topology, link)]
         return [
-            *(f"{link}.{field}" for link in links for field in LINK_FIELDS),
-            "launch_latency",
+            *(f"{link}.{field.name}" for link in links for field in LINK_FIELDS),
+            LAUNCH_LATENCY.name,
             *("compute_scale", *(f"compute_scale.{phase}" for phase in PHASES)),
             *(f"size.{axis}" for axis in AXES),
             *HOST,
@@ -119,11 +119,9 @@ class Setting:
         found: dict[str, float] = {}
         led = set(leaders(self.topology))
         for link in (each for each in self.topology.link_classes if each.name in led):
-            found[f"{link.name}.bandwidth"] = link.bandwidth
-            found[f"{link.name}.latency"] = link.latency_ps
-            found[f"{link.name}.endpoint_latency"] = link.endpoint_latency_ps
-            found[f"{link.name}.efficiency"] = link.efficiency
-        found["launch_latency"] = self.topology.launch_latency_ps
+            for field in LINK_FIELDS:
+                found[f"{link.name}.{field.name}"] = getattr(link, field.attribute)
+        found[LAUNCH_LATENCY.name] = self.topology.launch_latency_ps
         found |= {f"compute_scale.{phase}": getattr(self.scale, phase) for phase in PHASES}
         found |= {f"size.{axis}": 1.0 for axis in AXES}
         times = self.host.overhead_ps, self.host.get_batch_ps, self.host.loss_ps
@@ -153,7 +151,7 @@ class Setting:
 
         return Scenarios(
             count=max(lengths, default=1),
-            launch_ps=table(["launch_latency"], np.int64)[:, 0].astype(np.int64),
+            launch_ps=table([LAUNCH_LATENCY.name], np.int64)[:, 0].astype(np.int64),
             size=table([f"size.{axis}" for axis in AXES], np.float64),
             compute=table([f"compute_scale.{phase}" for phase in PHASES], np.float64),
             host_ps=table(HOST, np.int64).astype(np.int64),
@@ -163,12 +161,9 @@ class Setting:
     def _links(self, table: Callable[[Sequence[str], type], Floats]) -> dict[str, Floats]:
         """Columns of the link classes; those that follow another have its numbers."""
         links = leaders(self.topology)
-        fields = dict(
-            zip(LINK_FIELDS, ("bandwidth", "latency_ps", "endpoint_ps", "efficiency"), strict=True)
-        )
         return {
-            column: table([f"{link}.{field}" for link in links], np.float64)
-            for field, column in fields.items()
+            field.attribute: table([f"{link}.{field.name}" for link in links], np.float64)
+            for field in LINK_FIELDS
         }
 
 

@@ -15,12 +15,14 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
+from stepsim.base.quantities import Quantity
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.explore.batch.scenarios import HOST, PHASES, Setting
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
+from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 
@@ -152,10 +154,10 @@ def sensitivity(
 def _parameters(setting: Setting) -> list[_Parameter]:
     """What the job has: links, launch and host times that are not 0, compute."""
     base = setting.base()
-    names = [n for n in base if n.endswith((".bandwidth", ".latency", ".endpoint_latency"))]
+    names = [name for name in base if _is_rate_or_time(name)]
     found = [
         _Parameter(name=name, value=base[name], columns={name: base[name]})
-        for name in (*names, "launch_latency", *HOST)
+        for name in (*names, LAUNCH_LATENCY.name, *HOST)
         if base[name] and not isinf(base[name])
     ]
     phases = {f"compute_scale.{phase}": base[f"compute_scale.{phase}"] for phase in PHASES}
@@ -163,6 +165,12 @@ def _parameters(setting: Setting) -> list[_Parameter]:
     return found + [
         _Parameter(name=name, value=value, columns={name: value}) for name, value in phases.items()
     ]
+
+
+def _is_rate_or_time(name: str) -> bool:
+    """Whether it is a bandwidth or latency of links; efficiency does what a bandwidth does."""
+    field = split_link(name)[1]
+    return field is not None and field.quantity is not Quantity.FACTOR
 
 
 def _runs(batch: Batch, parameters: list[_Parameter]) -> tuple[Times, list[CriticalPath]]:

@@ -6,46 +6,16 @@ from enum import StrEnum
 from os.path import isfile
 from types import MappingProxyType
 
-from stepsim.base.errors import StepsimError, SweepError, UnitError
+from stepsim.base.errors import StepsimError, SweepError
+from stepsim.base.quantities import Quantity, Value
 from stepsim.base.ranges import expand, split_list
-from stepsim.base.units import (
-    MAX_INT64,
-    parse_bandwidth,
-    parse_size_bytes,
-    parse_time_ps,
-    plain_number,
-)
 from stepsim.engine.contention import Sharing
 from stepsim.network.collectives import parse_algorithms
+from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import RankOrder
 from stepsim.parallel.schedules import parse_name
 from stepsim.parallel.stages import StageRows
-
-Value = float | int | bool | str
-
-
-class Quantity(StrEnum):
-    """What the values of an axis are, and their unit inside the program."""
-
-    BANDWIDTH = "bandwidth"  # bytes/s, float
-    TIME = "time"  # ps
-    SIZE = "size"  # bytes
-    FACTOR = "factor"
-    COUNT = "count"
-    SWITCH = "switch"
-    NAME = "name"
-
-    @property
-    def numeric(self) -> bool:
-        """Whether values have an order and distances, as a figure's axis needs."""
-        return self not in (Quantity.SWITCH, Quantity.NAME)
-
-    @property
-    def suffix(self) -> str:
-        """Unit that a column of such numbers has at the end of its name."""
-        units = {"bandwidth": "_bytes_per_s", "time": "_ps", "size": "_bytes"}
-        return units.get(self.value, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,19 +102,13 @@ ARGUMENT_AXES: Mapping[str, AxisKind] = MappingProxyType(
 )
 """Axes that are arguments of `stepsim.simulate`."""
 
-LAUNCH_LATENCY = "launch_latency"
 TOPOLOGY_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {LAUNCH_LATENCY: AxisKind(quantity=Quantity.TIME, durations_only=True)}
+    {LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
 )
 """Axes of the whole topology."""
 
 LINK_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {
-        "bandwidth": AxisKind(quantity=Quantity.BANDWIDTH, durations_only=True),
-        "latency": AxisKind(quantity=Quantity.TIME, durations_only=True),
-        "endpoint_latency": AxisKind(quantity=Quantity.TIME, durations_only=True),
-        "efficiency": AxisKind(quantity=Quantity.FACTOR, durations_only=True),
-    }
+    {field.name: AxisKind(quantity=field.quantity, durations_only=True) for field in LINK_FIELDS}
 )
 """Axes of a class of links, written CLASS.bandwidth and so on."""
 
@@ -186,7 +150,7 @@ def _kind(name: str) -> AxisKind:
 def _values(kind: AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, ...]]:
     if not text.strip():
         raise SweepError("it has no values")
-    parse = _PARSERS[kind.quantity]
+    parse = kind.quantity.parse
     if kind.quantity.numeric:
         whole = kind.quantity is Quantity.COUNT
         texts = tuple(expand(text, parse, whole=whole))
@@ -198,49 +162,3 @@ def _values(kind: AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, ..
         if kind.check:
             kind.check(each)
     return texts, tuple(parse(each) for each in texts)
-
-
-def _count(text: str) -> int:
-    number = _number(text, "a whole number such as 16")
-    if not 0 <= number <= MAX_INT64 or number != int(number):
-        raise UnitError(f"{text!r} is not a whole number such as 16")
-    return int(number)
-
-
-def _factor(text: str) -> float:
-    number = float(_number(text, "a factor such as 0.5"))
-    if not 0 < number < float("inf"):
-        raise UnitError(f"{text!r} is not a factor above 0 such as 0.5")
-    return number
-
-
-def _number(text: str, expected: str) -> int | float:
-    try:
-        return plain_number(text)
-    except ValueError:
-        raise UnitError(f"{text!r} is not {expected}") from None
-
-
-def _switch(text: str) -> bool:
-    if text not in ("on", "off"):
-        raise UnitError(f"{text!r} is not on or off")
-    return text == "on"
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise UnitError("a value is empty")
-    return text
-
-
-_PARSERS: Mapping[Quantity, Callable[[str], Value]] = MappingProxyType(
-    {
-        Quantity.BANDWIDTH: parse_bandwidth,
-        Quantity.TIME: parse_time_ps,
-        Quantity.SIZE: parse_size_bytes,
-        Quantity.FACTOR: _factor,
-        Quantity.COUNT: _count,
-        Quantity.SWITCH: _switch,
-        Quantity.NAME: _name,
-    }
-)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsim.base.errors import StepsimError
+from stepsim.base.quantities import Value
 from stepsim.explore.batch import Batch, BatchResult, make_batch
-from stepsim.explore.sweep.axes import Value
 from stepsim.explore.sweep.evaluate import Group, Outcomes, SimulatedGroup
 from stepsim.explore.sweep.grid import Column
 from stepsim.explore.sweep.study import Study

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import StepsimError
-from stepsim.explore.sweep.axes import Value
+from stepsim.base.quantities import Value
 from stepsim.explore.sweep.grid import Column
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import OutputError
-from stepsim.explore.sweep.axes import Quantity
+from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.writing import whole_file
 

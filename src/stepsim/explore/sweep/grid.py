@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.axes import Axis, Value
+from stepsim.base.quantities import Value
+from stepsim.explore.sweep.axes import Axis
 
 MAX_SCENARIOS = 100_000_000
 MAX_AXES = 32

@@ -4,11 +4,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from stepsim.base.errors import SweepError, TopologyError
-from stepsim.explore.sweep.axes import LINK_AXES, Axis
+from stepsim.explore.sweep.axes import Axis
 from stepsim.network.topology import LinkClass, Topology
+from stepsim.network.topology.links import split_link
 from stepsim.network.topology.numbers import with_link
-
-_FIELDS = {"latency": "latency_ps", "endpoint_latency": "endpoint_latency_ps"}
 
 
 def check_link(topology: Topology, name: str) -> LinkClass:
@@ -22,8 +21,8 @@ def check_link(topology: Topology, name: str) -> LinkClass:
 
 def check_axis(topology: Topology, axis: Axis) -> None:
     """Raise the error that a value of an axis would cause on this topology."""
-    name, _, field = axis.name.rpartition(".")
-    if name and field in LINK_AXES:
+    name, field = split_link(axis.name)
+    if field:
         link = check_link(topology, name)
         for value in axis.values:
-            replace(link, **cast(Any, {_FIELDS.get(field, field): value}))
+            replace(link, **cast(Any, {field.attribute: value}))

@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 import numpy as np
 
 from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.axes import Quantity
+from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.grid import Grid, Span
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stepsim import __version__
-from stepsim.explore.sweep.axes import ARGUMENT_AXES, Quantity, Value
+from stepsim.base.quantities import Quantity, Value
+from stepsim.explore.sweep.axes import ARGUMENT_AXES
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.links import check_axis
 from stepsim.files.reading import read_bytes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.errors import StepsimError, SweepError
-from stepsim.explore.sweep.axes import Value
+from stepsim.base.quantities import Value
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
     Evaluator,

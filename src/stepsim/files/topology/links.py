@@ -1,12 +1,13 @@
 """From `[[link_class]]` and `[[link]]` tables to a topology of listed links."""
 
 import re
+from typing import Any, cast
 
 from stepsim.base.errors import TopologyError, bad_value
-from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.topology.tables import LinkClassTable, LinkTable, TopologyFile
 from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, quantity
 from stepsim.network.topology import LinkClass
+from stepsim.network.topology.links import LINK_FIELDS, LinkField
 from stepsim.network.topology.listed import ExplicitTopology, Link
 
 
@@ -16,15 +17,16 @@ def link_class(place: str, table: LinkClassTable) -> LinkClass:
     if not re.fullmatch(r"[A-Za-z][\w-]*", table.name) or table.name.startswith("npu"):
         expected = "letters, digits, _ and -, not starting with 'npu'"
         raise TopologyError(bad_value(place, "name", table.name, expected))
-    return LinkClass(
-        name=table.name,
-        bandwidth=quantity(parse_bandwidth, f"{where}: bandwidth", table.bandwidth),
-        latency_ps=quantity(parse_time_ps, f"{where}: latency", table.latency),
-        endpoint_latency_ps=quantity(
-            parse_time_ps, f"{where}: endpoint_latency", table.endpoint_latency
-        ),
-        efficiency=table.efficiency,
-    )
+    numbers = {
+        field.attribute: _number(f"{where}: {field.name}", field, getattr(table, field.name))
+        for field in LINK_FIELDS
+    }
+    return LinkClass(name=table.name, **cast(Any, numbers))
+
+
+def _number(place: str, field: LinkField, value: str | float) -> object:
+    """A quantity in a text; a share is written as a number."""
+    return quantity(field.quantity.parse, place, value) if isinstance(value, str) else value
 
 
 def links_of(

@@ -1,10 +1,49 @@
-"""Links and what a set of flows puts on them."""
+"""Links, the numbers they have, and what a set of flows puts on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepsim.base.arrays import Floats, Ints, Part, add_up, distinct_rows
 from stepsim.base.errors import TopologyError
+from stepsim.base.quantities import Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkField:
+    """A number of a network: its `name` in files, axes and columns, its `attribute` in the program.
+
+    Files may leave out what has a `default`.
+    """
+
+    name: str
+    attribute: str
+    quantity: Quantity
+    default: float | None = None
+
+
+LINK_FIELDS = (
+    LinkField(name="bandwidth", attribute="bandwidth", quantity=Quantity.BANDWIDTH),
+    LinkField(name="latency", attribute="latency_ps", quantity=Quantity.TIME),
+    LinkField(
+        name="endpoint_latency",
+        attribute="endpoint_latency_ps",
+        quantity=Quantity.TIME,
+        default=0,
+    ),
+    LinkField(name="efficiency", attribute="efficiency", quantity=Quantity.FACTOR, default=1.0),
+)
+"""The numbers of a class of links; named `CLASS.bandwidth` and so on where there are several."""
+
+LAUNCH_LATENCY = LinkField(
+    name="launch_latency", attribute="launch_latency_ps", quantity=Quantity.TIME, default=0
+)
+"""The number that a topology has once."""
+
+
+def split_link(name: str) -> tuple[str, LinkField | None]:
+    """Class and field of a name such as `fabric.bandwidth`; no field if it names something else."""
+    link, _, field = name.rpartition(".")
+    return link, next((each for each in LINK_FIELDS if link and each.name == field), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

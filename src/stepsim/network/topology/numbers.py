@@ -5,16 +5,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.links import LinkClass
+from stepsim.network.topology.links import LAUNCH_LATENCY, LinkClass, split_link
 from stepsim.network.topology.network import Topology
-
-LAUNCH_LATENCY = "launch_latency"
-_FIELDS = {
-    "bandwidth": "bandwidth",
-    "latency": "latency_ps",
-    "endpoint_latency": "endpoint_latency_ps",
-    "efficiency": "efficiency",
-}
 
 
 def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
@@ -25,12 +17,12 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
     """
     changes: dict[str, dict[str, float]] = {}
     for name, value in values.items():
-        link, _, field = name.rpartition(".")
-        if link and field in _FIELDS:
-            changes.setdefault(link, {})[_FIELDS[field]] = value
+        link, field = split_link(name)
+        if field:
+            changes.setdefault(link, {})[field.attribute] = value
     edited = _edited(topology, changes) if changes else topology
-    if LAUNCH_LATENCY in values:
-        edited = replace(cast(Any, edited), launch_latency_ps=int(values[LAUNCH_LATENCY]))
+    if LAUNCH_LATENCY.name in values:
+        edited = replace(cast(Any, edited), launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
     return cast(Topology, edited)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.explore.sweep.axes import Quantity
+from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.evaluate import Floats
 from stepsim.explore.sweep.table import StoredAxis
 
