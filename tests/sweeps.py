@@ -80,10 +80,27 @@ class QuickGroup:
 
 
 class Wrong(Quick):
-    """An evaluator with a fault."""
+    """An evaluator with a fault that preparing the second of the groups shows."""
 
     def prepare(self, group: Group) -> "QuickGroup":
-        raise ZeroDivisionError("of our own making")
+        if group.settings["microbatches"] == 4:
+            raise ZeroDivisionError("of our own making")
+        return super().prepare(group)
+
+
+class WrongLater(Quick):
+    """An evaluator with a fault that evaluating the second of the groups shows."""
+
+    def prepare(self, group: Group) -> "QuickGroup":
+        ready = super().prepare(group)
+        return WrongGroup(ready.parent, ready.microbatches)
+
+
+class WrongGroup(QuickGroup):
+    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+        if self.microbatches == 4:
+            raise ZeroDivisionError("of our own making")
+        return super().evaluate(columns)
 
 
 class Deadly(Quick):

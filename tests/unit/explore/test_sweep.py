@@ -2,12 +2,14 @@
 
 import sqlite3
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, exported, study
+from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported, study
 
 import stepsim
 from stepsim.base.errors import OutputError, StepsimError, SweepError
@@ -16,7 +18,9 @@ from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.store import open_for_writing
 from stepsim.explore.sweep.table import SweepTable
+from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.numbers import with_link
+from stepsim.workload.rows import CollectiveKind
 from stepsim.workload.scaling import ComputeScale
 
 
@@ -96,10 +100,36 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) 
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
 
 
-def test_a_fault_of_our_own_is_an_error_of_its_scenarios_only(tmp_path: Path) -> None:
-    database = tmp_path / "a.sqlite"
-    assert sweep(study(), database, jobs=1, evaluators=(Wrong(),)).failed == 30
-    assert "ZeroDivisionError: of our own making" in exported(database).decode()
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("evaluator", [Wrong(), WrongLater()], ids=["prepare", "evaluate"])
+def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
+    tmp_path: Path, jobs: int, evaluator: Quick
+) -> None:
+    whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
+    with pytest.raises(ZeroDivisionError, match="of our own making") as caught:
+        sweep(study(), database, jobs=jobs, evaluators=(evaluator,))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "sweeps.py" in shown, "the traceback leads to the fault, in a worker too"
+    with open_for_reading(database) as store:
+        kept = store.progress()
+    assert kept.failed == 0
+    assert jobs == 2 or kept.done == 10
+    sweep(study(), whole, jobs=1, evaluators=(Quick(),))
+    seen: list[Progress] = []
+    sweep(study(), database, resume=True, jobs=1, evaluators=(Quick(),), progress=seen.append)
+    assert seen[0] == kept
+    assert exported(database) == exported(whole)
+
+
+def test_a_fault_of_the_engine_ends_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*arguments: object, **options: object) -> None:
+        raise IndexError("of our own making")
+
+    monkeypatch.setattr("stepsim.explore.sweep.evaluate.simulate", wrong)
+    with pytest.raises(IndexError, match="of our own making"):
+        sweep(study(), tmp_path / "a.sqlite", jobs=1, evaluators=(Simulation(),))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -214,6 +244,29 @@ def test_another_topology_or_workload_is_another_sweep(tmp_path: Path) -> None:
     changed = replace(study(), workload=stepsim.load_workload(ROOT / "workloads" / "moe_128.txt"))
     with pytest.raises(SweepError, match=r"holds another sweep: workload is gpt_tp4.txt .* there"):
         sweep(changed, database, resume=True)
+
+
+def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(tmp_path: Path) -> None:
+    sizes = np.arange(1, 3001, dtype=np.int64)
+    tables = []
+    for time in (5_000, 5_001):
+        curve = MeasuredCurve(
+            machine="box",
+            source="run",
+            kind=CollectiveKind.ALL_REDUCE,
+            ranks=4,
+            nodes=1,
+            size_bytes=sizes << 10,
+            time_ps=np.where(sizes == 1500, time, 10_000),
+        )
+        tables.append(CommTable(source="run", curves=(curve,)))
+    first, second = (study(comm_table=table) for table in tables)
+    assert repr(tables[0]) == repr(tables[1])
+    database = tmp_path / "a.sqlite"
+    sweep(first, database, jobs=1, evaluators=(Quick(),))
+    with pytest.raises(SweepError, match="holds another sweep: option comm_table is CommTable"):
+        sweep(second, database, resume=True, jobs=1, evaluators=(Quick(),))
+    assert sweep(first, database, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
 
 
 def foreign(path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from stepsim.base.errors import StepsimError
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
-from stepsim.explore.sweep.evaluate import reason
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
@@ -50,7 +49,7 @@ def sweep_noise(
             found.append(_draws(study, scenario, model, samples, seed))
         except StepsimError as error:
             first = first or error
-            found.append(reason(error))
+            found.append(str(error))
         if progress:
             progress(len(found), sum(isinstance(each, str) for each in found), grid.size)
     if first and all(isinstance(each, str) for each in found):

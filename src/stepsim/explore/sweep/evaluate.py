@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
 from stepsim.explore.sweep.grid import Column
@@ -19,9 +19,6 @@ from stepsim.network.topology.numbers import with_values
 from stepsim.results.breakdown import Part
 from stepsim.results.report import Report
 from stepsim.step.simulate import simulate
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +114,8 @@ class SimulatedGroup:
         try:
             topology = with_values(study.topology, values)
             return simulate(study.workload, topology, **arguments).report
-        except Exception as error:
-            return reason(error)
-
-
-def reason(error: Exception) -> str:
-    """Why a scenario failed; what is not the user's mistake is called by its type."""
-    return str(error) if isinstance(error, StepsimError) else f"{type(error).__name__}: {error}"
+        except StepsimError as error:
+            return str(error)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:

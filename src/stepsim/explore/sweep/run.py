@@ -49,7 +49,8 @@ def sweep(
     With `resume` an existing database is continued. `jobs` local processes (default: as many as
     are worth starting), or the workers of a Dask `scheduler`. A scenario that fails is stored with
     its reason. A lost worker's scenarios are given to others. Raises SweepError before any work
-    when the options, the scheduler or the database are wrong, and when workers keep dying.
+    when the options, the scheduler or the database are wrong, and when workers keep dying. An error
+    that is no StepsimError, an evaluator's fault, ends the sweep; what is stored is kept.
     """
     try:
         kind = ExecutorKind(executor)

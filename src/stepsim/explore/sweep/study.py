@@ -1,6 +1,5 @@
 """What all scenarios of a sweep have in common, and how a worker receives it."""
 
-import hashlib
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim import __version__
+from stepsim.base.digest import content_hash
 from stepsim.base.quantities import Quantity, Value
 from stepsim.explore.sweep.axes import ARGUMENT_AXES
 from stepsim.explore.sweep.grid import Grid
@@ -55,6 +55,7 @@ class Study:
         return arguments
 
 
+_LONGEST = 60
 _ARGUMENTS = {"expert_skew": "expert_load"}
 _UNITS = {Quantity.TIME: "ps", Quantity.SIZE: "B"}
 
@@ -71,19 +72,19 @@ def identity(study: Study) -> dict[str, str]:
     """What must be the same for results to belong to one sweep, by what the user calls it."""
     shown = {
         "stepsim": __version__,
-        "workload": f"{study.workload.source} {_digest(study.workload)}",
-        "topology": f"{study.topology.name} {_digest(study.topology)}",
+        "workload": f"{study.workload.source} {content_hash(study.workload)}",
+        "topology": f"{study.topology.name} {content_hash(study.topology)}",
         "breakdown": "on" if study.breakdown else "off",
         "stages": str(_stages(study)),
     }
     for name, value in sorted(study.options.items()):
-        shown[f"option {name}"] = repr(value)
+        shown[f"option {name}"] = _shown(value)
     shown["axes"] = ", ".join(axis.name for axis in study.grid.axes)
     for axis in study.grid.axes:
         ends = f"{axis.texts[0]} to {axis.texts[-1]}"
-        shown[f"axis {axis.name}"] = f"{len(axis)} values, {ends} {_digest(axis.texts)}"
+        shown[f"axis {axis.name}"] = f"{len(axis)} values, {ends} {content_hash(axis.texts)}"
     for name in _schedule_files(study):
-        shown[f"file {name}"] = _hash(read_bytes(Path(name)))
+        shown[f"file {name}"] = content_hash(read_bytes(Path(name)))
     return shown
 
 
@@ -99,13 +100,12 @@ def _schedule_files(study: Study) -> Iterator[str]:
     yield from (name for name in names if name.endswith(".csv"))
 
 
-def _digest(document: object) -> str:
-    """A short hash of a frozen document: its fields in order, so never its place in memory."""
-    return _hash(repr(document).encode())
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+def _shown(value: object) -> str:
+    """An option as messages show it, with the hash of its content where that may be more."""
+    text = repr(value)
+    if value is None or isinstance(value, str | int | float):
+        return text
+    return f"{text if len(text) <= _LONGEST else f'{text[:_LONGEST]} ...'} {content_hash(value)}"
 
 
 def pack(document: object) -> bytes:

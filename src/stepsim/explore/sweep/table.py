@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.sweep.evaluate import Floats, Ints
 from stepsim.explore.sweep.store import PART_COLUMNS, Progress, SweepStore, database_errors
 
 _PIECE = 65_536

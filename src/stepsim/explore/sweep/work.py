@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.quantities import Value
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
     Evaluator,
-    Floats,
     Group,
     Outcomes,
     PreparedGroup,
     Simulation,
     failed,
-    reason,
 )
 from stepsim.explore.sweep.grid import Column, Span
 from stepsim.explore.sweep.study import Study, unpack
@@ -80,7 +79,10 @@ def _refusal(study: Study, arguments: Mapping[str, Any]) -> str:
 
 
 def evaluate_span(packed: bytes, span: Span) -> SpanResult:
-    """Results of the scenarios of a span, which all belong to one group; never raises for them."""
+    """Results of the scenarios of a span, which all belong to one group.
+
+    A user's mistake is the reason of its scenarios; an error of our own is raised.
+    """
     study = unpack(packed).study
     columns = study.grid.columns(span)
     count = span.stop - span.start if columns else 1
@@ -99,8 +101,8 @@ def _outcomes(
 ) -> Outcomes:
     try:
         return group.evaluate(columns)
-    except Exception as error:
-        return failed(count, reason(error), breakdown=breakdown)
+    except StepsimError as error:
+        return failed(count, str(error), breakdown=breakdown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +121,8 @@ def _prepare(packed: bytes, group: int) -> _Ready:
     try:
         links = _links(job.study, settings)
         prepared = job.evaluator(group).prepare(Group(study=job.study, settings=settings))
-    except Exception as error:
-        return _Ready(group=reason(error), links=links)
+    except StepsimError as error:
+        return _Ready(group=str(error), links=links)
     return _Ready(group=prepared, links=links)
 
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.noise.sweeps import NoiseSweep
 from stepsim.explore.sweep.axes import Axis
-from stepsim.explore.sweep.evaluate import Floats
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.table import StoredAxis
 from stepsim.show.figures.drawing import FAINT, MARKERS, head, legend, series_colours, write_figure

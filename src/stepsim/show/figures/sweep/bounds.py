@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.sweep.evaluate import Floats
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.results.breakdown import Part

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import SweepError
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.sweep.evaluate import Floats
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.results.breakdown import PART_NAMES, Part

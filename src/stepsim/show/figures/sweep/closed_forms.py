@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.explore.sweep.evaluate import Floats
+from stepsim.base.arrays import Floats
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.parallel.schedules import parse_name
 from stepsim.show.figures.sweep.views import View

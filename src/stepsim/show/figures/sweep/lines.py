@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.explore.sweep.evaluate import Floats
+from stepsim.base.arrays import Floats
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import MARKERS, head, legend, series_colours
 from stepsim.show.figures.style import FigureStyle

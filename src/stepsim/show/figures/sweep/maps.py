@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsim.explore.sweep.evaluate import Floats
+from stepsim.base.arrays import Floats
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
 from stepsim.show.figures.drawing import BACKGROUND, ink_on
 from stepsim.show.figures.style import FigureStyle

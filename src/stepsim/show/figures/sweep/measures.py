@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.sweep.evaluate import Floats
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.scales import TIMES, unit_of
 from stepsim.show.figures.sweep.views import FigureKind, View

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.sweep.evaluate import Floats
 from stepsim.explore.sweep.table import ParetoPoint, SweepTable
 from stepsim.show.figures.drawing import head, legend, series_colours
 from stepsim.show.figures.style import FigureStyle

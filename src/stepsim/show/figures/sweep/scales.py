@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.base.quantities import Quantity
-from stepsim.explore.sweep.evaluate import Floats
 from stepsim.explore.sweep.table import StoredAxis
 
 if TYPE_CHECKING:
