@@ -2,13 +2,13 @@
 
 import os
 import sys
-from io import TextIOWrapper
-from typing import Annotated
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Annotated, Any
 
 import typer
 
 from stepsim import __version__
-from stepsim.base.errors import StepsimError
+from stepsim.base.errors import StepsimError, one_line
 from stepsim.cli.calibrate import app as calibrate
 from stepsim.cli.collective import collective
 from stepsim.cli.compare import compare, diff
@@ -21,6 +21,8 @@ from stepsim.cli.schema import schema
 from stepsim.cli.sensitivity import noise, sensitivity
 from stepsim.cli.simulate import simulate
 from stepsim.cli.sweep import sweep, sweep_report
+
+_STDOUT = "<stdout>"
 
 app = typer.Typer(
     name="stepsim",
@@ -61,20 +63,53 @@ for command in (
 app.add_typer(calibrate, name="calibrate")
 
 
+class _Stdout(FileIO):
+    """Standard output, whose errors say that they are its own."""
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; raises OSError with the file name `<stdout>`."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = _STDOUT
+            raise
+
+
 def main() -> None:
     """Run the command line; a user's mistake prints one message and exits with 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # names may hold what the terminal's encoding lacks
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_output()
     try:
         app()
     except StepsimError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
     except OSError as error:
-        typer.echo(f"error: cannot write to stdout: {error.strerror}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        typer.echo(f"error: {one_line(_system_error(error))}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
+
+
+def _prepare_output() -> None:
+    """Let names hold what the terminal's encoding lacks, and tell stdout's errors from others."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if os.name == "posix" and type(old := sys.stdout) is TextIOWrapper:
+        sys.stdout = TextIOWrapper(
+            BufferedWriter(_Stdout(old.fileno(), "wb", closefd=False)),
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=old.line_buffering,
+            write_through=old.write_through,
+        )
+
+
+def _system_error(error: OSError) -> str:
+    """What failed, and why; a failed stdout gets nothing more, not even when Python ends."""
+    why = error.strerror or str(error) or type(error).__name__
+    if error.filename != _STDOUT:
+        return f"{error.filename}: {why}" if error.filename else why
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return f"cannot write to stdout: {why}"

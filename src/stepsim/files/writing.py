@@ -1,11 +1,12 @@
 """Writing result files: whole or not at all."""
 
 import os
-import tempfile
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os.path import exists, isdir, isfile, realpath
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO
 
 from stepsim.base.errors import OutputError
@@ -62,7 +63,8 @@ def _check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the whole new one, never a part.
 
-    A link's target is written; what is no regular file, a device or a pipe, is written into.
+    A link's target is written; what is no regular file, a device or a pipe, is written into. A file
+    that is replaced keeps its mode, and its owner where the system lets us.
     """
     with whole_file(path) as file:
         file.write(data)
@@ -81,14 +83,18 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     with _output_errors(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        replaced = path.stat() if exists(path) else None
+        part = path.with_name(f".{path.name}.{token_hex(4)}")
+        # the system takes the umask off the mode of a new file
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if replaced else 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
+            if replaced:
+                _keep_access(part, replaced)
+            os.replace(part, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             raise
 
 
@@ -100,8 +106,9 @@ def _output_errors(path: Path) -> Iterator[None]:
         raise OutputError(f"{path}: cannot write: {error.strerror}") from None
 
 
-def _umask() -> int:
-    """The process's file mode mask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _keep_access(path: Path, before: os.stat_result) -> None:
+    """Give a file the mode of another, and its owner and group where the system lets us."""
+    for user, group in ((before.st_uid, -1), (-1, before.st_gid)):
+        with suppress(OSError):
+            os.chown(path, user, group)
+    os.chmod(path, stat.S_IMODE(before.st_mode))  # last: a new owner takes bits away

@@ -1,0 +1,71 @@
+"""How a command ends that the system stops: one line that says what failed, exit code 2."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import Run
+
+COMMAND = "from stepsim.cli import main; main()"
+
+
+def in_process(*arguments: str | Path, setup: str = "", stdout: str | Path) -> tuple[int, str]:
+    """Exit code and stderr of a command in a process of its own, after some preparation."""
+    command = [sys.executable, "-c", f"{setup}\n{COMMAND}", *map(str, arguments)]
+    with open(stdout, "wb") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+        (
+            OSError(errno.EMFILE, "Too many open files", "some\nfile"),
+            r"some\nfile: Too many open files",
+        ),
+        (ConnectionResetError("reset by peer"), "reset by peer"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_an_error_of_the_system_is_called_what_it_is(
+    run: Run, moe: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, message: str
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("stepsim.files.load.load_workload", fail)
+    assert run("inspect", moe) == (2, "", f"error: {message}\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [("schema", "result"), ("--version",)], ids=["long", "short"])
+def test_a_full_stdout_is_named(arguments: tuple[str, ...]) -> None:
+    code, err = in_process(*arguments, stdout="/dev/full")
+    assert (code, err) == (2, "error: cannot write to stdout: No space left on device\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes that break")
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = [sys.executable, "-c", COMMAND, "schema", "result"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits the open files of a process")
+def test_too_many_open_files_are_no_matter_of_stdout(moe: Path, tmp_path: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))"
+    arguments = ("sweep", moe, "--set", "microbatches=2,4", "--db", tmp_path / "a.sqlite")
+    code, err = in_process(*arguments, "-q", "--jobs", "2", setup=limit, stdout=tmp_path / "out")
+    assert code == 2
+    assert err.splitlines()[-1].endswith("Too many open files")
+    assert "stdout" not in err
+    assert "Traceback" not in err

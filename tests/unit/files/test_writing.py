@@ -1,0 +1,116 @@
+"""Files are written whole, with the access that they had or that the system gives new ones."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from stepsim.base.errors import OutputError
+from stepsim.files.writing import whole_file, write_whole
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o640, 0o664, 0o755])
+def test_a_file_that_is_replaced_keeps_its_mode_and_owner(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    before = path.stat()
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert mode_of(path) == mode
+    assert (path.stat().st_uid, path.stat().st_gid) == (before.st_uid, before.st_gid)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives files away")
+def test_a_file_of_somebody_else_stays_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    os.chown(path, 12345, 23456)
+    path.chmod(0o640)
+    write_whole(path, b"new")
+    assert (path.stat().st_uid, path.stat().st_gid, mode_of(path)) == (12345, 23456, 0o640)
+
+
+def test_an_owner_that_cannot_be_kept_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", refuse)
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert mode_of(path) == 0o600
+
+
+def test_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    with whole_file(path) as file:
+        file.write(b"new")
+        (part,) = (each for each in tmp_path.iterdir() if each != path)
+        assert mode_of(part) == 0o600
+        assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_new_file_has_the_mode_of_any_other_new_file(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_whole(tmp_path / "a.json", b"new")
+    finally:
+        os.umask(before)
+    assert mode_of(tmp_path / "a.json") == 0o666 & ~mask
+
+
+def test_the_mask_of_the_process_is_never_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(mask: int) -> int:
+        raise AssertionError("another thread's files would be made with this mask")
+
+    monkeypatch.setattr(os, "umask", changed)
+    threads = [
+        threading.Thread(target=write_whole, args=(tmp_path / f"{i}.json", b"new"))
+        for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with whole_file(path) as file:
+            file.write(b"half")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OutputError, match=r"a\.json: cannot write: No space left"):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link_to_the_file_that_is_written(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write_whole(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
