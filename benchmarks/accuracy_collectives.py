@@ -16,7 +16,7 @@ from statistics import median
 
 from stepsim import collective_time
 from stepsim.base.units import PS_PER_NS
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 KINDS = {
     "AllReduce": "all_reduce",
@@ -87,7 +87,7 @@ def stepsim_ns(row: Row) -> float:
         endpoint_latency_ps=MESSAGE_NS * PS_PER_NS,
     )
     dimension = Dimension(kind=WIRINGS[row.topology], size=row.npus, link=link)
-    network = DimensionTopology(name="astra", source="ASTRA-sim", dimensions=(dimension,))
+    network = NestedTopology(name="astra", source="ASTRA-sim", dimensions=(dimension,))
     kind = KINDS[row.collective]
     return collective_time(network, kind, row.size_bytes, range(row.npus), row.algorithm) * 1e9
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import stepsim
 from stepsim.base.units import parse_bandwidth
 from stepsim.face import Result
-from stepsim.network.topology import DimensionTopology
+from stepsim.network.topology import NestedTopology
 from stepsim.parallel.p2p import P2POptions
 from stepsim.results.breakdown import Part
 
@@ -26,10 +26,10 @@ PATH_PARTS = {
 }
 
 
-def fabric(gbps: int) -> DimensionTopology:
+def fabric(gbps: int) -> NestedTopology:
     """HGX H100 with NICs of another rate."""
     topology = stepsim.load_topology("hgx-h100")
-    assert isinstance(topology, DimensionTopology)
+    assert isinstance(topology, NestedTopology)
     inner, outer = topology.dimensions
     link = replace(outer.link, bandwidth=parse_bandwidth(f"{gbps} Gbps"))
     return replace(topology, dimensions=(inner, replace(outer, link=link)))

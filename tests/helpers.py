@@ -6,7 +6,7 @@ from stepsim.engine.prices import Prices
 from stepsim.graph.actions import HostTimes
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.graph.programs import GraphOptions
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
@@ -39,11 +39,11 @@ def uniform_workload(*, forward: int, backward: int, pp: int, microbatches: int)
     )
 
 
-def line_of_npus(npus: int, hop_ps: int) -> DimensionTopology:
+def line_of_npus(npus: int, hop_ps: int) -> NestedTopology:
     """Any NPU reaches any other in `hop_ps`, whatever the size."""
     link = LinkClass(name="wire", bandwidth=float("inf"), latency_ps=hop_ps)
     kind = DimensionKind.FULLY_CONNECTED
-    return DimensionTopology(
+    return NestedTopology(
         name="wires", source="test", dimensions=(Dimension(kind=kind, size=npus, link=link),)
     )
 

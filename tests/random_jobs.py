@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,
-    DimensionTopology,
     LinkClass,
+    NestedTopology,
     Topology,
 )
-from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
@@ -154,11 +154,11 @@ def link_classes(draw: st.DrawFn, name: str) -> LinkClass:
 
 
 @st.composite
-def nested(draw: st.DrawFn) -> DimensionTopology:
+def nested(draw: st.DrawFn) -> NestedTopology:
     """Two dimensions of any kind; a job of 24 ranks fits."""
     kinds = st.sampled_from(list(DimensionKind))
     size = draw(st.sampled_from([2, 3, 4, 5]))
-    return DimensionTopology(
+    return NestedTopology(
         name="random",
         source="test",
         dimensions=(
@@ -170,16 +170,16 @@ def nested(draw: st.DrawFn) -> DimensionTopology:
 
 
 @st.composite
-def flat(draw: st.DrawFn) -> DimensionTopology:
+def flat(draw: st.DrawFn) -> NestedTopology:
     """One dimension of any kind."""
     kind = draw(st.sampled_from(list(DimensionKind)))
     link = draw(link_classes("link"))
     dimensions = (Dimension(kind=kind, size=draw(st.sampled_from([24, 25])), link=link),)
-    return DimensionTopology(name="random", source="test", dimensions=dimensions)
+    return NestedTopology(name="random", source="test", dimensions=dimensions)
 
 
 @st.composite
-def listed(draw: st.DrawFn) -> ExplicitTopology:
+def listed(draw: st.DrawFn) -> ListedTopology:
     """Nodes of NPUs on leaves, some leaves joined directly, all of them by up to three spines."""
     per_leaf = draw(st.sampled_from([2, 3, 4]))
     leaves = [f"leaf{i}" for i in range(24 // per_leaf)]
@@ -188,7 +188,7 @@ def listed(draw: st.DrawFn) -> ExplicitTopology:
     cables += [(leaf, spine, 1) for leaf in leaves for spine in spines]
     pairs = list(combinations(leaves[:4], 2))
     cables += [(*pair, 1) for pair in draw(st.lists(st.sampled_from(pairs), max_size=2))]
-    return ExplicitTopology(
+    return ListedTopology(
         name="random",
         source="test",
         npus=24,

@@ -22,7 +22,7 @@ from stepsim.network.collectives import (
 from stepsim.network.collectives.choices import able_algorithms, refusal
 from stepsim.network.collectives.double_binary_tree import double_tree, tree_depth
 from stepsim.network.collectives.levels import levels_of
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, Layout, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, Layout, LinkClass, NestedTopology
 from stepsim.workload.rows import CollectiveKind
 
 RING, SWITCH = DimensionKind.RING, DimensionKind.SWITCH
@@ -35,8 +35,8 @@ RATE, HOP_PS, SIZE = 50e9, 500_000, 123_456_789
 
 def network(
     *dimensions: tuple[DimensionKind, int], rates: tuple[float, ...] = ()
-) -> DimensionTopology:
-    return DimensionTopology(
+) -> NestedTopology:
+    return NestedTopology(
         name="network",
         source="test",
         dimensions=tuple(
@@ -52,7 +52,7 @@ def network(
     )
 
 
-def time_ps(topology: DimensionTopology, kind: CollectiveKind, name: str) -> int:
+def time_ps(topology: NestedTopology, kind: CollectiveKind, name: str) -> int:
     members = np.arange(topology.npus)
     shape = collective_shape(topology, kind, members, parse_algorithm(name))
     return collective_cost(topology, shape, SIZE).time_ps
@@ -177,7 +177,7 @@ def reducing(layout: Layout, *, inside: bool) -> Layout:
     )
 
 
-def port_shares(topology: DimensionTopology, steps: list[FlowStep]) -> dict[str, float]:
+def port_shares(topology: NestedTopology, steps: list[FlowStep]) -> dict[str, float]:
     """Largest load of a link of each class, of all steps together, in sizes."""
     loads: dict[int, float] = {}
     for each in steps:

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from stepsim.face import collective_time
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 FILE = "reference/collectives/astra_sim_1d.csv"
 
@@ -94,7 +94,7 @@ def test_several_dimensions(
         rounds = 2 if kind == "all_reduce" else 1
         expected += rounds * phase(dimension, algorithm, share)
         share = share // dimension[1] if optimised else share
-    network = DimensionTopology(
+    network = NestedTopology(
         name="astra",
         source="ASTRA-sim",
         dimensions=tuple(

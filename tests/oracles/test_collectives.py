@@ -17,7 +17,7 @@ from stepsim.network.collectives import (
     flow_steps,
     parse_algorithm,
 )
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.rings.order import node_rings
 from stepsim.workload.rows import CollectiveKind
 
@@ -42,8 +42,8 @@ def link(name: str = "wire", bandwidth: float = BANDWIDTH, endpoint_ps: int = 0)
     )
 
 
-def network(*dimensions: Built, launch_ps: int = 0) -> DimensionTopology:
-    return DimensionTopology(
+def network(*dimensions: Built, launch_ps: int = 0) -> NestedTopology:
+    return NestedTopology(
         name="network",
         source="test",
         dimensions=tuple(Dimension(kind=k, size=n, link=wire) for k, n, wire in dimensions),
@@ -52,7 +52,7 @@ def network(*dimensions: Built, launch_ps: int = 0) -> DimensionTopology:
 
 
 def time_ps(
-    topology: DimensionTopology,
+    topology: NestedTopology,
     kind: CollectiveKind,
     size: int,
     ranks: int = 0,

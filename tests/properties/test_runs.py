@@ -12,7 +12,7 @@ from invariants import check_timeline
 
 import stepsim
 from stepsim.face import Result
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.results.breakdown import Part
 from stepsim.workload.rows import (
     Axis,
@@ -82,7 +82,7 @@ def jobs(draw: st.DrawFn) -> Workload:
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> DimensionTopology:
+def networks(draw: st.DrawFn) -> NestedTopology:
     kinds = st.sampled_from(list(DimensionKind))
     links = [
         LinkClass(
@@ -93,7 +93,7 @@ def networks(draw: st.DrawFn) -> DimensionTopology:
         )
         for name in ("inner", "outer")
     ]
-    return DimensionTopology(
+    return NestedTopology(
         name="random",
         source="test",
         dimensions=(
@@ -113,7 +113,7 @@ def parts_per_rank(result: Result) -> np.ndarray[tuple[int, int], np.dtype[np.in
 @settings(max_examples=60, deadline=None)
 @given(workload=jobs(), network=networks(), p2p=st.sampled_from(["eager", "blocking"]))
 def test_every_run_is_consistent_and_folding_changes_nothing(
-    workload: Workload, network: DimensionTopology, p2p: str
+    workload: Workload, network: NestedTopology, p2p: str
 ) -> None:
     full = stepsim.simulate(workload, network, p2p=p2p, fold_ranks=False)
     check_timeline(full.timeline)
@@ -137,9 +137,7 @@ def test_every_run_is_consistent_and_folding_changes_nothing(
 
 @settings(max_examples=40, deadline=None)
 @given(workload=jobs(), network=networks())
-def test_eager_is_never_slower_than_blocking(
-    workload: Workload, network: DimensionTopology
-) -> None:
+def test_eager_is_never_slower_than_blocking(workload: Workload, network: NestedTopology) -> None:
     eager = stepsim.simulate(workload, network, p2p="eager").report
     blocking = stepsim.simulate(workload, network, p2p="blocking").report
     assert eager.step_time_ps <= blocking.step_time_ps
@@ -148,7 +146,7 @@ def test_eager_is_never_slower_than_blocking(
 @settings(max_examples=40, deadline=None)
 @given(workload=jobs(), network=networks(), which=st.integers(0, 1))
 def test_a_faster_link_class_is_never_slower(
-    workload: Workload, network: DimensionTopology, which: int
+    workload: Workload, network: NestedTopology, which: int
 ) -> None:
     dimensions = list(network.dimensions)
     link = dimensions[which].link
@@ -161,9 +159,7 @@ def test_a_faster_link_class_is_never_slower(
 
 @settings(max_examples=20, deadline=None)
 @given(workload=jobs(), network=networks())
-def test_the_same_input_gives_the_same_bytes(
-    workload: Workload, network: DimensionTopology
-) -> None:
+def test_the_same_input_gives_the_same_bytes(workload: Workload, network: NestedTopology) -> None:
     first = stepsim.simulate(workload, network).to_json()
     assert stepsim.simulate(workload, network).to_json() == first
 

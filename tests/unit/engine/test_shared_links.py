@@ -21,11 +21,11 @@ from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,
-    DimensionTopology,
     LinkClass,
+    NestedTopology,
     Topology,
 )
-from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.prepare import run_graph
@@ -50,10 +50,10 @@ both_ways = pytest.mark.parametrize("fold_ranks", [True, False])
 
 def network(
     kind: DimensionKind, npus: int, *, gb_per_s: float = 1, hop_ps: int = 0
-) -> DimensionTopology:
+) -> NestedTopology:
     link = LinkClass(name="link", bandwidth=gb_per_s * 1e9, latency_ps=hop_ps)
     dimensions = (Dimension(kind=kind, size=npus, link=link),)
-    return DimensionTopology(name="test", source="test", dimensions=dimensions)
+    return NestedTopology(name="test", source="test", dimensions=dimensions)
 
 
 def work(compute_ps: int = 0, *comms: CommOp) -> Work:
@@ -125,7 +125,7 @@ def test_two_equal_all_reduces_over_one_link_take_twice_the_bandwidth_time(
 def test_two_equal_all_reduces_over_one_uplink(fold_ranks: bool) -> None:
     """Two leaves joined by one cable as fast as an NPU's own."""
     cables = [("npu0", "a"), ("npu1", "a"), ("npu2", "b"), ("npu3", "b"), ("a", "b")]
-    leaves = ExplicitTopology(
+    leaves = ListedTopology(
         name="leaves",
         source="test",
         npus=4,

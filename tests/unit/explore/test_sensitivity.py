@@ -19,8 +19,8 @@ from stepsim.face import simulate
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,
-    DimensionTopology,
     LinkClass,
+    NestedTopology,
     Topology,
 )
 from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
@@ -72,7 +72,7 @@ def tied_job(weight_grad_ps: int) -> tuple[Workload, Topology]:
     workload = replace(workload, microbatches=(block,), header=Header(tp=2, npus=2))
     link = LinkClass(name="wire", bandwidth=1e11)
     dimension = Dimension(kind=DimensionKind.FULLY_CONNECTED, size=2, link=link)
-    return workload, DimensionTopology(name="pair", source="test", dimensions=(dimension,))
+    return workload, NestedTopology(name="pair", source="test", dimensions=(dimension,))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from stepsim.explore.sweep import Grid, Span, parse_axis
 from stepsim.explore.sweep.axes import ARGUMENT_AXES, make_axis
 from stepsim.explore.sweep.links import check_link
 from stepsim.network.topology import LinkClass
-from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.network.topology.numbers import with_link, with_values
 
 GBPS = 125_000_000.0
@@ -210,7 +210,7 @@ def test_links_to_a_shared_nic_have_no_numbers() -> None:
 def test_links_of_listed_topologies_get_other_numbers() -> None:
     cable = LinkClass(name="cable", bandwidth=1e9)
     ends = (("npu0", "npu1"), ("npu1", "npu0"))
-    topology = ExplicitTopology(
+    topology = ListedTopology(
         name="pair",
         source="test",
         npus=2,

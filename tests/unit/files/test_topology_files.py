@@ -8,7 +8,7 @@ import pytest
 from stepsim.base.errors import TopologyError
 from stepsim.files.load import load_topology
 from stepsim.files.topology.toml import read_topology
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
 
@@ -87,7 +87,7 @@ def test_dimension_files_are_read_in_full(file: Path) -> None:
         efficiency=0.5,
     )
     assert outer.capacity == 25e9
-    assert read_topology(file) == DimensionTopology(
+    assert read_topology(file) == NestedTopology(
         name="two",
         source="test",
         dimensions=(

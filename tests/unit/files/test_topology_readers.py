@@ -7,7 +7,7 @@ import pytest
 
 from stepsim.base.errors import TopologyError
 from stepsim.files.topology.files import read_topology
-from stepsim.network.topology import DimensionKind, DimensionTopology
+from stepsim.network.topology import DimensionKind, NestedTopology
 
 ASTRA = """
 # a comment
@@ -41,7 +41,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_astra_networks_are_read_in_full(tmp_path: Path) -> None:
     topology = read_topology(write(tmp_path / "net.yml", ASTRA))
-    assert isinstance(topology, DimensionTopology)
+    assert isinstance(topology, NestedTopology)
     kinds = [(d.kind, d.size, d.link.bandwidth, d.link.latency_ps) for d in topology.dimensions]
     assert kinds == [
         (DimensionKind.RING, 4, 50 * 2**30, 500_000),
@@ -67,7 +67,7 @@ def test_lists_may_be_written_in_other_ways(text: str, tmp_path: Path) -> None:
 def test_a_switch_innermost_joins_all(tmp_path: Path) -> None:
     text = "topology: [ Switch ]\nnpus_count: [ 4 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n"
     topology = read_topology(write(tmp_path / "net.yml", text))
-    assert isinstance(topology, DimensionTopology)
+    assert isinstance(topology, NestedTopology)
     assert topology.dimensions[0].kind is DimensionKind.SWITCH
 
 

@@ -6,7 +6,7 @@ import pytest
 from unit.files.test_topology_files import check_refused
 
 from stepsim.files.topology.toml import read_topology
-from stepsim.network.topology import Dimension, DimensionTopology
+from stepsim.network.topology import Dimension, NestedTopology
 from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
 
 RATES = 'bandwidth = "50 GB/s"\nlatency = "1 us"\n'
@@ -18,7 +18,7 @@ def read(path: Path, options: str, before: str = "") -> Dimension:
     text = f'name = "t"\nsource = "t"\n{before}[[dimension]]\nname = "net"\n{RATES}{options}\n'
     path.write_text(text)
     topology = read_topology(path)
-    assert isinstance(topology, DimensionTopology)
+    assert isinstance(topology, NestedTopology)
     return topology.dimensions[-1]
 
 

@@ -21,7 +21,7 @@ from stepsim.network.one_collective import (
     probe_algorithms,
     probe_collective,
 )
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.show.figures.collectives import plot_probes, probes_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.workload.rows import CollectiveKind
@@ -29,7 +29,7 @@ from stepsim.workload.rows import CollectiveKind
 MIB = 1 << 20
 WIRE = LinkClass(name="wire", bandwidth=50e9, latency_ps=500_000)
 RAIL = LinkClass(name="rail", bandwidth=25e9, latency_ps=900_000)
-NODES = DimensionTopology(
+NODES = NestedTopology(
     name="nodes",
     source="test",
     dimensions=(
@@ -80,7 +80,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests(kind: CollectiveKind) -> None:
 def test_ring_on_a_switch_works_at_the_rate_of_its_ports() -> None:
     """With free latency busbw is the bandwidth of a port, whatever the number of ranks."""
     free = LinkClass(name="wire", bandwidth=50e9)
-    flat = DimensionTopology(
+    flat = NestedTopology(
         name="flat",
         source="",
         dimensions=(Dimension(kind=DimensionKind.SWITCH, size=8, link=free),),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from unit.network.test_wirings import CUBE_MESH, dim, network
 
-from stepsim.network.topology import DimensionTopology
+from stepsim.network.topology import NestedTopology
 from stepsim.network.topology.links import LinkClass
-from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.rings.order import node_rings
 from stepsim.network.topology.rings.search import disjoint_rings
@@ -104,7 +104,7 @@ def test_channels_enter_nodes_at_different_members() -> None:
 
 def test_cabled_nodes_are_crossed_from_neighbour_to_neighbour() -> None:
     node = dim("cables", 8, cables=CUBE_MESH)
-    topology: DimensionTopology = network(node, dim("switch", 2, "b"))
+    topology: NestedTopology = network(node, dim("switch", 2, "b"))
     assert len(topology.layout(np.arange(8)).orders) == 3
     for hops, _ in steps(topology, list(range(16))):
         assert sorted(hops) == [1] * 14 + [2] * 2
@@ -116,7 +116,7 @@ def test_listed_cables_give_rings_that_share_none() -> None:
         for a, b in CUBE_MESH
         for s, e in ((a, b), (b, a))
     )
-    topology = ExplicitTopology(
+    topology = ListedTopology(
         name="cube",
         source="test",
         npus=8,

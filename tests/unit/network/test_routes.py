@@ -12,7 +12,7 @@ from unit.network.test_topology import explicit, load_of
 
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.links import LinkClass
-from stepsim.network.topology.listed import ExplicitTopology
+from stepsim.network.topology.listed import ListedTopology
 
 NODES = [*(f"npu{i}" for i in range(4)), "a", "b", "c"]
 CABLES = st.lists(
@@ -23,7 +23,7 @@ CABLES = st.lists(
 )
 
 
-def expected(topology: ExplicitTopology, source: int, destination: int) -> dict[int, float]:
+def expected(topology: ListedTopology, source: int, destination: int) -> dict[int, float]:
     """Shares by listing all shortest paths: least latency, then fewest hops."""
     graph = nx.DiGraph()
     bundles: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
@@ -94,7 +94,7 @@ def test_hops_are_those_of_the_way_with_the_slowest_endpoints() -> None:
     cables = [("npu0", "a", 0), ("a", "npu1", 0), ("npu0", "b", 1), ("b", "npu1", 1)]
     plain = explicit(2, cables, latencies_ps=(5, 5))
     slow = LinkClass(name="class1", bandwidth=1e9, latency_ps=5, endpoint_latency_ps=7)
-    topology = ExplicitTopology(
+    topology = ListedTopology(
         name="slow",
         source="",
         npus=2,

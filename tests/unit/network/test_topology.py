@@ -14,13 +14,13 @@ from stepsim.network.collectives import collective_shape, collective_time_ps
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,
-    DimensionTopology,
     LinkClass,
     Load,
+    NestedTopology,
     Topology,
 )
 from stepsim.network.topology.links import sum_loads
-from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.workload.rows import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
@@ -45,14 +45,14 @@ NESTED = [
 ]
 
 
-def nested(text: str, *, grows: bool = False) -> DimensionTopology:
+def nested(text: str, *, grows: bool = False) -> NestedTopology:
     """Dimensions such as `ring:4 rail:2`, each with its own bandwidth and latency."""
     dimensions = []
     for k, word in enumerate(text.split()):
         kind, size = word.split(":")
         link = LinkClass(name=f"{kind}{k}", bandwidth=1e9 / (k + 1), latency_ps=1_000 * (k + 1))
         dimensions.append(Dimension(kind=DimensionKind(kind), size=int(size), link=link))
-    return DimensionTopology(name=text, source="test", dimensions=tuple(dimensions), grows=grows)
+    return NestedTopology(name=text, source="test", dimensions=tuple(dimensions), grows=grows)
 
 
 def load_of(topology: Topology, pairs: Sequence[tuple[int, int]]) -> Load:
@@ -241,9 +241,9 @@ def test_dimensions_must_exist_and_have_distinct_names() -> None:
     link = LinkClass(name="twin", bandwidth=1.0)
     twin = Dimension(kind=DimensionKind.RING, size=2, link=link)
     with pytest.raises(TopologyError, match="at least one dimension"):
-        DimensionTopology(name="t", source="", dimensions=())
+        NestedTopology(name="t", source="", dimensions=())
     with pytest.raises(TopologyError, match="repeat: twin, twin"):
-        DimensionTopology(name="t", source="", dimensions=(twin, twin))
+        NestedTopology(name="t", source="", dimensions=(twin, twin))
     with pytest.raises(TopologyError, match="twin: size is 0"):
         Dimension(kind=DimensionKind.RING, size=0, link=link)
 
@@ -254,13 +254,13 @@ def explicit(
     *,
     forward: bool = False,
     latencies_ps: Sequence[int] = (1_000,),
-) -> ExplicitTopology:
+) -> ListedTopology:
     """Cables in both directions, `(end, end)` or `(end, end, class)`; a class per latency."""
     links = []
     for a, b, *of_class in cables:
         number = of_class[0] if of_class else 0
         links += [Link(start=s, end=e, link_class=number) for s, e in ((a, b), (b, a))]
-    return ExplicitTopology(
+    return ListedTopology(
         name="explicit",
         source="test",
         npus=npus,
@@ -327,7 +327,7 @@ def test_npus_forward_only_where_told() -> None:
 def test_way_back_must_exist() -> None:
     oneway = Link(start="npu0", end="npu1", link_class=0)
     with pytest.raises(TopologyError, match="npu0 and npu1 are not connected"):
-        ExplicitTopology(
+        ListedTopology(
             name="oneway",
             source="test",
             npus=2,

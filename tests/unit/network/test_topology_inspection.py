@@ -11,9 +11,9 @@ from unit.network.test_wirings import CUBE_MESH, dim, dragonfly, network, tree
 
 from stepsim.base.errors import OutputError
 from stepsim.files.topology.toml import read_topology
-from stepsim.network.topology import DimensionTopology, LinkClass
+from stepsim.network.topology import LinkClass, NestedTopology
 from stepsim.network.topology.inspection import inspect_topology
-from stepsim.network.topology.listed import ExplicitTopology
+from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.wirings import Ports, TreeShape
 from stepsim.show.figures.topologies import draw_topology
@@ -60,14 +60,14 @@ def least_cut(topology: Topology) -> float:
     ],
     ids=lambda topology: " ".join(f"{d.kind}:{d.size}" for d in topology.dimensions),
 )
-def test_bisection_is_the_least_even_cut(topology: DimensionTopology) -> None:
+def test_bisection_is_the_least_even_cut(topology: NestedTopology) -> None:
     seen = inspect_topology(topology)
     assert seen.bisection_bandwidth == pytest.approx(least_cut(topology))
     listed = as_links(topology)
     assert inspect_topology(listed).bisection_bandwidth >= least_cut(topology) * (1 - 1e-9)
 
 
-def as_links(topology: DimensionTopology) -> ExplicitTopology:
+def as_links(topology: NestedTopology) -> ListedTopology:
     """The same network as a list of links; NPUs forward."""
     cables = []
     for number, u, v, _ in topology.links():
@@ -76,7 +76,7 @@ def as_links(topology: DimensionTopology) -> ExplicitTopology:
     found = explicit(
         topology.npus, cables, forward=True, latencies_ps=[0] * len(topology.link_classes)
     )
-    return ExplicitTopology(
+    return ListedTopology(
         name="listed",
         source="",
         npus=topology.npus,
@@ -143,7 +143,7 @@ def check(places: dict[str, tuple[float, float]], most: int) -> None:
     ],
     ids=lambda topology: f"{topology.dimensions[0].kind}:{topology.npus}",
 )
-def test_every_kind_is_drawn(topology: DimensionTopology, tmp_path: Path) -> None:
+def test_every_kind_is_drawn(topology: NestedTopology, tmp_path: Path) -> None:
     check(picture(topology).places, 144)
     draw_topology(topology, tmp_path / "net.svg")
     first = (tmp_path / "net.svg").read_bytes()

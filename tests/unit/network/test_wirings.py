@@ -12,7 +12,7 @@ from unit.network.test_topology import check_route, load_of, shares
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.wiring import Flows
 from stepsim.network.topology.wirings import DragonflyShape, Line, Ports, Ring, TreeShape, walks
 
@@ -27,8 +27,8 @@ def dim(kind: str, size: int, name: str = "a", **options: Any) -> Dimension:
     return Dimension(kind=DimensionKind(kind), size=size, link=link, **options)
 
 
-def network(*dimensions: Dimension) -> DimensionTopology:
-    return DimensionTopology(name="net", source="test", dimensions=dimensions)
+def network(*dimensions: Dimension) -> NestedTopology:
+    return NestedTopology(name="net", source="test", dimensions=dimensions)
 
 
 def tree(down: tuple[int, ...], up: tuple[int, ...]) -> TreeShape:
@@ -74,14 +74,14 @@ EVERY = pytest.mark.parametrize("topology", NETWORKS.values(), ids=list(NETWORKS
 
 
 @EVERY
-def test_routes_are_paths_of_the_graph(topology: DimensionTopology) -> None:
+def test_routes_are_paths_of_the_graph(topology: NestedTopology) -> None:
     for source, destination in product(range(topology.npus), repeat=2):
         if topology.npus <= 16 or (5 * source + destination) % 7 == 0:
             check_route(topology, source, destination)
 
 
 @EVERY
-def test_numbers_classes_and_ends_agree(topology: DimensionTopology) -> None:
+def test_numbers_classes_and_ends_agree(topology: NestedTopology) -> None:
     graph = topology.graph()
     edges = list(graph.edges(data=True))
     names = [data["name"] for _, _, data in edges]
@@ -95,7 +95,7 @@ def test_numbers_classes_and_ends_agree(topology: DimensionTopology) -> None:
 
 
 @EVERY
-def test_many_flows_cross_what_each_crosses_alone(topology: DimensionTopology) -> None:
+def test_many_flows_cross_what_each_crosses_alone(topology: NestedTopology) -> None:
     rng = np.random.default_rng(1)
     flows = rng.integers(0, topology.npus, (300, 2))
     weights = rng.choice([0.5, 1.0], 300)
@@ -114,7 +114,7 @@ def test_many_flows_cross_what_each_crosses_alone(topology: DimensionTopology) -
 
 
 @EVERY
-def test_groups_that_look_alike_load_alike(topology: DimensionTopology) -> None:
+def test_groups_that_look_alike_load_alike(topology: NestedTopology) -> None:
     groups = np.array(list(combinations(range(topology.npus), 3)))[::5]
     looks = topology.canonical(groups)
     assert looks.min() >= 0
@@ -123,7 +123,7 @@ def test_groups_that_look_alike_load_alike(topology: DimensionTopology) -> None:
         assert loads_by_class(topology, group) == loads_by_class(topology, look)
 
 
-def loads_by_class(topology: DimensionTopology, group: Ints) -> tuple[object, object]:
+def loads_by_class(topology: NestedTopology, group: Ints) -> tuple[object, object]:
     a, b, c = (int(member) for member in group)
     load = load_of(topology, [(a, b), (b, c), (a, c)])
     classes = topology.link_class(load.links).tolist()
@@ -142,7 +142,7 @@ def test_symmetric_networks_look_the_same_from_every_npu(name: str, looks: int) 
 
 
 @EVERY
-def test_the_longest_routes_are_as_long_as_told(topology: DimensionTopology) -> None:
+def test_the_longest_routes_are_as_long_as_told(topology: NestedTopology) -> None:
     pairs = [(a, b) for a, b in product(range(topology.npus), repeat=2)]
     longest = load_of(topology, pairs).hops.sum(axis=1).max()
     assert topology.long_routes().sum(axis=1).max() == longest
@@ -276,7 +276,7 @@ def test_impossible_dimensions_are_refused(make: Callable[[], object], words: st
     ],
 )
 def test_growing_networks_are_built_whole(dimension: Dimension, jobs: dict[int, int]) -> None:
-    topology = DimensionTopology(
+    topology = NestedTopology(
         name="grows", source="", dimensions=(dimension.grown(1, 1),), grows=True
     )
     assert {npus: topology.fit(npus).npus for npus in jobs} == jobs

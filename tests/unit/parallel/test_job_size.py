@@ -6,7 +6,7 @@ import pytest
 from helpers import uniform_workload
 
 from stepsim.base.errors import PlanError
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.job_size import plan_job
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
@@ -23,9 +23,9 @@ def workload(header: Header, *, microbatches: int = 3, group: Group | None = Non
     return replace(made, header=header)
 
 
-def topology(inner: int, outer: int, *, grows: bool = False) -> DimensionTopology:
+def topology(inner: int, outer: int, *, grows: bool = False) -> NestedTopology:
     sizes = {"inner": inner, "outer": outer}
-    return DimensionTopology(
+    return NestedTopology(
         name="nodes",
         source="test",
         dimensions=tuple(

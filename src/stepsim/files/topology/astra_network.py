@@ -16,7 +16,7 @@ from pathlib import Path
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, read_text
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 _KINDS = {
     "Ring": DimensionKind.RING,
@@ -27,7 +27,7 @@ _KEYS = ("topology", "npus_count", "bandwidth", "latency")
 _GIB = 2**30
 
 
-def read_astra_network(path: Path) -> DimensionTopology:
+def read_astra_network(path: Path) -> NestedTopology:
     """Topology of an ASTRA-sim network file; dimensions are called dim0, dim1, ...
 
     Raises TopologyError naming the file and the entry at fault.
@@ -41,7 +41,7 @@ def read_astra_network(path: Path) -> DimensionTopology:
             raise TopologyError(
                 bad_value("npus_count", "product", npus, f"at most {MOST_NPUS_IN_A_FILE}")
             )
-        return DimensionTopology(
+        return NestedTopology(
             name=one_line(path.stem),
             source=one_line(f"ASTRA-sim analytical network file {path.name}"),
             dimensions=tuple(_dimension(i, lists) for i in range(len(sizes))),

@@ -8,7 +8,7 @@ from stepsim.files.topology.tables import LinkClassTable, LinkTable, TopologyFil
 from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, quantity
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.links import LINK_FIELDS, LinkField
-from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.listed import Link, ListedTopology
 
 
 def link_class(place: str, table: LinkClassTable) -> LinkClass:
@@ -31,7 +31,7 @@ def _number(place: str, field: LinkField, value: str | float) -> object:
 
 def links_of(
     file: TopologyFile, launch_latency_ps: int, algorithms: tuple[str, ...]
-) -> ExplicitTopology:
+) -> ListedTopology:
     """The topology of a file with `[[link]]` tables.
 
     Raises TopologyError naming the table and the entry at fault.
@@ -51,7 +51,7 @@ def links_of(
     links: list[Link] = []
     for i, table in enumerate(file.link):
         links += _directions(f"link[{i}]", table, classes, file.npus)
-    return ExplicitTopology(
+    return ListedTopology(
         name=file.name,
         source=file.source,
         npus=file.npus,

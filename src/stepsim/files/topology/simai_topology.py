@@ -13,7 +13,7 @@ from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, quantity, read_text
 from stepsim.network.topology import LinkClass
-from stepsim.network.topology.listed import ExplicitTopology, Link
+from stepsim.network.topology.listed import Link, ListedTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class _Header:
     gpu: str
 
 
-def read_simai_topology(path: Path) -> ExplicitTopology:
+def read_simai_topology(path: Path) -> ListedTopology:
     """Topology of a SimAI text file: GPUs in the order of their numbers, links in classes.
 
     A class is what the cable joins (`nvlink` to an NVSwitch, `nic` from GPU to switch, `fabric`
@@ -39,7 +39,7 @@ def read_simai_topology(path: Path) -> ExplicitTopology:
         raise TopologyError(f"{path}: {error}") from None
 
 
-def _read(path: Path, lines: list[str]) -> ExplicitTopology:
+def _read(path: Path, lines: list[str]) -> ListedTopology:
     header = _header(lines[0] if lines else "")
     if header.nodes > max(1, 2 * (len(lines) - 2)):
         raise TopologyError(
@@ -56,7 +56,7 @@ def _read(path: Path, lines: list[str]) -> ExplicitTopology:
     if cables != header.links:
         raise TopologyError(f"line 1: links is {header.links}: the file has {cables}")
     npus = sum(name.startswith("npu") for name in names)
-    return ExplicitTopology(
+    return ListedTopology(
         name=one_line(path.stem),
         source=one_line(f"SimAI topology file {path.name}, {header.gpu}"),
         npus=npus,

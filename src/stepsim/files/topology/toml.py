@@ -10,7 +10,7 @@ from stepsim.files.topology.links import links_of
 from stepsim.files.topology.tables import TopologyFile
 from stepsim.files.topology.text import quantity
 from stepsim.network.collectives import Algorithm
-from stepsim.network.topology import DimensionTopology, Topology
+from stepsim.network.topology import NestedTopology, Topology
 
 
 def read_topology(path: Path) -> Topology:
@@ -41,11 +41,11 @@ def _algorithms(names: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _nested(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> DimensionTopology:
+def _nested(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> NestedTopology:
     for option in ("npus", "node_size", "npus_forward", "link_class"):
         if getattr(file, option):
             raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
-    topology = DimensionTopology(
+    topology = NestedTopology(
         name=file.name,
         source=file.source,
         dimensions=dimensions_of(file.dimension),

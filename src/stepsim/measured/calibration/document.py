@@ -13,7 +13,7 @@ from stepsim.base.errors import CalibrationError
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import Placement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.network.topology import Dimension, DimensionKind, DimensionTopology, LinkClass
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.workload.rows import CollectiveKind
 
 DEFAULT_NODE_SIZE = 8
@@ -228,7 +228,7 @@ def message_curve(link: LinkFit) -> MeasuredCurve:
     )
 
 
-def message_topology(links: Sequence[LinkFit], node_size: int) -> DimensionTopology:
+def message_topology(links: Sequence[LinkFit], node_size: int) -> NestedTopology:
     """A topology on which point-to-point messages cost what a calibration says.
 
     Nodes hold `node_size` ranks. A placement that was not calibrated takes the numbers of the
@@ -242,7 +242,7 @@ def message_topology(links: Sequence[LinkFit], node_size: int) -> DimensionTopol
         link = LinkClass(name=name, bandwidth=fit.bandwidth, endpoint_latency_ps=fit.latency_ps)
         return Dimension(kind=kind, size=size, link=link)
 
-    return DimensionTopology(
+    return NestedTopology(
         name="calibrated",
         source="message times of measured runs",
         dimensions=(

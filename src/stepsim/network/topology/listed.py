@@ -40,7 +40,7 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplicitTopology:
+class ListedTopology:
     """A network of listed links.
 
     A flow takes the paths of least latency, then fewest hops, in equal shares (parallel links share
@@ -76,7 +76,7 @@ class ExplicitTopology:
         """All NPUs."""
         return self.npus
 
-    def fit(self, npus: int) -> "ExplicitTopology":
+    def fit(self, npus: int) -> "ListedTopology":
         """The topology itself; raises TopologyError if it is too small for the job."""
         check_room(self, npus)
         return self

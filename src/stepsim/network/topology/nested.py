@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DimensionTopology:
+class NestedTopology:
     """A network of nested dimensions, innermost first.
 
     `launch_latency_ps` is paid once per collective; `algorithms` are those that may be chosen
@@ -70,7 +70,7 @@ class DimensionTopology:
         least = self.dimensions[0].least_shape
         return prod(least) if least else 16
 
-    def fit(self, npus: int) -> "DimensionTopology":
+    def fit(self, npus: int) -> "NestedTopology":
         """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
         if self.grows:
             inside = prod(dimension.size for dimension in self.dimensions[:-1])

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 
 from stepsim.network.topology.dimension import Dimension
-from stepsim.network.topology.nested import DimensionTopology
+from stepsim.network.topology.nested import NestedTopology
 from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings import DragonflyShape, TreeShape
 
@@ -17,7 +17,7 @@ _MOST = {
 }
 
 
-def outline(topology: DimensionTopology) -> tuple[DimensionTopology, str]:
+def outline(topology: NestedTopology) -> tuple[NestedTopology, str]:
     """A topology small enough to draw, and a sentence that says what was left out; "" if nothing.
 
     Small topologies are returned as they are.

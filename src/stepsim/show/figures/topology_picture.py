@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import cos, pi, sin
 
-from stepsim.network.topology import DimensionKind, DimensionTopology, Topology
+from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.network.topology.outline import outline
 
 Point = tuple[float, float]
@@ -47,7 +47,7 @@ class Picture:
 def picture(topology: Topology) -> Picture:
     """Lay out a topology; large ones are drawn in part."""
     note = ""
-    if isinstance(topology, DimensionTopology):
+    if isinstance(topology, NestedTopology):
         topology, note = outline(topology)
         places = _npu_places(topology)
         cables = _cables(topology)
@@ -77,7 +77,7 @@ def _cables(topology: Topology) -> dict[tuple[str, str, int], int]:
     return {key: max(counts) for key, counts in both.items()}
 
 
-def _npu_places(topology: DimensionTopology) -> dict[str, Point]:
+def _npu_places(topology: NestedTopology) -> dict[str, Point]:
     """Places of the NPUs: each dimension puts copies of what is inside side by side."""
     places: list[Point] = [(0.0, 0.0)]
     for k, dimension in enumerate(topology.dimensions):
@@ -157,7 +157,7 @@ def _place_switches(
     for a, b, _ in cables:
         neighbours[a].add(b)
         neighbours[b].add(a)
-    inside = isinstance(topology, DimensionTopology) and (
+    inside = isinstance(topology, NestedTopology) and (
         topology.dimensions[-1].kind is DimensionKind.DRAGONFLY
     )
     level = 0
