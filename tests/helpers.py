@@ -11,7 +11,7 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import Header, Microbatch, Policy, Row, Work, Workload
+from stepsim.workload.rows import MadeFor, Microbatch, Row, Work, Workload
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
@@ -21,7 +21,6 @@ def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attent
     """A row that only computes, times in ps."""
     return Row(
         name=name,
-        line=1,
         forward=Work(compute_ps=forward),
         input_grad=Work(compute_ps=input_grad),
         weight_grad=Work(compute_ps=weight_grad),
@@ -33,8 +32,7 @@ def uniform_workload(*, forward: int, backward: int, pp: int, microbatches: int)
     block = Microbatch(embedding=(), layers=((row(forward, backward),),), head=())
     return Workload(
         source="uniform",
-        policy=Policy.HYBRID_TRANSFORMER,
-        header=Header(pp=pp, npus=pp),
+        made_for=MadeFor(pp=pp, npus=pp),
         microbatches=(block,) * microbatches,
     )
 

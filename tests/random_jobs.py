@@ -19,10 +19,12 @@ from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
-    Header,
+    MadeFor,
     Microbatch,
-    Policy,
+    Phase,
+    Role,
     Row,
+    StepItem,
     Work,
     Workload,
 )
@@ -33,7 +35,7 @@ KINDS = [kind for kind in CollectiveKind if kind is not CollectiveKind.SEND_RECV
 AXES = {Group.TP: Axis.TP, Group.STAGE: Axis.TP, Group.EP: Axis.EP}
 MODEL = list(AXES)
 DATA = [Group.DP, Group.DP_EP, Group.STAGE]
-GRADIENTS = ["grad_param_comm", "moe_grad_norm2", "layernorm"]
+GRADIENTS = {"dense": Role.GRADIENTS, "experts": Role.GRADIENTS, "norms": Role.NORM_GRADIENTS}
 SCHEDULES = {
     "1f1b": ["eager", "blocking", "overlap"],
     "gpipe": ["eager", "blocking", "overlap"],
@@ -94,10 +96,10 @@ def rows(draw: st.DrawFn, *, reduces: bool = False) -> Row:
 
 
 @st.composite
-def step_rows(draw: st.DrawFn, name: str) -> Row:
-    """A row that is run once per step, after the pipeline."""
-    gradients = Work(compute_ps=draw(TIMES), comms=draw(comms(DATA)))
-    return replace(row(0, 0, name=name), weight_grad=gradients)
+def step_items(draw: st.DrawFn, name: str) -> StepItem:
+    """Gradients reduced once per step, after the pipeline."""
+    work = Work(compute_ps=draw(TIMES), comms=draw(comms(DATA)))
+    return StepItem(name=name, phase=Phase.WEIGHT_GRAD, work=work, role=GRADIENTS[name])
 
 
 @st.composite
@@ -115,13 +117,13 @@ def workloads(draw: st.DrawFn) -> Workload:
         )
         for _ in range(draw(st.integers(1, 2)))
     ]
-    ends = draw(st.lists(st.sampled_from(GRADIENTS), max_size=2, unique=True))
+    ends = draw(st.lists(st.sampled_from(list(GRADIENTS)), max_size=2, unique=True))
     return Workload(
         source="random",
-        policy=Policy.HYBRID_TRANSFORMER,
-        header=Header(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp, pp_comm_bytes=draw(SIZES)),
+        made_for=MadeFor(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp),
+        pp_comm_bytes=draw(SIZES),
         microbatches=tuple(blocks),
-        per_step=tuple(draw(step_rows(name)) for name in ends),
+        per_step=tuple(draw(step_items(name)) for name in ends),
     )
 
 
@@ -129,7 +131,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 def jobs(draw: st.DrawFn) -> Job:
     """A workload with a schedule and a mode that are defined for it."""
     workload = draw(workloads())
-    pp = workload.header.pp
+    pp = workload.made_for.pp
     names = [name for name in SCHEDULES if name != "dualpipe" or pp % 2 == 0]
     schedule = draw(st.sampled_from(names))
     return Job(

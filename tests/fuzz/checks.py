@@ -75,13 +75,13 @@ def _simulate(workload: Workload, path: Path) -> None:
     from stepsim.parallel.inspection import inspect_workload
     from stepsim.show.terminal.tables import print_inspection, print_report
 
-    header = workload.header
+    made_for = workload.made_for
     blocks = min(2, len(workload.microbatches))
     rows = sum(1 for block in workload.microbatches[:blocks] for _ in block.rows())
-    unit = header.pp * lcm(header.tp, header.ep)
+    unit = made_for.pp * lcm(made_for.tp, made_for.ep)
     if unit > MOST_RANKS or rows > MOST_ROWS:
         return
-    npus = None if header.npus and header.npus <= MOST_RANKS else unit
+    npus = None if made_for.npus and made_for.npus <= MOST_RANKS else unit
     contention = "fair" if _chosen(path, 18) else "none"
     result = stepsim.simulate(
         workload, _network(), microbatches=blocks, contention=contention, npus=npus
@@ -136,7 +136,7 @@ def check_schedule(path: Path) -> None:
     work = uniform_workload(forward=10**9, backward=10**9, pp=ranks, microbatches=count)
     layers = work.microbatches[0].layers * schedule.placement.chunks
     blocks = tuple(type(b)(embedding=(), layers=layers, head=()) for b in work.microbatches)
-    work = Workload(source="made", policy=work.policy, header=work.header, microbatches=blocks)
+    work = Workload(source="made", made_for=work.made_for, microbatches=blocks)
     result = stepsim.simulate(work, "hgx-h100", npus=ranks, schedule=str(path))
     finite(report_dict(result.report))
 

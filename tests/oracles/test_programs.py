@@ -83,7 +83,6 @@ def run(
         assert whole == grad + weight
         return Row(
             name=f"stage{stage}",
-            line=1,
             forward=Work(compute_ps=duration("F", stage)),
             input_grad=Work(compute_ps=grad),
             weight_grad=Work(compute_ps=weight),

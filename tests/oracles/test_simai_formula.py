@@ -20,9 +20,7 @@ from typing import Any
 import pytest
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.files.simai.text import read_simai_text
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.simai_formula import (
+from stepsim.files.simai.formula import (
     SMALL_MESSAGE_US,
     Servers,
     SimaiTotals,
@@ -32,17 +30,15 @@ from stepsim.parallel.simai_formula import (
     group_span,
     simai_formula,
 )
+from stepsim.files.simai.header import Header, Policy
+from stepsim.files.simai.text import FileRow, SimaiDocument, read_simai_document
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,
     Group,
-    Header,
-    Microbatch,
-    Policy,
-    Row,
     Work,
-    Workload,
 )
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -63,9 +59,9 @@ def printed(totals: SimaiTotals, *columns: str) -> dict[str, int]:
 def seed_000(workloads: Path) -> SimaiTotals:
     path = workloads / "moe_128.txt"
     declared = int(path.read_text().splitlines()[1])
-    workload = read_simai_text(path)
-    assert (declared, len(list(workload.rows()))) == (96, 98)
-    return simai_formula(workload, PLAN_000, row_count=declared)
+    document = read_simai_document(path)
+    assert (declared, len(document.rows)) == (96, 98)
+    return simai_formula(document, PLAN_000, row_count=declared)
 
 
 # What SimAI printed
@@ -73,8 +69,8 @@ def seed_000(workloads: Path) -> SimaiTotals:
 
 @pytest.mark.parametrize(("npus", "dp", "total"), [(16, 94747, 387075), (128, 122382, 414710)])
 def test_seed_001_matches_in_full(workloads: Path, npus: int, dp: int, total: int) -> None:
-    workload = read_simai_text(workloads / "gpt_tp4.txt")
-    totals = simai_formula(workload, ParallelPlan(tp=4, dp=npus // 4))
+    document = read_simai_document(workloads / "gpt_tp4.txt")
+    totals = simai_formula(document, ParallelPlan(tp=4, dp=npus // 4))
     wanted = SEED_001 | {"dp": dp, "total": total}
     assert printed(totals, *wanted) == wanted
     assert totals.note == "no column relies on SimAI's ratio tables"
@@ -86,8 +82,8 @@ def test_seed_001_matches_in_full(workloads: Path, npus: int, dp: int, total: in
 def test_seed_002_matches_but_for_the_ratio_tables(
     workloads: Path, vpp: int, bubble: int, total: int
 ) -> None:
-    workload = read_simai_text(workloads / "gpt_1024.txt")
-    totals = simai_formula(workload, PLAN_002, vpp=vpp)
+    document = read_simai_document(workloads / "gpt_1024.txt")
+    totals = simai_formula(document, PLAN_002, vpp=vpp)
     wanted = SEED_002 | {"tp": 248629}
     assert printed(totals, *wanted) == wanted
     assert totals.note.startswith("tp, bubble, total: without SimAI's message-size ratio tables")
@@ -98,10 +94,10 @@ def test_seed_002_matches_but_for_the_ratio_tables(
 
 
 def test_header_vpp_is_the_default(workloads: Path) -> None:
-    workload = read_simai_text(workloads / "gpt_1024.txt")
-    interleaved = replace(workload, header=replace(workload.header, vpp=4))
-    assert simai_formula(interleaved, PLAN_002) == simai_formula(workload, PLAN_002, vpp=4)
-    assert simai_formula(interleaved, PLAN_002, vpp=1) == simai_formula(workload, PLAN_002)
+    document = read_simai_document(workloads / "gpt_1024.txt")
+    interleaved = replace(document, header=replace(document.header, vpp=4))
+    assert simai_formula(interleaved, PLAN_002) == simai_formula(document, PLAN_002, vpp=4)
+    assert simai_formula(interleaved, PLAN_002, vpp=1) == simai_formula(document, PLAN_002)
 
 
 def test_seed_000_matches_where_no_ratio_is_used(workloads: Path) -> None:
@@ -121,7 +117,7 @@ def test_seed_000_bubble_and_total_follow_from_the_printed_tp_and_ep(workloads: 
 
 
 def test_seed_000_with_all_rows_is_two_optimizer_rows_more(workloads: Path) -> None:
-    every = simai_formula(read_simai_text(workloads / "moe_128.txt"), PLAN_000)
+    every = simai_formula(read_simai_document(workloads / "moe_128.txt"), PLAN_000)
     read = seed_000(workloads)
     assert every.compute - read.compute == pytest.approx(2 * 3 * 25)
     assert every.tp - read.tp == pytest.approx(2 * SMALL_MESSAGE_US[8])
@@ -240,18 +236,17 @@ def one_row(
     input_grad: tuple[CommOp, ...] = (),
     weight_grad: tuple[CommOp, ...] = (),
     policy: Policy = Policy.HYBRID_TRANSFORMER,
-) -> Workload:
+) -> SimaiDocument:
     """A row of 1, 2 and 4 us of compute, PP 3, GA 2, VPP 5."""
-    row = Row(
+    row = FileRow(
         name=name,
         line=3,
         forward=Work(compute_ps=1_000_000, comms=forward),
         input_grad=Work(compute_ps=2_000_000, comms=input_grad),
         weight_grad=Work(compute_ps=4_000_000, comms=weight_grad),
     )
-    block = Microbatch(embedding=(), layers=((row,),), head=())
-    header = Header(ga=2, vpp=5)
-    return Workload(source="one row", policy=policy, header=header, microbatches=(block,))
+    header = Header(policy=policy, ga=2, vpp=5)
+    return SimaiDocument(source="one row", header=header, declared_rows=1, rows=(row,), warnings=())
 
 
 PLAN = ParallelPlan(tp=8, dp=8, pp=3, ep=4, microbatches=7)

@@ -19,10 +19,11 @@ from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
-    Header,
+    MadeFor,
     Microbatch,
-    Policy,
+    Role,
     Row,
+    StepItem,
     Work,
     Workload,
 )
@@ -57,6 +58,14 @@ def rows(draw: st.DrawFn) -> Row:
 
 
 @st.composite
+def items(draw: st.DrawFn) -> StepItem:
+    """A phase of a random row, in any role."""
+    phase, work = draw(st.sampled_from(draw(rows()).works()))
+    role, per_layer = draw(st.sampled_from(Role)), draw(st.booleans())
+    return StepItem(name="item", phase=phase, work=work, role=role, per_layer=per_layer)
+
+
+@st.composite
 def jobs(draw: st.DrawFn) -> Workload:
     tp, pp = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 2, 3]))
     dp = draw(st.sampled_from([1, 2, 4]))
@@ -71,13 +80,11 @@ def jobs(draw: st.DrawFn) -> Workload:
     ]
     return Workload(
         source="random",
-        policy=Policy.HYBRID_TRANSFORMER,
-        header=Header(
-            tp=tp, ep=ep, pp=pp, npus=tp * dp * pp, pp_comm_bytes=draw(st.integers(1, 10**6))
-        ),
+        made_for=MadeFor(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp),
+        pp_comm_bytes=draw(st.integers(1, 10**6)),
         microbatches=tuple(blocks),
         loss=tuple(draw(st.lists(rows(), max_size=1))),
-        per_step=tuple(draw(st.lists(rows(), max_size=2))),
+        per_step=tuple(draw(st.lists(items(), max_size=6))),
     )
 
 

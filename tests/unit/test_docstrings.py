@@ -39,7 +39,7 @@ FORMULAS = [
     *("network/collectives", "parallel/schedules", "parallel/p2p"),
     *("network/topology/wirings/dragonfly", "network/topology/wirings/fat_tree"),
     *("network/fair_rates", "network/measured_times", "network/one_collective"),
-    *("parallel/simai_formula", "explore/noise/draws"),
+    *("files/simai/formula", "explore/noise/draws"),
     *("measured/calibration/lines", "measured/calibration/link_classes"),
 ]
 SOURCE = re.compile(

@@ -91,7 +91,7 @@ def compare(
         with working("writing the page", enabled=not options.quiet):
             found = find_each_what_if(comparison, workload, **arguments)
             write_comparison(comparison, report, command=command_line(), what_if=found)
-    totals = simai_totals(workload, comparison) if with_ else None
+    totals = simai_totals(file, comparison) if with_ else None
 
     def tables(to: "Console") -> None:
         print_comparison(to, comparison)

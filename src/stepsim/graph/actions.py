@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.stages import StepItem
-from stepsim.workload.rows import Axis, CommOp, Group, Phase, Row, Work
+from stepsim.workload.rows import Axis, CommOp, Group, Phase, Row, StepItem, Work
 
 
 class Stream(IntEnum):

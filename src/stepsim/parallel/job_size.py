@@ -33,7 +33,7 @@ def plan_job(
     _check_range("global_batch", global_batch, MAX_NPUS * MAX_MICROBATCHES)
     _check_range("microbatch_size", microbatch_size, MAX_MICROBATCHES)
     warnings: list[str] = []
-    stages = pp or workload.header.pp
+    stages = pp or workload.made_for.pp
     size, origin = _job_size(workload, topology, npus, stages, warnings)
     if size > MAX_NPUS:
         raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
@@ -42,7 +42,7 @@ def plan_job(
         raise PlanError(
             f"{size} NPUs ({origin}): not divisible by tp*pp = {tp}*{stages} = {tp * stages}"
         )
-    plan = ParallelPlan(tp=tp, dp=size // (tp * stages), pp=stages, ep=workload.header.ep)
+    plan = ParallelPlan(tp=tp, dp=size // (tp * stages), pp=stages, ep=workload.made_for.ep)
     count = microbatches or len(workload.microbatches)
     if global_batch is not None:
         if microbatches is not None:
@@ -59,7 +59,7 @@ def check_plan(plan: ParallelPlan, workload: Workload) -> None:
     if _has_dimension_groups(workload):
         return
     for name in ("tp", "ep"):
-        own, asked = getattr(workload.header, name), getattr(plan, name)
+        own, asked = getattr(workload.made_for, name), getattr(plan, name)
         if own != asked:
             raise PlanError(
                 f"{name} is {asked}: {workload.source} was made for {name} {own}, and its compute "
@@ -69,8 +69,7 @@ def check_plan(plan: ParallelPlan, workload: Workload) -> None:
 
 def _has_dimension_groups(workload: Workload) -> bool:
     """Whether the policy speaks of topology dimensions instead of tp and dp."""
-    groups = {c.group for row in workload.rows() for _, work in row.works() for c in work.comms}
-    return bool(groups & {Group.INNER, Group.OUTER})
+    return any(op.group in (Group.INNER, Group.OUTER) for op in workload.comms())
 
 
 def _check_range(name: str, value: int | None, most: int) -> None:
@@ -84,9 +83,9 @@ def _job_size(
     """NPUs of the job and where the number comes from."""
     if npus is not None:
         return npus, "npus asked for"
-    if workload.header.npus is not None:
-        return workload.header.npus, "all_gpus in the file"
-    size, unit = topology.default_npus, pp * lcm(workload.header.tp, workload.header.ep)
+    if workload.made_for.npus is not None:
+        return workload.made_for.npus, "all_gpus in the file"
+    size, unit = topology.default_npus, pp * lcm(workload.made_for.tp, workload.made_for.ep)
     if not topology.grows:
         return size, f"the size of topology {topology.name}"
     rounded = -(-size // unit) * unit
@@ -98,7 +97,7 @@ def _inner_size(workload: Workload, topology: Topology, npus: int) -> int:
     """Tp, or the innermost dimension's size where the policy speaks of dimensions."""
     if _has_dimension_groups(workload):
         return min(topology.node_size, npus)
-    return workload.header.tp
+    return workload.made_for.tp
 
 
 def _microbatches(plan: ParallelPlan, global_batch: int, microbatch_size: int) -> int:

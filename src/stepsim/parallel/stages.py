@@ -1,6 +1,5 @@
 """Which stage runs which rows: a workload's one stage becomes the stages of the run."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,12 +9,11 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.rows import (
     Axis,
-    CollectiveKind,
     CommOp,
-    Group,
     Microbatch,
-    Phase,
+    Role,
     Row,
+    StepItem,
     Work,
     Workload,
 )
@@ -31,15 +29,6 @@ class StageRows(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepItem:
-    """One phase of a per-step row."""
-
-    name: str
-    phase: Phase
-    work: Work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StageWork:
     """What one rank of a stage runs: `chunks[c][b]` are the rows of chunk c for block b.
 
@@ -51,17 +40,17 @@ class StageWork:
 
     def without_gradients(self) -> tuple[tuple[CommOp, ...], tuple[StepItem, ...]]:
         """Collectives that reduce the gradients of all rows, and the per-step items without."""
-        reducing = [
-            item
-            for item in self.per_step
-            if re.fullmatch(_GRADIENTS, item.name)
-            and all(op.axis is Axis.DP for op in item.work.comms)
-        ]
+        reducing = [item for item in self.per_step if _reduces_gradients(item)]
         others = (
-            replace(item, work=replace(item.work, comms=())) if item in reducing else item
+            replace(item, work=replace(item.work, comms=())) if _reduces_gradients(item) else item
             for item in self.per_step
         )
         return tuple(op for item in reducing for op in item.work.comms), tuple(others)
+
+
+def _reduces_gradients(item: StepItem) -> bool:
+    """Whether an item only reduces gradients over data-parallel ranks."""
+    return item.role is Role.GRADIENTS and all(op.axis is Axis.DP for op in item.work.comms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +74,15 @@ def split_stages(
     the loss in every microbatch; with `StageRows.EVERY` (SimAI's reading) every stage carries both
     ends and the loss runs once per step. Raises PlanError when there are more chunks than layers.
     """
-    warnings: list[str] = []
     layers = [_stage_layers(block, workload, plan.pp) for block in workload.microbatches]
-    warnings += _check_chunks(workload, layers, plan, placement)
-    if plan.pp != workload.header.pp:
+    warnings = list(_check_chunks(workload, layers, plan, placement))
+    if plan.pp != workload.made_for.pp:
         warnings.append(
-            f"pp {workload.header.pp} in the file, {plan.pp} asked for: layers are re-split, and "
+            f"pp {workload.made_for.pp} in the file, {plan.pp} asked for: layers are re-split, and "
             "gradient and parameter sizes and optimizer compute of a stage scale with its layers"
         )
+    if plan.pp > 1 and workload.pp_comm_assumed:
+        warnings.append(workload.pp_comm_assumed)
     return Stages(
         works=tuple(
             StageWork(
@@ -104,16 +94,16 @@ def split_stages(
             )
             for rank in range(plan.pp)
         ),
-        pp_comm_bytes=_pp_comm_bytes(workload, plan, warnings),
+        pp_comm_bytes=workload.pp_comm_bytes if plan.pp > 1 else 0,
         warnings=tuple(warnings),
     )
 
 
 def _stage_layers(block: Microbatch, workload: Workload, pp: int) -> list[list[Rows]]:
-    """Layers of each stage for one block; the file's stage repeats `header.pp` times."""
-    if pp == workload.header.pp:
+    """Layers of each stage for one block; the workload's stage repeats `made_for.pp` times."""
+    if pp == workload.made_for.pp:
         return [list(block.layers)] * pp
-    return _split(list(block.layers) * workload.header.pp, pp)
+    return _split(list(block.layers) * workload.made_for.pp, pp)
 
 
 def _split(layers: list[Rows], parts: int) -> list[list[Rows]]:
@@ -189,95 +179,35 @@ def _chunk_layers(
     return _split(layers, placement.chunks)[chunk]
 
 
-_GRADIENTS = r"grad_param_comm|grad_param|moe_grad_norm2"
-
-_SECTIONS: tuple[tuple[str, tuple[Phase, ...]], ...] = (
-    (r"embedding_grads|layernorm", tuple(Phase)),
-    (_GRADIENTS, tuple(Phase)),
-    (r"grad_norm", (Phase.WEIGHT_GRAD,)),
-    (r"optimizer\w*", tuple(Phase)),
-    (r"grad_param_compute", tuple(Phase)),
-    (r"grad_norm", (Phase.INPUT_GRAD,)),
-    (r"grad_gather|moe_grad_norm1", tuple(Phase)),
-    (r"grad_norm", (Phase.FORWARD,)),
-)
-"""Order of the rows of a distributed optimizer: gradients, scalars, update, parameters."""
-
-_SIZED_BY_LAYERS = re.compile(r"(moe_)?grad_\w+|layernorm", re.ASCII)
-
-
 def _per_step(
     workload: Workload, plan: ParallelPlan, rank: int, stage_rows: StageRows
 ) -> Iterable[StepItem]:
-    """Per-step rows of a stage in the order in which a distributed optimizer runs them.
+    """What a stage runs once per step, in the order of the items' roles.
 
-    Rows of other names come first, in file order.
+    Only the ends of the pipeline sum embedding gradients, unless every stage carries both ends.
     """
-    every = stage_rows is StageRows.EVERY
-    rows = [*(workload.loss if every else ()), *workload.per_step]
-    if not every and 0 < rank < plan.pp - 1:
-        rows = [row for row in rows if row.name != "embedding_grads"]
-    rows = [_scaled(row, workload.header.pp, plan.pp) for row in rows]
-    known = "|".join(pattern for pattern, _ in _SECTIONS)
-    for row in rows:
-        if not re.fullmatch(known, row.name):
-            yield from (StepItem(name=row.name, phase=phase, work=w) for phase, w in row.works())
-    for pattern, phases in _SECTIONS:
-        for row in rows:
-            if re.fullmatch(pattern, row.name):
-                for phase, work in row.works():
-                    if phase in phases:
-                        yield StepItem(name=row.name, phase=phase, work=_gathering(row, work))
+    items = list(workload.per_step)
+    if stage_rows is StageRows.EVERY:
+        items = [*_loss_items(workload), *items]
+    elif 0 < rank < plan.pp - 1:
+        items = [item for item in items if item.role is not Role.EMBEDDING_GRADIENTS]
+    order = list(Role)
+    for item in sorted(items, key=lambda item: order.index(item.role)):
+        yield _resized(item, workload.made_for.pp, plan.pp)
 
 
-def _gathering(row: Row, work: Work) -> Work:
-    """Older files write the data-parallel parameter gather as `grad_norm`'s forward collective."""
-    if row.name != "grad_norm":
-        return work
-    return replace(work, comms=tuple(replace(c, group=Group.DP, axis=Axis.DP) for c in work.comms))
+def _loss_items(workload: Workload) -> Iterable[StepItem]:
+    """The loss run once per step."""
+    for row in workload.loss:
+        yield from (StepItem(name=row.name, phase=phase, work=w) for phase, w in row.works())
 
 
-def _scaled(row: Row, file_pp: int, pp: int) -> Row:
-    """The row with compute and sizes of a stage of a re-split model."""
-    if file_pp == pp or not _SIZED_BY_LAYERS.fullmatch(row.name):
-        return row
-    works = [
-        Work(
-            compute_ps=work.compute_ps * file_pp // pp,
-            comms=tuple(
-                replace(c, size_bytes=-(-c.size_bytes * file_pp // pp)) for c in work.comms
-            ),
-        )
-        for _, work in row.works()
-    ]
-    return replace(row, forward=works[0], input_grad=works[1], weight_grad=works[2])
-
-
-def _pp_comm_bytes(workload: Workload, plan: ParallelPlan, warnings: list[str]) -> int:
-    """Bytes a rank sends to the next stage per microbatch; 0 without a pipeline."""
-    if plan.pp == 1:
-        return 0
-    if workload.header.pp_comm_bytes is not None:
-        return workload.header.pp_comm_bytes
-    rows = [row for layer in workload.microbatches[0].layers for row in layer]
-    preferred = [row for row in rows if row.name.startswith("attention_row")]
-    for row in (*preferred, *rows):
-        size = _activation_bytes(row.forward.comms, plan.tp)
-        if size:
-            warnings.append(
-                f"the file names no pp_comm: {size} bytes per microbatch between stages assumed, "
-                f"from row {row.name!r} (line {row.line})"
-            )
-            return size
-    warnings.append("the file names no pp_comm and no row tells it: stages exchange 0 bytes")
-    return 0
-
-
-def _activation_bytes(comms: Iterable[CommOp], tp: int) -> int:
-    """Activation of a rank behind an output row's collective, 0 if it has none."""
-    for comm in comms:
-        if comm.group is Group.TP and comm.kind is CollectiveKind.REDUCE_SCATTER:
-            return comm.size_bytes // tp
-        if comm.group is Group.TP and comm.kind is CollectiveKind.ALL_REDUCE:
-            return comm.size_bytes
-    return 0
+def _resized(item: StepItem, made_for_pp: int, pp: int) -> StepItem:
+    """The item with compute and sizes of a stage of a re-split model."""
+    if made_for_pp == pp or not item.per_layer:
+        return item
+    comms = (
+        replace(op, size_bytes=-(-op.size_bytes * made_for_pp // pp)) for op in item.work.comms
+    )
+    compute_ps = item.work.compute_ps * made_for_pp // pp
+    return replace(item, work=Work(compute_ps=compute_ps, comms=tuple(comms)))

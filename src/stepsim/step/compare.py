@@ -12,9 +12,10 @@ from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.json_text import json_text
 from stepsim.files.load import load_workload
 from stepsim.files.result_json import report_dict
+from stepsim.files.simai.formula import SimaiTotals, simai_formula
+from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import options_of, parse_name
-from stepsim.parallel.simai_formula import SimaiTotals, simai_formula
 from stepsim.results.breakdown import Part
 from stepsim.results.report import SCHEMA_VERSION
 from stepsim.step.simulate import SimulatedStep, simulate
@@ -130,10 +131,11 @@ def _check_name(name: str) -> None:
         raise ScheduleError(f"{name}: cannot read the schedule: no such file")
 
 
-def simai_totals(workload: Workload, comparison: ComparedSchedules) -> SimaiTotals:
-    """SimAI's closed formula for the plan of a comparison, with SimAI's default servers."""
+def simai_totals(path: Path, comparison: ComparedSchedules) -> SimaiTotals:
+    """SimAI's closed formula of a file for the plan of a comparison, with its default servers."""
+    document = read_simai_document(path)
     plan = comparison.valid[0][1].report.plan
-    return simai_formula(workload, plan, row_count=workload.declared_rows)
+    return simai_formula(document, plan, row_count=document.declared_rows)
 
 
 def exposed_p2p_ps(result: SimulatedStep) -> int:

@@ -115,7 +115,7 @@ def prepare(
     workload = workload if isinstance(workload, Workload) else load_workload(workload)
     workload = scale_compute(workload, compute_scale or ComputeScale())
     workload = _load_experts(workload, expert_load)
-    _log.info("workload %s: policy %s", workload.source, workload.policy)
+    _log.info("workload %s: %d layers", workload.source, workload.layers)
     notes = [*workload.warnings, *_assumed_inputs(workload, topology)]
     topology = _resolve(topology)
     if plan is None:
@@ -264,7 +264,7 @@ def _schedule(
 def _load_experts(workload: Workload, load: Sequence[float] | float | None) -> Workload:
     if load is None:
         return workload
-    ep = workload.header.ep
+    ep = workload.made_for.ep
     loads = skewed_loads(load, ep) if isinstance(load, int | float) else rank_loads(load, ep)
     return load_experts(workload, loads)
 

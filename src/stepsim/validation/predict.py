@@ -15,11 +15,10 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import build
-from stepsim.parallel.stages import StepItem
 from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.replay import Runtime
 from stepsim.validation.what_if import simulate_costs
-from stepsim.workload.rows import CollectiveKind, Phase, Work
+from stepsim.workload.rows import CollectiveKind, Phase, StepItem, Work
 
 
 def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -> float | None:

@@ -20,11 +20,11 @@ from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode, P2POptions, default_mode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.parallel.stages import Stages, StageWork, StepItem
+from stepsim.parallel.stages import Stages, StageWork
 from stepsim.results.report import make_report
 from stepsim.step.prepare import run_graph
 from stepsim.step.simulate import SimulatedStep
-from stepsim.workload.rows import Phase, Row, Work
+from stepsim.workload.rows import Phase, Row, StepItem, Work
 
 
 class Durations(StrEnum):
@@ -200,7 +200,6 @@ def work_row(name: str, forward_ps: int, backward_ps: int) -> Row:
     """A row that only computes."""
     return Row(
         name=name,
-        line=0,
         forward=Work(compute_ps=forward_ps),
         input_grad=Work(compute_ps=backward_ps),
         weight_grad=Work(),

@@ -14,10 +14,10 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Placement, Schedule, build
 from stepsim.parallel.schedules.base import PlacementKind
-from stepsim.parallel.stages import StageWork, StepItem
+from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.replay import PipelineWork, Runtime, job_plan, simulate_work, step_item
-from stepsim.workload.rows import Row, Work
+from stepsim.workload.rows import Row, StepItem, Work
 
 WEIGHT_GRAD_SHARE = 0.4
 """Part of a backward that is weight gradient where a schedule splits it: 0.34 to 0.43 in the
@@ -178,7 +178,6 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     weight = round(backward * WEIGHT_GRAD_SHARE)
     return Row(
         name="layers",
-        line=0,
         forward=Work(compute_ps=max(forward, 0)),
         input_grad=Work(compute_ps=max(backward - weight, 0)),
         weight_grad=Work(compute_ps=max(weight, 0)),

@@ -6,9 +6,19 @@ all members, so the busiest rank decides how long they take.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from stepsim.base.errors import PlanError
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Microbatch, Row, Work, Workload
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    Microbatch,
+    Phase,
+    Row,
+    Work,
+    Workload,
+)
 
 
 def rank_loads(tokens: Sequence[float], ep: int) -> tuple[float, ...]:
@@ -59,17 +69,12 @@ def _rows(rows: Iterable[Row], loads: tuple[float, ...]) -> Iterator[Row]:
     inside = False
     for row in rows:
         factor = max(loads) if inside else 1.0
-        yield replace(
-            row,
-            forward=_loaded(row.forward, factor, loads),
-            input_grad=_loaded(row.input_grad, factor, loads),
-            weight_grad=_loaded(row.weight_grad, factor, loads),
-        )
+        yield row.with_works(partial(_loaded, factor, loads))
         if any(map(_exchanges, row.forward.comms)):
             inside = not inside
 
 
-def _loaded(work: Work, factor: float, loads: tuple[float, ...]) -> Work:
+def _loaded(factor: float, loads: tuple[float, ...], _: Phase, work: Work) -> Work:
     """A row's work with more tokens; its exchanges between experts carry the loads instead."""
     return Work(
         compute_ps=round(work.compute_ps * factor),

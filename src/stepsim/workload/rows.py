@@ -1,30 +1,15 @@
-"""What one pipeline stage computes and communicates: the document every reader produces.
+"""What one pipeline stage computes and communicates: the noun that every reader produces.
 
-A `Workload` holds the rows of one stage, microbatch by microbatch, as the file has them. Which
-stage runs which row is decided later (`stepsim.parallel.stages`), when the plan is known.
+A `Workload` holds the rows of one stage, microbatch by microbatch, and the items that follow the
+pipeline, each with its role. Which stage runs what is decided later (`stepsim.parallel.stages`),
+when the plan is known. Names of rows are labels: nothing is read out of them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from stepsim.base.errors import WorkloadError
-
-
-class Policy(StrEnum):
-    """Parallelism policy in a workload file's header: which group each phase communicates in."""
-
-    DATA = "DATA"
-    MODEL = "MODEL"
-    HYBRID_DATA_MODEL = "HYBRID_DATA_MODEL"
-    HYBRID_MODEL_DATA = "HYBRID_MODEL_DATA"
-    HYBRID_TRANSFORMER = "HYBRID_TRANSFORMER"
-    HYBRID_TRANSFORMER_FWD_IN_BCKWD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
-    HYBRID_DLRM = "HYBRID_DLRM"
-    HYBRID_DLRM_ENHANCED = "HYBRID_DLRM_ENHANCED"
-    HYBRID_CUSTOMIZED = "HYBRID_CUSTOMIZED"
-    MICRO = "MICRO"
-    DISTRIBUTED_INFERENCE = "DISTRIBUTED_INFERENCE"
 
 
 class Phase(StrEnum):
@@ -103,17 +88,48 @@ class Work:
             raise WorkloadError(f"compute time is {self.compute_ps} ps: it cannot be negative")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One layer line of a workload file.
+class Role(StrEnum):
+    """What a step item is for, in the order in which a distributed optimizer runs them.
 
-    `line` is its line number in the file. `checkpoint` marks a row whose input is kept;
-    `recompute` marks a row before whose backward the forward runs again from the last checkpoint.
-    `forward_lag` is how many further rows may run before the forward collective is waited for.
+    `NORM_GRADIENTS` are summed over the ranks that share a layer, `EMBEDDING_GRADIENTS` over the
+    first and the last stage, which alone have them; `GRADIENTS` are reduced over data-parallel
+    ranks. `SCALARS` are norms and flags that the `UPDATE` needs; `PARAMETERS` are gathered last.
+    """
+
+    OTHER = "other"
+    NORM_GRADIENTS = "norm gradients"
+    EMBEDDING_GRADIENTS = "embedding gradients"
+    GRADIENTS = "gradients"
+    SCALARS = "scalars"
+    UPDATE = "update"
+    PARAMETERS = "parameters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepItem:
+    """Work that a stage does once per step, after its pipeline.
+
+    `name` and `phase` are what it is shown as. Where `per_layer`, its compute and its sizes are
+    those of a stage's layers, and a stage with twice as many has twice as much of both.
     """
 
     name: str
-    line: int
+    phase: Phase
+    work: Work
+    role: Role = Role.OTHER
+    per_layer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Compute and collectives of a part of a layer, phase by phase; its name is a label.
+
+    `checkpoint` marks a row whose input is kept; `recompute` marks a row before whose backward the
+    forward runs again from the last checkpoint. `forward_lag` is how many further rows may run
+    before the forward collective is waited for.
+    """
+
+    name: str
     forward: Work
     input_grad: Work
     weight_grad: Work
@@ -122,17 +138,25 @@ class Row:
     forward_lag: int = 0
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
-        """Each phase with its work, in the file's order."""
+        """Each phase with its work, in the order forward, input gradient, weight gradient."""
         return (
             (Phase.FORWARD, self.forward),
             (Phase.INPUT_GRAD, self.input_grad),
             (Phase.WEIGHT_GRAD, self.weight_grad),
         )
 
+    def with_works(self, change: Callable[[Phase, Work], Work]) -> "Row":
+        """The row with the work of every phase changed."""
+        forward, input_grad, weight_grad = (change(phase, work) for phase, work in self.works())
+        return replace(self, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Microbatch:
-    """The rows of one stage for one microbatch: embedding rows, layers, head rows."""
+    """The rows of one stage for one microbatch, by what they are for.
+
+    The first stage alone runs `embedding` rows, the last one alone `head` rows.
+    """
 
     embedding: tuple[Row, ...]
     layers: tuple[tuple[Row, ...], ...]
@@ -147,35 +171,34 @@ class Microbatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """Degrees written in the file. A missing key is None where 1 would not mean the same."""
+class MadeFor:
+    """Degrees for which the numbers of a workload hold; `npus` is None where nobody said."""
 
     tp: int = 1
     ep: int = 1
     pp: int = 1
-    vpp: int = 1
-    ga: int | None = None
     npus: int | None = None
-    pp_comm_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One pipeline stage of a training step, per microbatch, and the rows run once per step.
+    """One pipeline stage of a training step, per microbatch, and what runs once per step.
 
-    `microbatches` are the distinct blocks of the file in order. `loss` rows (cross entropy) and
-    `per_step` rows follow the file's order. `declared_rows` is the file's own count of its rows,
-    which may be wrong. `warnings` says what was assumed while reading.
+    `microbatches` are the distinct blocks in order; `loss` rows follow the head. A rank sends
+    `pp_comm_bytes` to the next stage per microbatch; `pp_comm_assumed` says where the number is
+    from if the source has none. `described` is what the source says of itself, by name, `warnings`
+    what was assumed while reading it.
     """
 
     source: str
-    policy: Policy
-    header: Header
     microbatches: tuple[Microbatch, ...]
+    made_for: MadeFor = MadeFor()
     loss: tuple[Row, ...] = ()
-    per_step: tuple[Row, ...] = ()
-    declared_rows: int | None = None
-    warnings: tuple[str, ...] = field(default=())
+    per_step: tuple[StepItem, ...] = ()
+    pp_comm_bytes: int = 0
+    pp_comm_assumed: str = ""
+    described: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.microbatches or not any(block.layers for block in self.microbatches):
@@ -186,9 +209,38 @@ class Workload:
         """Layers of the stage: of its longest microbatch block."""
         return max(len(block.layers) for block in self.microbatches)
 
+    def with_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
+        """The workload with the work of every row and item changed."""
+
+        def rows(several: Iterable[Row]) -> tuple[Row, ...]:
+            return tuple(row.with_works(change) for row in several)
+
+        return replace(
+            self,
+            microbatches=tuple(
+                Microbatch(
+                    embedding=rows(block.embedding),
+                    layers=tuple(rows(layer) for layer in block.layers),
+                    head=rows(block.head),
+                )
+                for block in self.microbatches
+            ),
+            loss=rows(self.loss),
+            per_step=tuple(
+                replace(item, work=change(item.phase, item.work)) for item in self.per_step
+            ),
+        )
+
     def rows(self) -> Iterator[Row]:
-        """Every row of the file."""
+        """Every row of the pipeline: of the microbatches, then of the loss."""
         for block in self.microbatches:
             yield from block.rows()
         yield from self.loss
-        yield from self.per_step
+
+    def comms(self) -> Iterator[CommOp]:
+        """Every collective, of rows and of items."""
+        for row in self.rows():
+            for _, work in row.works():
+                yield from work.comms
+        for item in self.per_step:
+            yield from item.work.comms

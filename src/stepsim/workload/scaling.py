@@ -1,7 +1,6 @@
 """Compute times of a workload: scaling to another device, and rows that were never profiled."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_NS
-from stepsim.workload.rows import Microbatch, Row, Work, Workload
+from stepsim.workload.rows import Phase, Work, Workload
 
 PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
 _MAX_SCALE = 1e6
@@ -57,22 +56,12 @@ def scale_compute(workload: Workload, scale: ComputeScale) -> Workload:
     if scale == ComputeScale():
         return workload
 
-    def rows(several: Iterable[Row]) -> tuple[Row, ...]:
-        return tuple(_scaled(row, scale) for row in several)
+    def scaled(phase: Phase, work: Work) -> Work:
+        """Rounded; what computes still does, for without compute a graph has other tasks."""
+        least = min(work.compute_ps, 1)
+        return replace(work, compute_ps=max(round(work.compute_ps * getattr(scale, phase)), least))
 
-    return replace(
-        workload,
-        microbatches=tuple(
-            Microbatch(
-                embedding=rows(block.embedding),
-                layers=tuple(rows(layer) for layer in block.layers),
-                head=rows(block.head),
-            )
-            for block in workload.microbatches
-        ),
-        loss=rows(workload.loss),
-        per_step=rows(workload.per_step),
-    )
+    return workload.with_works(scaled)
 
 
 def slow_ranks(text: str, npus: int) -> Floats:
@@ -106,17 +95,3 @@ def placeholder_rows(workload: Workload) -> tuple[int, int]:
     times = [[w.compute_ps for _, w in row.works() if w.compute_ps] for row in rows]
     bare = sum(1 for row in times if row and all(t in PLACEHOLDERS_PS for t in row))
     return bare, sum(1 for row in times if row)
-
-
-def _scaled(row: Row, scale: ComputeScale) -> Row:
-    return replace(
-        row,
-        forward=_times(row.forward, scale.forward),
-        input_grad=_times(row.input_grad, scale.input_grad),
-        weight_grad=_times(row.weight_grad, scale.weight_grad),
-    )
-
-
-def _times(work: Work, factor: float) -> Work:
-    """Scaled and rounded; what computes still does, for without compute a graph has other tasks."""
-    return replace(work, compute_ps=max(round(work.compute_ps * factor), min(work.compute_ps, 1)))

@@ -34,10 +34,12 @@ from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
-    Header,
+    MadeFor,
     Microbatch,
-    Policy,
+    Phase,
+    Role,
     Row,
+    StepItem,
     Work,
     Workload,
 )
@@ -65,14 +67,14 @@ def op(kind: CollectiveKind, group: Group, size_bytes: int, axis: Axis | None = 
     return CommOp(kind=kind, group=group, axis=axis or usual, size_bytes=size_bytes)
 
 
-def gradients(*comms: CommOp, name: str = "grad_param_comm") -> Row:
-    """A per-step row that reduces gradients."""
-    return replace(row(0, 0, name=name), weight_grad=work(0, *comms))
+def gradients(*comms: CommOp, role: Role = Role.GRADIENTS) -> StepItem:
+    """Gradients reduced after the pipeline."""
+    return StepItem(name=role, phase=Phase.WEIGHT_GRAD, work=work(0, *comms), role=role)
 
 
 def job(
     rows: Sequence[Row],
-    *per_step: Row,
+    *per_step: StepItem,
     tp: int = 1,
     dp: int = 1,
     pp: int = 1,
@@ -84,8 +86,8 @@ def job(
     block = Microbatch(embedding=(), layers=tuple((each,) for each in rows), head=())
     return Workload(
         source="test",
-        policy=Policy.HYBRID_TRANSFORMER,
-        header=Header(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp, pp_comm_bytes=message),
+        made_for=MadeFor(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp),
+        pp_comm_bytes=message,
         microbatches=(block,) * microbatches,
         per_step=per_step,
     )
@@ -151,7 +153,7 @@ def test_all_reduces_on_links_of_their_own_do_not_slow_each_other(
 @both_ways
 def test_as_many_all_reduces_as_a_link_has_take_as_many_times_as_long(fold_ranks: bool) -> None:
     """Of tp groups on a line of 2 * tp, all cross the middle: tp = 5 at once."""
-    five = replace(TWO_REDUCTIONS, header=Header(tp=5, npus=10))
+    five = replace(TWO_REDUCTIONS, made_for=MadeFor(tp=5, npus=10))
     line = network(DimensionKind.LINE, 10)
     assert fair(five, line, fold_ranks=fold_ranks).report.step_time_ps == 30 + 5 * MS
 
@@ -455,7 +457,7 @@ def test_reductions_start_when_their_rows_are_ready_and_one_after_the_other() ->
     The optimizer waits for the last, then takes 2.
     """
     rows = [replace(HALF, forward=work(MS // 2))] * 2
-    step = row(2 * MS, 0, name="grad_param_compute")
+    step = StepItem(name="adam", phase=Phase.FORWARD, work=work(2 * MS), role=Role.UPDATE)
     workload = job(rows, gradients(op(ALL_REDUCE, Group.DP, 2 * MB)), step, dp=2, microbatches=2)
     run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
     assert [(span.start_ps, span.end_ps) for span in buckets(run)] == [
@@ -471,7 +473,7 @@ def test_reductions_start_when_their_rows_are_ready_and_one_after_the_other() ->
 def test_a_slow_reduction_delays_the_next_and_the_rows_after_the_pipeline() -> None:
     """Backward rows end at 2 and 3 ms; buckets of 4 MB take 4 ms: from 2 to 6, from 6 to 10."""
     rows = [replace(HALF, forward=work(MS // 2))] * 2
-    step = row(2 * MS, 0, name="grad_param_compute")
+    step = StepItem(name="adam", phase=Phase.FORWARD, work=work(2 * MS), role=Role.UPDATE)
     workload = job(rows, gradients(op(ALL_REDUCE, Group.DP, 8 * MB)), step, dp=2)
     run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 MB")
     assert [(span.start_ps, span.end_ps) for span in buckets(run)] == [

@@ -189,7 +189,6 @@ def test_blocks_of_a_backward() -> None:
     rows = [
         type(one)(
             name="a",
-            line=1,
             forward=Work(compute_ps=10, comms=(op,)),
             input_grad=Work(compute_ps=10, comms=(op,)),
             weight_grad=Work(compute_ps=10),

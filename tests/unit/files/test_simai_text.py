@@ -6,22 +6,24 @@ from pathlib import Path
 import pytest
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.simai.text import read_simai_text
+from stepsim.files.simai.header import Header, Policy
+from stepsim.files.simai.text import SimaiDocument, read_simai_document, read_simai_text
 from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,
     Group,
-    Header,
+    MadeFor,
     Microbatch,
     Phase,
-    Policy,
+    Role,
     Row,
     Workload,
 )
 
 Read = Callable[..., Workload]
 Write = Callable[[str | bytes], Path]
+Document = Callable[[str], SimaiDocument]
 
 TRANSFORMER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2"
 REDUCE, GATHER, TO_ALL = (
@@ -54,6 +56,11 @@ def names(rows: tuple[Row, ...]) -> list[str]:
     return [row.name for row in rows]
 
 
+def step_names(workload: Workload) -> list[str]:
+    """Names of the rows of a step, each an item per phase."""
+    return list(dict.fromkeys(item.name for item in workload.per_step))
+
+
 def layer_names(block: Microbatch) -> list[list[str]]:
     return [names(layer) for layer in block.layers]
 
@@ -66,6 +73,12 @@ def read(write_workload: Write) -> Read:
         return read_simai_text(write_workload(content), strict=strict)
 
     return read_text
+
+
+@pytest.fixture
+def document(write_workload: Write) -> Document:
+    """Reads a text as the file that it is."""
+    return lambda content: read_simai_document(write_workload(content))
 
 
 def first_row(workload: Workload) -> Row:
@@ -85,27 +98,48 @@ def first_row(workload: Workload) -> Row:
         "all_gpus: 128 checkpoints: 0 checkpoint_initiates: 0 pp_comm 50331648",
     ],
 )
-def test_header_keys_come_in_any_order_with_or_without_colon(keys: str, read: Read) -> None:
-    workload = read(text(f"HYBRID_TRANSFORMER_FWD_IN_BCKWD {keys}", line()))
-    assert workload.policy is Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD
-    assert workload.header == Header(
-        tp=8, ep=4, pp=2, vpp=8, ga=1, npus=128, pp_comm_bytes=50331648
+def test_header_keys_come_in_any_order_with_or_without_colon(
+    keys: str, read: Read, document: Document
+) -> None:
+    content = text(f"HYBRID_TRANSFORMER_FWD_IN_BCKWD {keys}", line())
+    header = document(content).header
+    assert header == Header(
+        policy=Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD,
+        tp=8,
+        ep=4,
+        pp=2,
+        vpp=8,
+        ga=1,
+        npus=128,
+        pp_comm_bytes=50331648,
+        checkpoints=header.checkpoints,
+        checkpoint_initiates=header.checkpoint_initiates,
+    )
+    workload = read(content)
+    assert workload.made_for == MadeFor(tp=8, ep=4, pp=2, npus=128)
+    assert (workload.pp_comm_bytes, workload.pp_comm_assumed) == (50331648, "")
+    assert workload.described == (
+        ("policy", "HYBRID_TRANSFORMER_FWD_IN_BCKWD"),
+        ("header", "tp 8, ep 4, pp 2, vpp 8, ga 1, all_gpus 128"),
     )
 
 
 @pytest.mark.parametrize(
     "keys", ["", "model_parallel_NPU_group: 0 ep: 0 pp: 0 vpp: 0 ga: 0 all_gpus: 0 pp_comm: 0"]
 )
-def test_missing_and_zero_keys_mean_one_or_unknown(keys: str, read: Read) -> None:
-    header = read(text(f"HYBRID_TRANSFORMER {keys}", line())).header
-    assert header == Header(tp=1, ep=1, pp=1, vpp=1, ga=None, npus=None, pp_comm_bytes=None)
+def test_missing_and_zero_keys_mean_one_or_unknown(
+    keys: str, read: Read, document: Document
+) -> None:
+    content = text(f"HYBRID_TRANSFORMER {keys}", line())
+    assert document(content).header == Header(policy=Policy.HYBRID_TRANSFORMER)
+    assert read(content).made_for == MadeFor(tp=1, ep=1, pp=1, npus=None)
 
 
 def test_positional_header_of_astra_sim(read: Read) -> None:
     header = "HYBRID_TRANSFORMER\tmodel_parallel_NPU_group: 4 checkpoints: 2 0 2"
     workload = read(text(f"{header} checkpoint_initiates: 1 1", line(), line(), line()))
     rows = list(workload.rows())
-    assert workload.header == Header(tp=4)
+    assert workload.made_for == MadeFor(tp=4)
     assert [row.checkpoint for row in rows] == [True, False, True]
     assert [row.recompute for row in rows] == [False, True, False]
 
@@ -122,7 +156,7 @@ def test_dlrm_embedding_overlaps_the_bottom_layers(header: str, read: Read) -> N
 
 def test_unknown_header_keys_are_kept_in_a_warning(read: Read) -> None:
     workload = read(text(f"{TRANSFORMER} flavour: 7 pp: 2", line()))
-    assert workload.header.pp == 2
+    assert workload.made_for.pp == 2
     assert [w for w in workload.warnings if "flavour" in w and "7" in w]
 
 
@@ -152,17 +186,19 @@ PLAIN = text(TRANSFORMER, line("a", "5 ALLREDUCE 64"), line("b", "7 NONE 0"))
 def test_white_space_means_nothing(content: str | bytes, read: Read) -> None:
     def facts(workload: Workload) -> object:
         works = [(row.name, row.works()) for row in workload.rows()]
-        return workload.header, works, workload.warnings
+        return workload.made_for, works, workload.warnings
 
     assert facts(read(content)) == facts(read(PLAIN))
 
 
-def test_rows_are_read_field_by_field(read: Read) -> None:
+def test_rows_are_read_field_by_field(read: Read, document: Document) -> None:
     content = text(
         TRANSFORMER, line("a", "11 ALLGATHER 64", "12 REDUCESCATTER 32", "13 ALLREDUCE 16")
     )
-    row = first_row(read(content))
+    (row,) = document(content).rows
     assert (row.name, row.line) == ("a", 3)
+    assert first_row(read(content)) is not row
+    assert first_row(read(content)).works() == row.works()
     assert [work.compute_ps for _, work in row.works()] == [11_000, 12_000, 13_000]
     assert [
         (phase, work.comms[0].kind, work.comms[0].size_bytes) for phase, work in row.works()
@@ -312,7 +348,7 @@ def test_sections_of_an_aicb_file(read: Read) -> None:
         assert layer_names(microbatch) == [layer, layer]
         assert names(microbatch.head) == ["final_column"]
     assert names(workload.loss) == ["cross_entropy1"]
-    assert names(workload.per_step) == ["grad_gather", "layernorm", "other", "optimizer1"]
+    assert step_names(workload) == ["grad_gather", "layernorm", "other", "optimizer1"]
     assert workload.layers == 2
 
 
@@ -344,7 +380,7 @@ def test_without_embedding_layer_there_is_one_microbatch(read: Read) -> None:
     (block,) = workload.microbatches
     assert (block.embedding, block.head) == ((), ())
     assert layer_names(block) == [["conv1"], ["conv2"]]
-    assert names(workload.per_step) == ["grad_gather", "optimizer1"]
+    assert step_names(workload) == ["grad_gather", "optimizer1"]
 
 
 def test_embedding_rows_alone_are_a_micro_benchmark(read: Read) -> None:
@@ -352,12 +388,96 @@ def test_embedding_rows_alone_are_a_micro_benchmark(read: Read) -> None:
     assert [layer_names(block) for block in workload.microbatches] == [[["embedding_layer"]]] * 2
 
 
-def test_checkpoint_ids_count_rows_from_zero(read: Read) -> None:
+def test_checkpoint_ids_count_rows_from_zero(document: Document) -> None:
     header = f"{TRANSFORMER} checkpoints: 1 1 checkpoint_initiates: 1 3"
     content = text(header, line("grad_gather"), *[line("embedding_layer"), line("a"), line("b")])
-    rows = {row.name: row for row in read(content).rows()}
+    rows = {row.name: row for row in document(content).rows}
     assert [name for name, row in rows.items() if row.checkpoint] == ["embedding_layer"]
     assert [name for name, row in rows.items() if row.recompute] == ["b"]
+
+
+# Rows of a step
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "per_layer"),
+    [
+        ("layernorm", Role.NORM_GRADIENTS, True),
+        ("embedding_grads", Role.EMBEDDING_GRADIENTS, False),
+        ("grad_param", Role.GRADIENTS, True),
+        ("grad_param_comm", Role.GRADIENTS, True),
+        ("moe_grad_norm2", Role.GRADIENTS, True),
+        ("grad_param_compute", Role.UPDATE, True),
+        ("grad_gather", Role.PARAMETERS, True),
+        ("moe_grad_norm1", Role.PARAMETERS, True),
+        ("grad_something", Role.OTHER, True),
+        ("norm", Role.OTHER, False),
+        ("optimizer3", Role.SCALARS, False),
+    ],
+)
+def test_roles_of_a_step_are_told_by_names(
+    name: str, role: Role, per_layer: bool, read: Read
+) -> None:
+    order = ["layer", name] if name.startswith("optimizer") else [name, "layer"]
+    items = read(named(*order)).per_step
+    assert [(item.name, item.phase) for item in items] == [(name, phase) for phase in Phase]
+    assert {(item.role, item.per_layer) for item in items} == {(role, per_layer)}
+
+
+def test_the_optimizer_of_older_files_is_three_items_on_dp(read: Read) -> None:
+    """`grad_norm` gathers parameters forward, updates, and reduces gradients backward."""
+    old = line("grad_norm", "5 ALLGATHER 64", "6 NONE 0", "7 REDUCESCATTER 128")
+    items = read(text(TRANSFORMER, old, line("moe_grad_norm2"), line())).per_step
+    assert [item.name for item in items] == ["moe_grad_norm2"] * 3 + ["grad_norm"] * 3
+    found = [(item.role, item.per_layer, item.work.compute_ps) for item in items[3:]]
+    assert found == [
+        (Role.PARAMETERS, True, 5_000),
+        (Role.UPDATE, True, 6_000),
+        (Role.GRADIENTS, True, 7_000),
+    ]
+    comms = [(op.kind, op.group, op.axis) for item in items for op in item.work.comms]
+    assert comms == [
+        (CollectiveKind.ALL_GATHER, Group.DP, Axis.DP),
+        (CollectiveKind.REDUCE_SCATTER, Group.DP, Axis.DP),
+    ]
+
+
+# What stages send each other
+
+
+@pytest.mark.parametrize(
+    ("rows", "sent", "place"),
+    [
+        (
+            [("attention_column", "ALLREDUCE 800"), ("attention_row", "REDUCESCATTER 400")],
+            100,
+            "'attention_row' (line 4)",
+        ),
+        (
+            [("mlp", "ALLGATHER 800"), ("mlp", "ALLREDUCE 400"), ("mlp", "ALLREDUCE 80")],
+            400,
+            "'mlp' (line 4)",
+        ),
+        ([("mlp", "REDUCESCATTER_EP 400"), ("mlp", "REDUCESCATTER 40")], 10, "'mlp' (line 4)"),
+        ([("attention_row", "NONE 0"), ("mlp", "ALLREDUCE 40")], 40, "'mlp' (line 4)"),
+    ],
+)
+def test_missing_pp_comm_is_the_output_rows_activation(
+    rows: list[tuple[str, str]], sent: int, place: str, read: Read
+) -> None:
+    lines = [line(name, f"1 {collective}") for name, collective in rows]
+    workload = read(text("HYBRID_TRANSFORMER model_parallel_NPU_group: 4 pp: 2", *lines))
+    assert workload.pp_comm_bytes == sent
+    assert workload.pp_comm_assumed == (
+        f"the file names no pp_comm: {sent} bytes per microbatch between stages assumed, "
+        f"from row {place}"
+    )
+
+
+def test_pp_comm_that_nothing_tells_is_zero(read: Read) -> None:
+    workload = read(text(TRANSFORMER, line("mlp")))
+    assert workload.pp_comm_bytes == 0
+    assert "no row tells it: stages exchange 0 bytes" in workload.pp_comm_assumed
 
 
 # Errors

@@ -9,10 +9,10 @@ from stepsim.base.errors import PlanError
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.job_size import plan_job
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Header, Work, Workload
+from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, MadeFor, Work, Workload
 
 
-def workload(header: Header, *, microbatches: int = 3, group: Group | None = None) -> Workload:
+def workload(made_for: MadeFor, *, microbatches: int = 3, group: Group | None = None) -> Workload:
     """Blocks of one row; its forward all-reduces over `group`."""
     made = uniform_workload(forward=1, backward=1, pp=1, microbatches=microbatches)
     if group is not None:
@@ -20,7 +20,7 @@ def workload(header: Header, *, microbatches: int = 3, group: Group | None = Non
         block = made.microbatches[0]
         row = replace(block.layers[0][0], forward=Work(comms=(comm,)))
         made = replace(made, microbatches=(replace(block, layers=((row,),)),))
-    return replace(made, header=header)
+    return replace(made, made_for=made_for)
 
 
 def topology(inner: int, outer: int, *, grows: bool = False) -> NestedTopology:
@@ -39,7 +39,7 @@ def topology(inner: int, outer: int, *, grows: bool = False) -> NestedTopology:
 
 
 GROWING = topology(8, 2, grows=True)
-FULL = Header(tp=2, pp=2, ep=2, ga=3, npus=32)
+FULL = MadeFor(tp=2, pp=2, ep=2, npus=32)
 
 
 def test_the_files_degrees_are_the_plan() -> None:
@@ -59,23 +59,23 @@ def test_the_file_beats_the_topologys_size() -> None:
 
 
 def test_a_topology_of_fixed_size_is_filled() -> None:
-    plan, warnings = plan_job(workload(Header(tp=2, pp=2)), topology(8, 3))
+    plan, warnings = plan_job(workload(MadeFor(tp=2, pp=2)), topology(8, 3))
     assert (plan.npus, plan.dp) == (24, 6)
     assert warnings == []
 
 
 @pytest.mark.parametrize(
-    ("header", "npus"),
+    ("made_for", "npus"),
     [
-        (Header(tp=4), 16),
-        (Header(tp=8, pp=3), 24),
-        (Header(tp=8, pp=4), 32),
-        (Header(tp=3), 18),
-        (Header(tp=1, ep=32), 32),
+        (MadeFor(tp=4), 16),
+        (MadeFor(tp=8, pp=3), 24),
+        (MadeFor(tp=8, pp=4), 32),
+        (MadeFor(tp=3), 18),
+        (MadeFor(tp=1, ep=32), 32),
     ],
 )
-def test_two_nodes_are_assumed_and_rounded_up_with_a_warning(header: Header, npus: int) -> None:
-    plan, (warning,) = plan_job(workload(header), GROWING)
+def test_two_nodes_are_assumed_and_rounded_up_with_a_warning(made_for: MadeFor, npus: int) -> None:
+    plan, (warning,) = plan_job(workload(made_for), GROWING)
     assert plan.npus == npus
     assert f"{npus} NPUs assumed" in warning
 
@@ -102,12 +102,12 @@ def test_global_batch_is_shared_by_the_pipelines(
 
 @pytest.mark.parametrize(("npus", "tp", "dp"), [(16, 8, 2), (8, 8, 1), (4, 4, 1)])
 def test_policies_of_dimensions_take_the_innermost_one_as_tp(npus: int, tp: int, dp: int) -> None:
-    plan, _ = plan_job(workload(Header(), group=Group.INNER), GROWING, npus=npus)
+    plan, _ = plan_job(workload(MadeFor(), group=Group.INNER), GROWING, npus=npus)
     assert (plan.tp, plan.dp) == (tp, dp)
 
 
 def test_the_innermost_dimension_matters_to_no_other_policy() -> None:
-    assert plan_job(workload(Header(), group=Group.STAGE), GROWING, npus=16)[0].tp == 1
+    assert plan_job(workload(MadeFor(), group=Group.STAGE), GROWING, npus=16)[0].tp == 1
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_wishes_that_contradict_each_other_are_named(
 
 def test_expert_groups_must_fit_the_stage() -> None:
     with pytest.raises(PlanError, match="ep is 16"):
-        plan_job(workload(Header(tp=2, ep=16)), GROWING, npus=8)
+        plan_job(workload(MadeFor(tp=2, ep=16)), GROWING, npus=8)

@@ -14,11 +14,11 @@ from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
-    Header,
+    MadeFor,
     Microbatch,
     Phase,
-    Policy,
-    Row,
+    Role,
+    StepItem,
     Work,
     Workload,
 )
@@ -36,9 +36,9 @@ def job(
     layers: int,
     *,
     pp: int = 1,
-    per_step: tuple[Row, ...] = (),
+    per_step: tuple[StepItem, ...] = (),
     blocks: int = 1,
-    pp_comm_bytes: int | None = 8,
+    pp_comm_bytes: int = 8,
 ) -> Workload:
     """Blocks `embedding, layer0, layer1, .., head` of one stage; names carry the block."""
 
@@ -51,8 +51,8 @@ def job(
 
     return Workload(
         source="job",
-        policy=Policy.HYBRID_TRANSFORMER,
-        header=Header(pp=pp, pp_comm_bytes=pp_comm_bytes),
+        made_for=MadeFor(pp=pp),
+        pp_comm_bytes=pp_comm_bytes,
         microbatches=tuple(block(b) for b in range(blocks)),
         loss=(LOSS,),
         per_step=per_step,
@@ -67,7 +67,7 @@ def split(
     chunks: int = 1,
     stage_rows: StageRows = StageRows.ENDS,
 ) -> Stages:
-    stages = pp or workload.header.pp
+    stages = pp or workload.made_for.pp
     return split_stages(
         workload,
         ParallelPlan(pp=stages, tp=tp),
@@ -198,7 +198,7 @@ def test_layers_are_whole_where_there_are_enough_of_them() -> None:
 
 
 def test_a_file_that_is_not_re_split_never_cuts_layers() -> None:
-    workload = replace(two_row_layers(2), header=Header(pp=2, pp_comm_bytes=8))
+    workload = replace(two_row_layers(2), made_for=MadeFor(pp=2))
     with pytest.raises(PlanError, match="3 chunks: a stage of the file has 2 layers"):
         split(workload, chunks=3)
 
@@ -218,121 +218,76 @@ def test_rows_that_are_fewer_than_chunks_are_refused() -> None:
         split(two_row_layers(3), pp=3, chunks=3)
 
 
-def step_row(name: str, *phases: Phase, size: int = 64) -> Row:
-    """A per-step row that communicates in these phases."""
-    works = {phase: Work(comms=(comm(size),)) if phase in phases else Work() for phase in Phase}
-    return replace(
-        row(0, 0, name=name),
-        forward=works[Phase.FORWARD],
-        input_grad=works[Phase.INPUT_GRAD],
-        weight_grad=works[Phase.WEIGHT_GRAD],
-    )
+def item(role: Role, size: int = 64, *, per_layer: bool = False, name: str = "") -> StepItem:
+    """An item of a step that communicates."""
+    work = Work(comms=(comm(size),))
+    phase = Phase.WEIGHT_GRAD
+    return StepItem(name=name or role, phase=phase, work=work, role=role, per_layer=per_layer)
 
 
-def test_per_step_rows_follow_a_distributed_optimizer() -> None:
-    weight = Phase.WEIGHT_GRAD
-    file_order = [
-        step_row("grad_gather", weight),
-        step_row("grad_param_comm", weight),
-        replace(row(0, 9, name="grad_param_compute")),
-        step_row("layernorm", Phase.INPUT_GRAD),
-        step_row("embedding_grads", Phase.INPUT_GRAD),
-        step_row("moe_grad_norm1", weight),
-        step_row("moe_grad_norm2", weight),
-        step_row("odd_one", Phase.FORWARD, weight),
-        step_row("optimizer1", Phase.FORWARD),
-        step_row("optimizer2", Phase.FORWARD),
-    ]
-    assert items(split(job(1, per_step=tuple(file_order)))) == [
-        ("odd_one", Phase.FORWARD),
-        ("odd_one", weight),
-        ("layernorm", Phase.INPUT_GRAD),
-        ("embedding_grads", Phase.INPUT_GRAD),
-        ("grad_param_comm", weight),
-        ("moe_grad_norm2", weight),
-        ("optimizer1", Phase.FORWARD),
-        ("optimizer2", Phase.FORWARD),
-        ("grad_param_compute", Phase.INPUT_GRAD),
-        ("grad_gather", weight),
-        ("moe_grad_norm1", weight),
+def test_items_of_a_step_follow_a_distributed_optimizer() -> None:
+    backwards = tuple(item(role) for role in reversed(Role))
+    assert [name for name, _ in items(split(job(1, per_step=backwards)))] == [
+        Role.OTHER,
+        Role.NORM_GRADIENTS,
+        Role.EMBEDDING_GRADIENTS,
+        Role.GRADIENTS,
+        Role.SCALARS,
+        Role.UPDATE,
+        Role.PARAMETERS,
     ]
 
 
-def test_older_grad_norm_is_a_parameter_gather_on_dp_after_the_update() -> None:
-    rows = (step_row("grad_norm", *Phase), row(0, 9, name="grad_param_compute"))
-    stages = split(job(1, per_step=rows))
-    assert items(stages) == [
-        ("grad_norm", Phase.WEIGHT_GRAD),
-        ("grad_param_compute", Phase.INPUT_GRAD),
-        ("grad_norm", Phase.INPUT_GRAD),
-        ("grad_norm", Phase.FORWARD),
-    ]
-    gather = stages.works[0].per_step[-1].work.comms
-    assert [(c.group, c.axis) for c in gather] == [(Group.DP, Axis.DP)]
+def test_items_of_one_role_keep_their_order() -> None:
+    several = [item(Role.SCALARS, name=f"s{i}") for i in (2, 0, 1)]
+    several.insert(1, item(Role.GRADIENTS, name="g"))
+    found = items(split(job(1, per_step=tuple(several))))
+    assert [name for name, _ in found] == ["g", "s2", "s0", "s1"]
 
 
 def test_embedding_gradients_are_summed_on_the_ends_only() -> None:
-    rows = (step_row("embedding_grads", Phase.INPUT_GRAD), step_row("optimizer1", Phase.FORWARD))
-    stages = split(job(1, pp=4, per_step=rows))
-    assert [[name for name, _ in items(stages, s)] for s in range(4)] == [
-        ["embedding_grads", "optimizer1"],
-        ["optimizer1"],
-        ["optimizer1"],
-        ["embedding_grads", "optimizer1"],
-    ]
-    everywhere = split(job(1, pp=4, per_step=rows), stage_rows=StageRows.EVERY)
-    assert ("embedding_grads", Phase.INPUT_GRAD) in items(everywhere, 1)
+    both = (item(Role.EMBEDDING_GRADIENTS), item(Role.SCALARS))
+    ends, inner = ["embedding gradients", "scalars"], ["scalars"]
+    stages = split(job(1, pp=4, per_step=both))
+    found = [[name for name, _ in items(stages, s)] for s in range(4)]
+    assert found == [ends, inner, inner, ends]
+    everywhere = split(job(1, pp=4, per_step=both), stage_rows=StageRows.EVERY)
+    assert [name for name, _ in items(everywhere, 1)] == ["cross_entropy1", *ends]
 
 
 @pytest.mark.parametrize(("pp", "factor"), [(4, 0.5), (2, 1), (1, 2)])
-def test_gradients_and_update_scale_with_a_stages_layers(pp: int, factor: float) -> None:
-    weight = Phase.WEIGHT_GRAD
-    scaled = ("grad_gather", "grad_param_comm", "moe_grad_norm2", "layernorm")
-    rows = [step_row(name, weight, size=64) for name in (*scaled, "embedding_grads", "optimizer1")]
-    rows.append(row(0, 1_000, name="grad_param_compute"))
-    stages = split(job(4, pp=2, per_step=tuple(rows)), pp=pp)
-    sizes = {i.name: c.size_bytes for i in stages.works[0].per_step for c in i.work.comms}
-    assert [sizes[name] for name in scaled] == [64 * factor] * 4
-    assert sizes["embedding_grads"] == sizes["optimizer1"] == 64
-    assert sum(i.work.compute_ps for i in stages.works[0].per_step) == 1_000 * factor
-
-
-def named_layer(*rows: tuple[str, CommOp | None]) -> Workload:
-    """Two stages of one layer with these rows and forward collectives; no pp_comm."""
-    layer = tuple(
-        replace(row(1, 1, name=name), forward=Work(comms=(op,) if op else ())) for name, op in rows
+def test_what_is_per_layer_scales_with_a_stages_layers(pp: int, factor: float) -> None:
+    works = Work(compute_ps=1_000, comms=(comm(64),))
+    both = [
+        replace(item(Role.UPDATE, per_layer=per_layer), work=works) for per_layer in (True, False)
+    ]
+    stages = split(job(4, pp=2, per_step=tuple(both)), pp=pp)
+    scaled, kept = stages.works[0].per_step
+    assert (scaled.work.compute_ps, scaled.work.comms[0].size_bytes) == (
+        1_000 * factor,
+        64 * factor,
     )
-    block = Microbatch(embedding=(), layers=(layer,), head=())
-    return replace(job(1, pp=2, pp_comm_bytes=None), microbatches=(block,))
+    assert kept.work == works
 
 
-SCATTER, GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
+def test_gradients_are_taken_out_where_only_dp_reduces_them() -> None:
+    on_dp = replace(comm(32, group=Group.DP), axis=Axis.DP)
+    update = StepItem(name="u", phase=Phase.FORWARD, work=Work(compute_ps=5), role=Role.UPDATE)
+    both = replace(item(Role.GRADIENTS), work=Work(compute_ps=7, comms=(on_dp,)))
+    on_tp = item(Role.GRADIENTS)
+    stages = split(job(1, per_step=(update, both, on_tp)))
+    reduced, others = stages.works[0].without_gradients()
+    assert reduced == (on_dp,)
+    assert others == (replace(both, work=Work(compute_ps=7)), on_tp, update)
 
 
-@pytest.mark.parametrize(
-    ("rows", "sent"),
-    [
-        ([("attention_column", comm(800)), ("attention_row", comm(400, SCATTER))], 100),
-        ([("mlp", comm(800, GATHER)), ("mlp", comm(400)), ("mlp", comm(80))], 400),
-        ([("mlp", comm(400, SCATTER, Group.EP)), ("mlp", comm(40, SCATTER))], 10),
-        ([("attention_row", None), ("mlp", comm(40))], 40),
-    ],
-)
-def test_missing_pp_comm_is_the_output_rows_activation(
-    rows: list[tuple[str, CommOp | None]], sent: int
-) -> None:
-    stages = split(named_layer(*rows), tp=4)
-    assert stages.pp_comm_bytes == sent
-    assert [w for w in stages.warnings if f"{sent} bytes" in w and "pp_comm" in w]
+def test_what_was_assumed_about_messages_is_said_where_there_are_any() -> None:
+    assumed = replace(job(1, pp=2), pp_comm_assumed="guessed")
+    assert "guessed" in split(assumed).warnings
+    assert "guessed" not in split(replace(assumed, made_for=MadeFor())).warnings
 
 
-def test_pp_comm_that_nothing_tells_is_zero_with_a_warning() -> None:
-    stages = split(named_layer(("mlp", None)))
-    assert stages.pp_comm_bytes == 0
-    assert [w for w in stages.warnings if "0 bytes" in w]
-
-
-def test_pp_comm_of_the_file_is_used_and_needs_a_pipeline() -> None:
+def test_messages_need_a_pipeline() -> None:
     assert split(job(1, pp=2)).pp_comm_bytes == 8
-    alone = split(job(1, pp_comm_bytes=None))
+    alone = split(job(1))
     assert (alone.pp_comm_bytes, alone.warnings) == (0, ())

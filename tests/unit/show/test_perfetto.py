@@ -21,7 +21,7 @@ from stepsim.show.trace.perfetto import COLOURS, trace_lines, write_trace
 from stepsim.show.trace.processes import rank_ranges, traced
 from stepsim.step.compare import compare
 from stepsim.step.simulate import SimulatedStep
-from stepsim.workload.rows import Header, Microbatch, Policy, Workload
+from stepsim.workload.rows import MadeFor, Microbatch, Workload
 
 HOSTILE = '</script><b>"\\\x01\x1f\u2028\u00b5\u5c42\ud800'
 
@@ -241,8 +241,7 @@ def test_names_from_files_stay_names(tmp_path: Path) -> None:
     layer = (replace(row(5, 5), name=HOSTILE),)
     workload = Workload(
         source=HOSTILE,
-        policy=Policy.HYBRID_TRANSFORMER,
-        header=Header(npus=1),
+        made_for=MadeFor(npus=1),
         microbatches=(Microbatch(embedding=(), layers=(layer,), head=()),),
     )
     target = tmp_path / "step.json"

@@ -219,6 +219,6 @@ def _why_fixed(job: Job, options: Mapping[str, Any]) -> str:
         return "the load of experts is rounded on top of them"
     if job.options.dp_bucket_bytes is not None:
         return "gradient buckets are shared out by them"
-    if job.graph.plan.pp != job.workload.header.pp:
+    if job.graph.plan.pp != job.workload.made_for.pp:
         return "layers are re-split, and optimizer compute is rounded on top of them"
     return ""

@@ -91,7 +91,7 @@ def identity(study: Study) -> dict[str, str]:
 def _stages(study: Study) -> int:
     """Pipeline stages of a job where they are no axis."""
     plan = study.options.get("plan")
-    return int(plan.pp if plan else study.options.get("pp") or study.workload.header.pp)
+    return int(plan.pp if plan else study.options.get("pp") or study.workload.made_for.pp)
 
 
 def _schedule_files(study: Study) -> Iterator[str]:

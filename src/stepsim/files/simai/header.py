@@ -1,10 +1,10 @@
 """Line 1 of a workload text: a policy, then keys in any order, with or without colons."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.units import MAX_INT64, plain_number
-from stepsim.workload.rows import Header, Policy
 
 _KEYS = {
     "model_parallel_npu_group": "tp",
@@ -22,19 +22,44 @@ _LISTS = ("checkpoints", "checkpoint_initiates")
 _MAX_DEGREE = 1 << 24
 
 
+class Policy(StrEnum):
+    """Parallelism policy of a file: which group each phase communicates in."""
+
+    DATA = "DATA"
+    MODEL = "MODEL"
+    HYBRID_DATA_MODEL = "HYBRID_DATA_MODEL"
+    HYBRID_MODEL_DATA = "HYBRID_MODEL_DATA"
+    HYBRID_TRANSFORMER = "HYBRID_TRANSFORMER"
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+    HYBRID_DLRM = "HYBRID_DLRM"
+    HYBRID_DLRM_ENHANCED = "HYBRID_DLRM_ENHANCED"
+    HYBRID_CUSTOMIZED = "HYBRID_CUSTOMIZED"
+    MICRO = "MICRO"
+    DISTRIBUTED_INFERENCE = "DISTRIBUTED_INFERENCE"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderLine:
-    """What the first line says; `checkpoints` and `checkpoint_initiates` count rows from 0."""
+class Header:
+    """What the first line says. A missing key is None where 1 would not mean the same.
+
+    `checkpoints` and `checkpoint_initiates` count rows from 0.
+    """
 
     policy: Policy
-    header: Header
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+    vpp: int = 1
+    ga: int | None = None
+    npus: int | None = None
+    pp_comm_bytes: int | None = None
     last_bottom_layer: int | None = None
     checkpoints: tuple[int, ...] = ()
     checkpoint_initiates: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-def parse_header(place: str, line: str) -> HeaderLine:
+def parse_header(place: str, line: str) -> Header:
     """Parse a header line; `place` is `FILE:LINE` for messages.
 
     Missing or zero degrees mean 1, a missing or zero pp_comm means that none is known.
@@ -43,14 +68,12 @@ def parse_header(place: str, line: str) -> HeaderLine:
     policy = _policy(place, words[0])
     values, lists, unknown = _collect(place, policy, words[1:])
     degrees = {key: values[key] or 1 for key in ("tp", "ep", "pp", "vpp") if key in values}
-    return HeaderLine(
+    return Header(
         policy=policy,
-        header=Header(
-            **degrees,
-            ga=values.get("ga") or None,
-            npus=values.get("npus") or None,
-            pp_comm_bytes=values.get("pp_comm_bytes") or None,
-        ),
+        **degrees,
+        ga=values.get("ga") or None,
+        npus=values.get("npus") or None,
+        pp_comm_bytes=values.get("pp_comm_bytes") or None,
         last_bottom_layer=values.get("last_bottom_layer"),
         checkpoints=tuple(lists["checkpoints"]),
         checkpoint_initiates=tuple(lists["checkpoint_initiates"]),

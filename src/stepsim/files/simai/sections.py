@@ -1,12 +1,12 @@
 """Sections of a workload text: microbatch blocks, layers, and rows run once per step."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from stepsim.files.simai.header import HeaderLine
-from stepsim.workload.rows import Microbatch, Row
+from stepsim.files.simai.header import Header
+from stepsim.workload.rows import Axis, Group, Microbatch, Phase, Role, Row, StepItem, Work
 
 _EMBEDDING = "embedding_layer"
 _LAYER_START = "attention"
@@ -14,6 +14,21 @@ _BEFORE = re.compile(r"(moe_)?grad_\w+|layernorm|norm|embedding_grads", re.ASCII
 _LOSS = re.compile(r"cross_entropy\w*", re.ASCII)
 _OPTIMIZER = re.compile(r"optimizer\w*", re.ASCII)
 _HEAD = re.compile(r"final_\w*|embedding_norm|cross_entropy\w*", re.ASCII)
+_ROLES = {
+    Role.NORM_GRADIENTS: r"layernorm",
+    Role.EMBEDDING_GRADIENTS: r"embedding_grads",
+    Role.GRADIENTS: r"grad_param_comm|grad_param|moe_grad_norm2",
+    Role.SCALARS: r"optimizer\w*",
+    Role.UPDATE: r"grad_param_compute",
+    Role.PARAMETERS: r"grad_gather|moe_grad_norm1",
+}
+_PER_LAYER = re.compile(r"(moe_)?grad_\w+|layernorm", re.ASCII)
+_OLD_OPTIMIZER = "grad_norm"
+_OLD_ROLES = {
+    Phase.WEIGHT_GRAD: Role.GRADIENTS,
+    Phase.INPUT_GRAD: Role.UPDATE,
+    Phase.FORWARD: Role.PARAMETERS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +37,10 @@ class Sections:
 
     microbatches: tuple[Microbatch, ...]
     loss: tuple[Row, ...]
-    per_step: tuple[Row, ...]
+    per_step: tuple[StepItem, ...]
 
 
-def split_sections(rows: Sequence[Row], header: HeaderLine) -> Sections:
+def split_sections(rows: Sequence[Row], header: Header) -> Sections:
     """Sort rows into sections.
 
     Each `embedding_layer*` row begins a microbatch; rows before the first one and the
@@ -42,10 +57,11 @@ def split_sections(rows: Sequence[Row], header: HeaderLine) -> Sections:
     if header.last_bottom_layer:
         blocks = [_overlap_first_row(block, header.last_bottom_layer) for block in blocks]
     trailing = rows[end:]
+    per_step = (*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name)))
     return Sections(
         microbatches=tuple(_microbatch(block) for block in blocks),
         loss=tuple(row for row in trailing if _LOSS.fullmatch(row.name)),
-        per_step=(*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name))),
+        per_step=tuple(_step_items(per_step)),
     )
 
 
@@ -95,3 +111,29 @@ def _layers(rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
         return tuple((row,) for row in rows)
     bounds = [0, *begins[1:], len(rows)]
     return tuple(tuple(rows[a:b]) for a, b in pairwise(bounds))
+
+
+def _step_items(rows: Iterable[Row]) -> Iterator[StepItem]:
+    """What the rows of a step do, with its roles; rows of the older optimizer come last."""
+    for row in sorted(rows, key=lambda row: row.name == _OLD_OPTIMIZER):
+        for phase, work in row.works():
+            yield StepItem(
+                name=row.name,
+                phase=phase,
+                work=_on_dp(work) if row.name == _OLD_OPTIMIZER else work,
+                role=_role(row.name, phase),
+                per_layer=_PER_LAYER.fullmatch(row.name) is not None,
+            )
+
+
+def _role(name: str, phase: Phase) -> Role:
+    """Files of older AICB write a whole optimizer as the three phases of one row."""
+    if name == _OLD_OPTIMIZER:
+        return _OLD_ROLES[phase]
+    known = (role for role, pattern in _ROLES.items() if re.fullmatch(pattern, name))
+    return next(known, Role.OTHER)
+
+
+def _on_dp(work: Work) -> Work:
+    """The older optimizer's collectives are data-parallel ones, whatever their column says."""
+    return replace(work, comms=tuple(replace(c, group=Group.DP, axis=Axis.DP) for c in work.comms))

@@ -7,22 +7,22 @@ HYBRID_CUSTOMIZED. Facts about the variants: SimAI `Workload.cc`, AICB's generat
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
-from stepsim.files.simai.header import HeaderLine, parse_header
+from stepsim.files.simai.header import Header, Policy, parse_header
 from stepsim.files.simai.sections import Sections, split_sections
 from stepsim.workload.rows import (
     Axis,
     CollectiveKind,
     CommOp,
     Group,
+    MadeFor,
     Phase,
-    Policy,
     Row,
     Work,
     Workload,
@@ -30,6 +30,7 @@ from stepsim.workload.rows import (
 
 MAX_COMPUTE_NS = 10**13
 _FIELDS = 12
+_OUTPUT_ROW = "attention_row"
 _COLLECTIVES: dict[str, tuple[CollectiveKind, ...]] = {
     "NONE": (),
     "ALLREDUCE": (CollectiveKind.ALL_REDUCE,),
@@ -71,8 +72,26 @@ _DATA_PARALLEL: dict[Policy, Group | None] = {
 }
 
 
-Line = tuple[int, str]
+_Line = tuple[int, str]
 """Line number and text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRow(Row):
+    """A row, and the number of its line in the file."""
+
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimaiDocument:
+    """A file as it is: its header, how many rows it declares (perhaps wrongly), and its rows."""
+
+    source: str
+    header: Header
+    declared_rows: int
+    rows: tuple[FileRow, ...]
+    warnings: tuple[str, ...]
 
 
 def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
@@ -80,6 +99,33 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
 
     Raises WorkloadError naming file, line, field and value. With `strict`, what would be a warning
     about the file itself (a wrong row count, unknown keys, extra fields) is an error.
+    """
+    document = read_simai_document(path)
+    header = document.header
+    sections = split_sections(document.rows, header)
+    if not sections.microbatches:
+        raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
+    warnings = [*document.warnings, *_block_warnings(header, sections)]
+    if strict and warnings:
+        raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
+    size, assumed = _pp_comm(header, sections)
+    return Workload(
+        source=document.source,
+        made_for=MadeFor(tp=header.tp, ep=header.ep, pp=header.pp, npus=header.npus),
+        microbatches=sections.microbatches,
+        loss=sections.loss,
+        per_step=sections.per_step,
+        pp_comm_bytes=size,
+        pp_comm_assumed=assumed,
+        described=tuple(_described(header)),
+        warnings=(*warnings, *_vpp_warning(header)),
+    )
+
+
+def read_simai_document(path: Path) -> SimaiDocument:
+    """A SimAI / AICB / ASTRA-sim text file as it is.
+
+    Raises WorkloadError naming file, line, field and value.
     """
     lines = _read_lines(path)
     header = parse_header(f"{path}:{lines[0][0]}", lines[0][1])
@@ -90,25 +136,16 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         warnings.insert(
             0, f"line 2 declares {declared} rows, the file has {len(rows)}: all are used"
         )
-    sections = split_sections(_with_checkpoints(path, rows, header), header)
-    if not sections.microbatches:
-        raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
-    warnings += _block_warnings(header, sections)
-    if strict and warnings:
-        raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
-    return Workload(
+    return SimaiDocument(
         source=one_line(path.name),
-        policy=header.policy,
-        header=header.header,
+        header=header,
         declared_rows=declared,
-        microbatches=sections.microbatches,
-        loss=sections.loss,
-        per_step=sections.per_step,
-        warnings=(*warnings, *_vpp_warning(header)),
+        rows=tuple(_with_checkpoints(path, rows, header)),
+        warnings=tuple(warnings),
     )
 
 
-def _read_lines(path: Path) -> list[Line]:
+def _read_lines(path: Path) -> list[_Line]:
     expected = "a SimAI / AICB / ASTRA-sim workload"
     text = read_text(path, WorkloadError, "workload", expected, encoding="utf-8-sig")
     if "\0" in text:
@@ -121,15 +158,15 @@ def _read_lines(path: Path) -> list[Line]:
     return lines
 
 
-def _declared_rows(path: Path, lines: list[Line]) -> int:
+def _declared_rows(path: Path, lines: list[_Line]) -> int:
     if not lines:
         raise WorkloadError(f"{path}: ends after the header: expected a row count and rows")
     number, text = lines[0]
     return _integer(f"{path}:{number}", "row count", text.strip(), MAX_INT64)
 
 
-def _read_rows(path: Path, lines: list[Line], policy: Policy) -> tuple[list[Row], list[str]]:
-    rows: list[Row] = []
+def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[FileRow], list[str]]:
+    rows: list[FileRow] = []
     extra: list[int] = []
     ignored: Counter[str] = Counter()
     customized = policy is Policy.HYBRID_CUSTOMIZED
@@ -173,7 +210,7 @@ def _row_policy(place: str, word: str) -> Policy:
 
 def _row(
     place: str, number: int, fields: Sequence[str], policy: Policy, ignored: Counter[str]
-) -> Row:
+) -> FileRow:
     name = fields[0]
     _integer(place, f"dependency of {name!r}", fields[1], MAX_INT64, least=-MAX_INT64)
     _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
@@ -190,7 +227,9 @@ def _row(
         if comms is None:
             ignored[f"{shown} collectives"] += 1
         works.append(Work(compute_ps=compute * PS_PER_NS, comms=comms or ()))
-    return Row(name=name, line=number, forward=works[0], input_grad=works[1], weight_grad=works[2])
+    return FileRow(
+        name=name, line=number, forward=works[0], input_grad=works[1], weight_grad=works[2]
+    )
 
 
 def _comms(
@@ -227,7 +266,7 @@ def _integer(place: str, field: str, text: str, most: int, *, least: int = 0) ->
     raise WorkloadError(bad_value(place, field, text, f"a number from {least} to {most}"))
 
 
-def _with_checkpoints(path: Path, rows: list[Row], header: HeaderLine) -> list[Row]:
+def _with_checkpoints(path: Path, rows: list[FileRow], header: Header) -> list[FileRow]:
     """Mark the rows that the header's ids (0-based row numbers) name."""
     for key in ("checkpoints", "checkpoint_initiates"):
         beyond = [i for i in getattr(header, key) if i >= len(rows)]
@@ -243,9 +282,9 @@ def _with_checkpoints(path: Path, rows: list[Row], header: HeaderLine) -> list[R
     ]
 
 
-def _block_warnings(header: HeaderLine, sections: Sections) -> list[str]:
+def _block_warnings(header: Header, sections: Sections) -> list[str]:
     warnings = []
-    blocks, ga = len(sections.microbatches), header.header.ga
+    blocks, ga = len(sections.microbatches), header.ga
     if ga is not None and blocks != ga:
         warnings.append(f"header says ga {ga}, the rows hold {blocks} microbatch(es): the rows win")
     lengths = {len(block.layers) for block in sections.microbatches}
@@ -254,9 +293,49 @@ def _block_warnings(header: HeaderLine, sections: Sections) -> list[str]:
     return warnings
 
 
-def _vpp_warning(header: HeaderLine) -> Iterator[str]:
-    if header.header.vpp > 1:
+def _vpp_warning(header: Header) -> Iterator[str]:
+    if header.vpp > 1:
         yield (
-            f"header says vpp {header.header.vpp}: AICB writes the layers per stage there, "
+            f"header says vpp {header.vpp}: AICB writes the layers per stage there, "
             "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
         )
+
+
+def _described(header: Header) -> Iterator[tuple[str, str]]:
+    """What the header says, for people."""
+    yield "policy", str(header.policy)
+    yield (
+        "header",
+        f"tp {header.tp}, ep {header.ep}, pp {header.pp}, vpp {header.vpp}, "
+        f"ga {header.ga or 'missing'}, all_gpus {header.npus or 'missing'}",
+    )
+
+
+def _pp_comm(header: Header, sections: Sections) -> tuple[int, str]:
+    """Bytes a rank sends to the next stage per microbatch, and what was assumed about them.
+
+    Where the header has none, it is the activation behind an output row's collective.
+    """
+    if header.pp_comm_bytes is not None:
+        return header.pp_comm_bytes, ""
+    rows = [row for layer in sections.microbatches[0].layers for row in layer]
+    preferred = [row for row in rows if row.name.startswith(_OUTPUT_ROW)]
+    for row in (*preferred, *rows):
+        size = _activation_bytes(row.forward.comms, header.tp)
+        if size:
+            place = f" (line {row.line})" if isinstance(row, FileRow) else ""
+            return size, (
+                f"the file names no pp_comm: {size} bytes per microbatch between stages assumed, "
+                f"from row {row.name!r}{place}"
+            )
+    return 0, "the file names no pp_comm and no row tells it: stages exchange 0 bytes"
+
+
+def _activation_bytes(comms: Iterable[CommOp], tp: int) -> int:
+    """Activation of a rank behind an output row's collective, 0 if it has none."""
+    for comm in comms:
+        if comm.group is Group.TP and comm.kind is CollectiveKind.REDUCE_SCATTER:
+            return comm.size_bytes // tp
+        if comm.group is Group.TP and comm.kind is CollectiveKind.ALL_REDUCE:
+            return comm.size_bytes
+    return 0

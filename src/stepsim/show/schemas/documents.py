@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.quantities import Bytes, BytesPerSecond, Picoseconds, Seconds, Share
+from stepsim.files.simai.formula import SimaiTotals
 from stepsim.network.one_collective import LinkTraffic
-from stepsim.parallel.simai_formula import SimaiTotals
 from stepsim.show.doctor import Status
 
 Names = list[str]

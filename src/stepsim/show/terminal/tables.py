@@ -10,11 +10,11 @@ from rich.text import Text
 
 from stepsim.base.errors import printable
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.files.simai.formula import SimaiTotals
 from stepsim.network.one_collective import Probe, ProbeRow
 from stepsim.network.topology.inspection import TopologyInspection
 from stepsim.parallel.inspection import Inspection, Traffic
 from stepsim.parallel.ranks import ParallelPlan, RankOrder
-from stepsim.parallel.simai_formula import SimaiTotals
 from stepsim.results.breakdown import EXPOSED, PART_NAMES, Part
 from stepsim.results.report import Report, StageReport
 from stepsim.show.doctor import Check
@@ -78,7 +78,6 @@ def print_report(console: Console, report: Report) -> None:
 
 def print_inspection(console: Console, seen: Inspection) -> None:
     """What was understood of a workload."""
-    header = seen.workload.header
     least, most = min(seen.layers_per_stage), max(seen.layers_per_stage)
     blocks = len(seen.workload.microbatches)
     bare, rows = seen.placeholders
@@ -86,12 +85,7 @@ def print_inspection(console: Console, seen: Inspection) -> None:
         console,
         [
             ("workload", seen.workload.source),
-            ("policy", str(seen.workload.policy)),
-            (
-                "header",
-                f"tp {header.tp}, ep {header.ep}, pp {header.pp}, vpp {header.vpp}, "
-                f"ga {header.ga or 'missing'}, all_gpus {header.npus or 'missing'}",
-            ),
+            *seen.workload.described,
             ("job", _job(seen.plan)),
             ("blocks", f"{blocks} microbatch block{'s' * (blocks != 1)} in the file"),
             ("layers", f"{least if least == most else f'{least} to {most}'} per stage"),

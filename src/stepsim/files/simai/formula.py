@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.files.simai.header import Policy
+from stepsim.files.simai.text import SimaiDocument
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Policy, Row, Work, Workload
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, Row, Work
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -88,7 +90,7 @@ class _RowTimes:
 
 
 def simai_formula(
-    workload: Workload,
+    document: SimaiDocument,
     plan: ParallelPlan,
     *,
     vpp: int | None = None,
@@ -108,12 +110,13 @@ def simai_formula(
     Raises WorkloadError for a policy other than HYBRID_TRANSFORMER*, for which SimAI reads no
     degrees, and PlanError for numbers out of range.
     """
-    if workload.policy not in _POLICIES:
+    header = document.header
+    if header.policy not in _POLICIES:
         raise WorkloadError(
-            f"{workload.source}: policy is {workload.policy}: "
+            f"{document.source}: policy is {header.policy}: "
             f"SimAI's formula is defined for {' and '.join(_POLICIES)} only"
         )
-    vpp = workload.header.vpp if vpp is None else vpp
+    vpp = header.vpp if vpp is None else vpp
     for name, value in (("vpp", vpp), ("row_count", row_count)):
         if value is not None and value < 1:
             raise PlanError(f"{name} is {value}: it must be at least 1")
@@ -123,9 +126,8 @@ def simai_formula(
         nics_per_server=nics_per_server,
         npus_per_server=npus_per_server,
     )
-    rows = sorted(workload.rows(), key=lambda row: row.line)[:row_count]
-    times = [_row_times(row, plan, servers) for row in rows]
-    return _totals(times, (plan.pp - 1) / ((workload.header.ga or 1) * vpp))
+    times = [_row_times(row, plan, servers) for row in document.rows[:row_count]]
+    return _totals(times, (plan.pp - 1) / ((header.ga or 1) * vpp))
 
 
 def _totals(times: list[_RowTimes], bubble_factor: float) -> SimaiTotals:

@@ -1,0 +1,189 @@
+"""Names of rows are labels: what a workload means is told by its roles and its parts."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepsim
+from stepsim.base.errors import WorkloadError
+from stepsim.files.result_json import report_dict
+from stepsim.files.simai.text import read_simai_text
+from stepsim.workload.rows import (
+    Axis,
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    Microbatch,
+    Phase,
+    Role,
+    Row,
+    StepItem,
+    Work,
+    Workload,
+)
+from stepsim.workload.scaling import ComputeScale
+
+Write = Callable[[str | bytes], Path]
+
+AICB = """\
+HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 3 all_gpus: 12 pp_comm: 4096
+14
+grad_gather -1 0 NONE 0 0 NONE 0 0 ALLGATHER 300000 100
+grad_param_comm -1 0 NONE 0 0 NONE 0 0 REDUCESCATTER 600000 100
+grad_param_compute -1 0 NONE 0 9000 NONE 0 0 NONE 0 100
+layernorm -1 0 NONE 0 0 ALLREDUCE 20000 0 NONE 0 100
+embedding_grads -1 0 NONE 0 0 ALLREDUCE 80000 0 NONE 0 100
+embedding_layer -1 700 ALLREDUCE 4096 300 NONE 0 0 NONE 0 100
+attention_column -1 4000 ALLGATHER 8192 4100 REDUCESCATTER 8192 3000 NONE 0 100
+mlp_row -1 5000 REDUCESCATTER 8192 5100 ALLGATHER 8192 2000 NONE 0 100
+attention_column -1 4000 ALLGATHER 8192 4100 REDUCESCATTER 8192 3000 NONE 0 100
+mlp_row -1 5000 REDUCESCATTER 8192 5100 ALLGATHER 8192 2000 NONE 0 100
+final_column -1 6000 NONE 0 6100 NONE 0 3300 NONE 0 100
+cross_entropy1 -1 800 ALLREDUCE 2048 0 NONE 0 0 NONE 0 100
+optimizer1 -1 0 ALLREDUCE 4 0 NONE 0 0 NONE 0 100
+optimizer2 -1 0 ALLREDUCE 4 0 NONE 0 0 NONE 0 100
+"""
+
+
+def op(kind: CollectiveKind, size: int, axis: Axis = Axis.TP) -> CommOp:
+    return CommOp(kind=kind, group=Group(axis), axis=axis, size_bytes=size)
+
+
+def work(ns: int, *comms: CommOp) -> Work:
+    return Work(compute_ps=ns * 1_000, comms=comms)
+
+
+def from_roles() -> Workload:
+    """The job of the file above, as something that has never heard of AICB would say it."""
+    reduce, gather = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+    scatter = CollectiveKind.REDUCE_SCATTER
+    names = (f"x{i}" for i in count())
+
+    def row(forward: Work, input_grad: Work, weight_grad: Work | None = None) -> Row:
+        weight_grad = weight_grad or work(0)
+        return Row(
+            name=next(names), forward=forward, input_grad=input_grad, weight_grad=weight_grad
+        )
+
+    def item(role: Role, phase: Phase, does: Work, *, per_layer: bool = False) -> StepItem:
+        return StepItem(name=next(names), phase=phase, work=does, role=role, per_layer=per_layer)
+
+    layer = (
+        row(work(4000, op(gather, 8192)), work(4100, op(scatter, 8192)), work(3000)),
+        row(work(5000, op(scatter, 8192)), work(5100, op(gather, 8192)), work(2000)),
+    )
+    block = Microbatch(
+        embedding=(row(work(700, op(reduce, 4096)), work(300)),),
+        layers=(layer, layer),
+        head=(row(work(6000), work(6100), work(3300)),),
+    )
+    gradients = work(0, op(scatter, 600_000, Axis.DP))
+    parameters = work(0, op(gather, 300_000, Axis.DP))
+    update, weight = Phase.INPUT_GRAD, Phase.WEIGHT_GRAD
+    return Workload(
+        source="from roles",
+        microbatches=(block,),
+        made_for=MadeFor(tp=2, pp=3, npus=12),
+        loss=(row(work(800, op(reduce, 2048)), work(0)),),
+        per_step=(
+            item(Role.SCALARS, Phase.FORWARD, work(0, op(reduce, 4))),
+            item(Role.SCALARS, Phase.FORWARD, work(0, op(reduce, 4))),
+            item(Role.GRADIENTS, weight, gradients, per_layer=True),
+            item(Role.UPDATE, update, work(9000), per_layer=True),
+            item(Role.PARAMETERS, weight, parameters, per_layer=True),
+            item(Role.EMBEDDING_GRADIENTS, update, work(0, op(reduce, 80_000))),
+            item(Role.NORM_GRADIENTS, update, work(0, op(reduce, 20_000)), per_layer=True),
+        ),
+        pp_comm_bytes=4096,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pp": 2, "npus": 8},
+        {"stage_rows": "every"},
+        {"dp_overlap": True, "dp_bucket": "100 KB"},
+        {"schedule": "zb-h1", "contention": "fair", "microbatches": 6},
+        {
+            "schedule": "interleaved:2",
+            "microbatches": 3,
+            "compute_scale": ComputeScale(forward=0.5),
+        },
+    ],
+    ids=lambda options: ", ".join(map(str, options)),
+)
+def test_roles_say_all_that_names_say(options: dict[str, Any], write_workload: Write) -> None:
+    named = read_simai_text(write_workload(AICB))
+    files, ours = (
+        report_dict(stepsim.simulate(each, "hgx-h100", **options).report)
+        for each in (named, from_roles())
+    )
+    assert files.pop("workload") != ours.pop("workload")
+    assert files == ours
+
+
+def renamed(workload: Workload) -> Workload:
+    """The workload with names that mean nothing, or something else."""
+    names = (name for i in count() for name in (f"x{i}", "grad_norm", "embedding_layer"))
+
+    def rows(several: tuple[Row, ...]) -> Iterator[Row]:
+        yield from (replace(row, name=next(names)) for row in several)
+
+    return replace(
+        workload,
+        microbatches=tuple(
+            Microbatch(
+                embedding=tuple(rows(block.embedding)),
+                layers=tuple(tuple(rows(layer)) for layer in block.layers),
+                head=tuple(rows(block.head)),
+            )
+            for block in workload.microbatches
+        ),
+        loss=tuple(rows(workload.loss)),
+        per_step=tuple(replace(item, name=next(names)) for item in workload.per_step),
+    )
+
+
+@pytest.mark.parametrize("name", ["moe_128", "gpt_tp4"])
+@pytest.mark.parametrize("options", [{"pp": 2}, {"stage_rows": "every", "dp_overlap": True}])
+def test_names_are_labels(name: str, options: dict[str, Any], workloads: Path) -> None:
+    workload = stepsim.load_workload(workloads / f"{name}.txt")
+    first, second = (
+        report_dict(stepsim.simulate(each, "hgx-h100", **options).report)
+        for each in (workload, renamed(workload))
+    )
+    assert first == second
+
+
+def test_a_workload_computes_something_in_layers() -> None:
+    empty = Microbatch(embedding=(), layers=(), head=())
+    with pytest.raises(WorkloadError, match="nothing: no row belongs to a layer"):
+        Workload(source="nothing", microbatches=(empty,))
+
+
+def test_works_are_changed_everywhere_and_nothing_else_is() -> None:
+    workload = from_roles()
+    forward = Phase.FORWARD
+
+    def double(phase: Phase, each: Work) -> Work:
+        return replace(each, compute_ps=2 * each.compute_ps) if phase is forward else each
+
+    changed = workload.with_works(double)
+    pairs = list(zip(workload.rows(), changed.rows(), strict=True))
+    assert all(b.forward.compute_ps == 2 * a.forward.compute_ps for a, b in pairs)
+    assert all((a.input_grad, a.weight_grad) == (b.input_grad, b.weight_grad) for a, b in pairs)
+    assert list(changed.comms()) == list(workload.comms())
+    same = replace(changed, microbatches=workload.microbatches, loss=workload.loss)
+    assert same == workload
+
+
+def test_every_collective_is_listed() -> None:
+    """Two layers of four, one of the embedding, one of the loss, six of the step."""
+    assert len(list(from_roles().comms())) == 2 * 4 + 1 + 1 + 6
