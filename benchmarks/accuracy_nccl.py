@@ -4,15 +4,16 @@ Usage: python benchmarks/accuracy_nccl.py FOLDER/reference/measured/nccl
 Prints the tables of docs/nccl.md. Errors are relative distances, |ours / measured - 1|.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from sizes import arguments, sized
 
 from stepsim import collective_time
+from stepsim.base.errors import CalibrationError
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.nccl_fit import write_topology
@@ -22,6 +23,7 @@ from stepsim.measured.calibration.document import Fitted
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit, fit_nccl
 from stepsim.measured.clocks import Placement
 from stepsim.network.measured_times import CommTable, Floats, MeasuredCurve
+from stepsim.network.topology import Topology
 
 MIB = 1 << 20
 LARGE = 16 * MIB
@@ -31,7 +33,8 @@ DENSE = 100
 
 def main() -> None:
     """Print all tables."""
-    table = read_measurements(sorted(Path(sys.argv[1]).glob("*.csv")))
+    files = sorted(Path(arguments()[0]).glob("*.csv"))
+    table = read_measurements(files[: sized(None, 1)])
     fit = fit_nccl(table)
     print_lines(fit, table)
     print_interpolation(fit, table)
@@ -73,8 +76,9 @@ def print_interpolation(fit: NcclFit, table: CommTable) -> None:
         together[len(curve.size_bytes) >= DENSE].append(errors)
         print_errors(name(curve), *errors)
     for dense, label in ((True, "dense tables"), (False, "power-of-two tables")):
-        columns_of = zip(*together[dense], strict=True)
-        print_errors(f"all {label} | | |", *(np.concatenate(part) for part in columns_of))
+        if together[dense]:
+            columns_of = zip(*together[dense], strict=True)
+            print_errors(f"all {label} | | |", *(np.concatenate(part) for part in columns_of))
 
 
 def print_errors(start: str, first: Floats, second: Floats, every: Floats) -> None:
@@ -122,10 +126,11 @@ def print_networks(fit: NcclFit) -> None:
     print("\n## One network per machine: the topology that -o writes, algorithm auto\n")
     print_header("machine", "kind", "ranks", "nodes", "1 to 8 MiB", "from 16 MiB, signed")
     for machine in fit.machines:
+        network = network_of(machine)
         for each in machine.curves:
-            if each.curve.ranks < 2:
+            if each.curve.ranks < 2 or network is None:
                 continue
-            sizes, errors = network_errors(machine, each)
+            sizes, errors = network_errors(machine, network, each)
             small, large = errors[sizes < LARGE], errors[sizes >= LARGE]
             print(
                 f"| {name(each.curve)} | {np.median(np.abs(small)):.0%} | {np.median(large):+.1%} |"
@@ -185,12 +190,21 @@ def left_out_of_fit(curve: MeasuredCurve) -> Floats:
     return errors_from(fit_curve(kept), left)
 
 
-def network_errors(machine: MachineFit, each: CurveFit) -> tuple[Floats, Floats]:
-    """Powers of two from 1 MiB on, and signed errors of the machine's topology."""
+def network_of(machine: MachineFit) -> Topology | None:
+    """The topology that -o writes; None where too little was measured for one."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "machine.toml"
-        write_topology(machine, path)
-        topology = read_topology(path)
+        try:
+            write_topology(machine, path)
+        except CalibrationError:
+            return None
+        return read_topology(path)
+
+
+def network_errors(
+    machine: MachineFit, topology: Topology, each: CurveFit
+) -> tuple[Floats, Floats]:
+    """Powers of two from 1 MiB on, and signed errors of the machine's topology."""
     curve = each.curve
     if machine.capacity(Placement.INTER_NODE):
         topology = topology.fit(machine.node_size * curve.nodes)

@@ -4,12 +4,12 @@ Usage: python benchmarks/accuracy_runs.py SHARED > docs/accuracy.md
 SHARED holds reference/measured and seeds.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from accuracy_published import eight_a100, leaf_logs, zero_bubble
+from sizes import arguments, sized
 
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
@@ -73,9 +73,10 @@ LIMITS = """## Limits
 
 def main() -> None:
     """Print the page."""
-    shared = Path(sys.argv[1])
+    shared = Path(arguments()[0])
     measured = shared / "reference" / "measured"
-    runs = [load_trace(path) for path in sorted((measured / "megatron_moe_16gpu").iterdir())]
+    folders = sorted((measured / "megatron_moe_16gpu").iterdir())[:: sized(1, 2)]
+    runs = [load_trace(path) for path in folders]
     table = read_measurements([measured / "nccl" / "echo_cluster_microbench.csv"]).choose(MACHINE)
     logs = [*sorted((measured / "optimus_a40").iterdir()), *(shared / "seeds").glob("004_*")]
     sections = {

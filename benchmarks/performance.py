@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 from shapes import GPT, TOPOLOGY
+from sizes import sized
 
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.noise.draws import NoiseModel, simulate_noise
@@ -17,7 +18,7 @@ from stepsim.explore.sensitivity import sensitivity
 from stepsim.face import simulate
 from stepsim.files.load import load_workload
 
-ROUNDS = 5
+ROUNDS = sized(5, 1)
 
 
 def best(run: Callable[[], object]) -> float:
@@ -56,7 +57,10 @@ def main() -> None:
     workload = load_workload(GPT)
     batch = make_batch(workload, TOPOLOGY)
     engine = best(lambda: simulate(workload, TOPOLOGY))
-    totals, parts = rate(batch, 100_000, parts=False), rate(batch, 20_000, parts=True)
+    totals, parts = (
+        rate(batch, sized(count, 1000), parts=parts)
+        for count, parts in ((100_000, False), (20_000, True))
+    )
     print("| gpt_1024, 1,024 NPUs | |\n|---|---|")
     row("one `simulate`", f"{engine * 1e3:.0f} ms")
     row("compiling the batch", f"{best(lambda: make_batch(workload, TOPOLOGY)) * 1e3:.0f} ms")
@@ -67,7 +71,7 @@ def main() -> None:
         f"{totals * engine:,.0f} x, {parts * engine:,.0f} x",
     )
     began = time.process_time()
-    batch.evaluate(columns(1_000_000), parts=True)
+    batch.evaluate(columns(sized(1_000_000, 1000)), parts=True)
     row("1,000,000 scenarios with the breakdown", f"{time.process_time() - began:.0f} s")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     row("peak memory until here", f"{peak:.0f} MB")
@@ -76,7 +80,7 @@ def main() -> None:
         f"{best(lambda: sensitivity(workload, TOPOLOGY)) * 1e3:.0f} ms",
     )
     model = NoiseModel(task=0.05, straggler_probability=0.01, straggler_factor=1.2)
-    noise = best(lambda: simulate_noise(workload, TOPOLOGY, model=model, samples=1024))
+    noise = best(lambda: simulate_noise(workload, TOPOLOGY, model=model, samples=sized(1024, 16)))
     row("`noise`, 1,024 samples, a draw per class of ranks", f"{noise:.1f} s")
     print(f"\nPython {sys.version.split()[0]}, numpy {np.__version__}.", file=sys.stderr)
 

@@ -10,24 +10,27 @@ import sys
 import time
 from pathlib import Path
 
+from sizes import sized
+
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
 IMPORTS = [sys.executable, "-c", "import simpy, numpy, msgspec, typer, rich.table"]
-RUNS = 5
+RUNS = sized(5, 1)
+LARGEST = str(WORKLOADS / sized("gpt_1024.txt", "gpt_tp4.txt"))
 
 COMMANDS = {
     "import of the libraries alone": IMPORTS,
     "stepsim --help": [*STEPSIM, "--help"],
     "gpt_tp4, 16 NPUs": [*STEPSIM, "simulate", "-q", str(WORKLOADS / "gpt_tp4.txt")],
     "moe_128, 128 NPUs": [*STEPSIM, "simulate", "-q", str(WORKLOADS / "moe_128.txt")],
-    "gpt_1024, 1024 NPUs": [*STEPSIM, "simulate", "-q", str(WORKLOADS / "gpt_1024.txt")],
+    "gpt_1024, 1024 NPUs": [*STEPSIM, "simulate", "-q", LARGEST],
     "gpt_1024, every NPU (--no-fold)": [
         *STEPSIM,
-        *("simulate", "-q", "--no-fold", str(WORKLOADS / "gpt_1024.txt")),
+        *("simulate", "-q", "--no-fold", LARGEST),
     ],
     "gpt_1024, 131072 NPUs": [
         *STEPSIM,
-        *("simulate", "-q", "--npus", "131072", str(WORKLOADS / "gpt_1024.txt")),
+        *("simulate", "-q", "--npus", sized("131072", "2048"), LARGEST),
     ],
 }
 

@@ -7,11 +7,12 @@ Run it on a quiet machine. The workers' memory is not in the peak, which is the 
 import tempfile
 from pathlib import Path
 
+from sizes import sized
 from speed import STEPSIM, WORKLOADS, measure
 
-GPT = str(WORKLOADS / "gpt_1024.txt")
-FIVE = "schedule=1f1b,interleaved:2,interleaved:4,zb-h1,zb-v"
-FAIR = ("--contention", "fair", "--set", "fabric.bandwidth=100..800 Gbps:256")
+GPT = str(WORKLOADS / sized("gpt_1024.txt", "gpt_tp4.txt"))
+FIVE = sized("schedule=1f1b,interleaved:2,interleaved:4,zb-h1,zb-v", "schedule=1f1b,gpipe")
+FAIR = ("--contention", "fair", "--set", "fabric.bandwidth=100..800 Gbps:" + sized("256", "8"))
 
 
 def sweep(folder: str, name: str, *arguments: str) -> tuple[float, float]:
@@ -24,7 +25,7 @@ def main() -> None:
     """Print the table and the gain of the second worker."""
     with tempfile.TemporaryDirectory() as folder:
         figures = ["--plot", f"{folder}/a.png", "--pareto", f"{folder}/b.png"]
-        axes = ["--set", "fabric.bandwidth=50..800 Gbps:64", "--set", FIVE]
+        axes = ["--set", "fabric.bandwidth=50..800 Gbps:" + sized("64", "4"), "--set", FIVE]
         found = {"64 bandwidths x 5 schedules, figures": sweep(folder, "a", *axes, *figures)}
         for jobs in ("1", "2"):
             label = f"256 bandwidths, --contention fair, --jobs {jobs}"

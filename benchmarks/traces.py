@@ -8,16 +8,18 @@ import tempfile
 import time
 from pathlib import Path
 
+from sizes import sized
+
 import stepsim
 from stepsim.base import garbage as collector
 
 ROOT = Path(__file__).resolve().parents[1]
-RANKS = range(448)
+WORKLOAD, RANKS = sized(("gpt_1024.txt", range(448)), ("gpt_tp4.txt", range(16)))
 
 
 def main() -> None:
     with collector.paused():
-        result = stepsim.simulate(ROOT / "workloads/gpt_1024.txt", "hgx-h100", fold_ranks=False)
+        result = stepsim.simulate(ROOT / "workloads" / WORKLOAD, "hgx-h100", fold_ranks=False)
     before = _peak_mb()
     with tempfile.TemporaryDirectory() as folder:
         for name in ("step.json", "step.json.gz"):

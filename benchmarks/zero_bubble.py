@@ -6,9 +6,10 @@ the start of a rank's first action to the end of its last.
 """
 
 import csv
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from sizes import arguments, sized
 
 from stepsim.base.units import PS_PER_NS
 from stepsim.parallel.schedules import Schedule
@@ -105,8 +106,8 @@ def print_table(names: Sequence[str], found: Sequence[tuple[dict[str, str], Rate
 
 def main() -> None:
     """Print both tables and the largest differences."""
-    with Path(sys.argv[1]).open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    with Path(arguments()[0]).open(newline="") as file:
+        rows = list(csv.DictReader(file))[: sized(None, 2)]
     for names, calculate in (
         (("1F1B", "ZB-1p", "ZB-2p"), rates),
         (("1F1B-I", "ZB-H1"), other_rates),

@@ -1,0 +1,72 @@
+"""Every benchmark that is a command of its own still runs; `pytest benchmarks --small` only."""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+SHARED = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared"))
+MEASURED = SHARED / "reference" / "measured"
+
+PRINTED = {
+    "html_report": "stepsim",
+    "performance": "| scenarios/s, with the breakdown |",
+    "speed": "| gpt_1024, 131072 NPUs |",
+    "sweeps": "two workers:",
+    "traces": "step.json.gz:",
+    "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
+    "accuracy_collectives": "| no | aware | Switch | direct | all |",
+    "accuracy_nccl": "## Outliers",
+    "accuracy_runs": "## Logs of leaf modules",
+    "zero_bubble": "largest difference",
+}
+"""What each command prints near its end."""
+
+DATA = {
+    "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
+    "accuracy_nccl": MEASURED / "nccl",
+    "accuracy_runs": SHARED,
+    "zero_bubble": MEASURED / "zero_bubble.csv",
+}
+"""Reference material that a command reads."""
+
+PAGES = {"interleaving": 10, "accuracy_nccl": 10, "zero_bubble": 4}
+"""Commands that print rows of a page of the docs also at a small size, and how many."""
+
+
+def output(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
+    """What a command prints."""
+    data = [str(DATA[name])] if name in DATA else []
+    monkeypatch.setattr(sys, "argv", [name, "--small", *data])
+    runpy.run_path(str(HERE / f"{name}.py"), run_name="__main__")
+    return capfd.readouterr().out
+
+
+def test_every_command_is_here() -> None:
+    commands = {path.stem for path in HERE.glob("*.py") if "__main__" in path.read_text()}
+    assert commands - {Path(__file__).stem} == set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_command(
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    if not request.config.getoption("--small"):
+        pytest.skip("takes long: with --small only")
+    if name in DATA and not DATA[name].exists():
+        pytest.skip(f"reference material not found: {DATA[name]} (set STEPSIM_SHARED)")
+    printed = output(name, monkeypatch, capfd)
+    assert PRINTED[name] in printed
+    if name in PAGES:
+        page = ROOT / "docs" / f"{name.removeprefix('accuracy_')}.md"
+        shown = set(page.read_text().splitlines())
+        rows = [line for line in printed.splitlines() if line.startswith("| ")]
+        assert len(rows) >= PAGES[name]
+        assert not [row for row in rows if row not in shown and not row.startswith("| all ")]
