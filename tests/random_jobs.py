@@ -14,8 +14,8 @@ from stepsim.network.topology import (
     Topology,
 )
 from stepsim.network.topology.listed import Link, ListedTopology
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
-    Axis,
     CollectiveKind,
     CommOp,
     Group,
@@ -32,7 +32,7 @@ from stepsim.workload.rows import (
 TIMES = st.sampled_from([0, 0, 1_000, 70_000, 1_000_000]) | st.integers(0, 2_000_000)
 SIZES = st.sampled_from([0, 1, 999, 40_000]) | st.integers(0, 10**5)
 KINDS = [kind for kind in CollectiveKind if kind is not CollectiveKind.SEND_RECV]
-AXES = {Group.TP: Axis.TP, Group.STAGE: Axis.TP, Group.EP: Axis.EP}
+AXES = {Group.TP: ParallelAxis.TP, Group.STAGE: ParallelAxis.TP, Group.EP: ParallelAxis.EP}
 MODEL = list(AXES)
 DATA = [Group.DP, Group.DP_EP, Group.STAGE]
 GRADIENTS = {"dense": Role.GRADIENTS, "experts": Role.GRADIENTS, "norms": Role.NORM_GRADIENTS}
@@ -77,7 +77,7 @@ def comms(draw: st.DrawFn, groups: list[Group]) -> tuple[CommOp, ...]:
     if draw(st.integers(0, 2)) == 0:
         return ()
     group = draw(st.sampled_from(groups))
-    axis = Axis.DP if groups is DATA else AXES[group]
+    axis = ParallelAxis.DP if groups is DATA else AXES[group]
     kind = draw(st.sampled_from(KINDS))
     return (CommOp(kind=kind, group=group, axis=axis, size_bytes=draw(SIZES)),)
 

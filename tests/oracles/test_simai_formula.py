@@ -33,13 +33,8 @@ from stepsim.files.simai.formula import (
 from stepsim.files.simai.header import Header, Policy
 from stepsim.files.simai.text import FileRow, SimaiDocument, read_simai_document
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import (
-    Axis,
-    CollectiveKind,
-    CommOp,
-    Group,
-    Work,
-)
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work
 
 MIB, GIB = 1 << 20, 1 << 30
 SERVERS = Servers()
@@ -225,7 +220,13 @@ def test_a_group_of_one_takes_no_time(size: int) -> None:
 
 
 def comm(group: Group, size: int, kind: CollectiveKind = CollectiveKind.ALL_REDUCE) -> CommOp:
-    axis = Axis.EP if group is Group.EP else Axis.TP if group is Group.TP else Axis.DP
+    axis = (
+        ParallelAxis.EP
+        if group is Group.EP
+        else ParallelAxis.TP
+        if group is Group.TP
+        else ParallelAxis.DP
+    )
     return CommOp(kind=kind, group=group, axis=axis, size_bytes=size)
 
 

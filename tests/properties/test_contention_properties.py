@@ -17,7 +17,8 @@ from stepsim.face import Result
 from stepsim.files.shipped import topology_names
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.topology import Topology
-from stepsim.workload.rows import Axis, Group
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import Group
 
 some_examples = settings(max_examples=25, deadline=None)
 
@@ -128,7 +129,7 @@ def gradients(timeline: Timeline, stage: int, kind: SegmentKind) -> dict[Group, 
     for segment in graph.programs[stage].segments:
         if segment.kind is kind:
             for task in graph.fragments[segment.fragment].tasks:
-                if task.comm >= 0 and graph.comms[task.comm].axis is Axis.DP:
+                if task.comm >= 0 and graph.comms[task.comm].axis is ParallelAxis.DP:
                     found[graph.comms[task.comm].group] += graph.comms[task.comm].size_bytes
     return found
 

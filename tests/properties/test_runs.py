@@ -13,9 +13,8 @@ from invariants import check_timeline
 import stepsim
 from stepsim.face import Result
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.results.breakdown import Part
+from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.rows import (
-    Axis,
     CollectiveKind,
     CommOp,
     Group,
@@ -32,12 +31,12 @@ TIMES = st.integers(0, 5_000)
 
 
 @st.composite
-def comms(draw: st.DrawFn, groups: list[Group], axis: Axis) -> tuple[CommOp, ...]:
+def comms(draw: st.DrawFn, groups: list[Group], axis: ParallelAxis) -> tuple[CommOp, ...]:
     kind = draw(st.sampled_from([k for k in CollectiveKind if k is not CollectiveKind.SEND_RECV]))
     if not draw(st.booleans()):
         return ()
     group = draw(st.sampled_from(groups))
-    chosen = Axis.EP if group is Group.EP else axis
+    chosen = ParallelAxis.EP if group is Group.EP else axis
     return (CommOp(kind=kind, group=group, axis=chosen, size_bytes=draw(st.integers(1, 10**6))),)
 
 
@@ -47,10 +46,10 @@ def rows(draw: st.DrawFn) -> Row:
     model = [Group.TP, Group.EP, Group.STAGE]
     return replace(
         blank,
-        forward=Work(compute_ps=draw(TIMES), comms=draw(comms(model, Axis.TP))),
-        input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(model, Axis.TP))),
+        forward=Work(compute_ps=draw(TIMES), comms=draw(comms(model, ParallelAxis.TP))),
+        input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(model, ParallelAxis.TP))),
         weight_grad=Work(
-            compute_ps=draw(TIMES), comms=draw(comms([Group.DP, Group.DP_EP], Axis.DP))
+            compute_ps=draw(TIMES), comms=draw(comms([Group.DP, Group.DP_EP], ParallelAxis.DP))
         ),
         recompute=draw(st.integers(0, 9)) == 0,
         forward_lag=draw(st.sampled_from([0, 0, 0, 1, 2])),

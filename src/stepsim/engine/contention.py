@@ -14,9 +14,9 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.engine.shared_links import Colours, Sites, site_kind
-from stepsim.graph.actions import Stream
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.flights import Phase, Transfer, level_alone
+from stepsim.workload.axes import Stream
 
 
 class Sharing(StrEnum):

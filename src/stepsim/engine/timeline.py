@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import FlatProgram, Times
-from stepsim.graph.actions import Stream, TaskKind
+from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Segment, SegmentKind
 from stepsim.parallel.schedules import Entry
+from stepsim.workload.axes import Stream
 
 _MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from stepsim.base.json_text import json_text
 from stepsim.base.units import PS_PER_S
-from stepsim.results.breakdown import Part
 from stepsim.results.comms import CommUse
 from stepsim.results.links import LinkUse
 from stepsim.results.report import SCHEMA_VERSION, Idle, Report, StageReport
+from stepsim.workload.axes import Part
 
 
 def report_json(report: Report) -> bytes:
@@ -28,7 +28,7 @@ def report_dict(report: Report) -> dict[str, Any]:
         "npus": plan.npus,
         "microbatches": plan.microbatches,
         "rank_order": plan.rank_order,
-        "plan": {"tp": plan.tp, "dp": plan.dp, "pp": plan.pp, "ep": plan.ep},
+        "plan": plan.degrees(),
         "settings": dict(report.settings),
         "step_time_s": report.step_time_s,
         "step_time_ps": report.step_time_ps,
@@ -50,7 +50,7 @@ def report_dict(report: Report) -> dict[str, Any]:
 
 def named_parts(parts: dict[Part, int]) -> dict[str, int]:
     """Breakdown with its parts by name, e.g. `exposed_tp`."""
-    return {part.name.lower(): value for part, value in parts.items()}
+    return {part.key: value for part, value in parts.items()}
 
 
 def _ranks(report: Report) -> list[dict[str, Any]]:

@@ -14,15 +14,14 @@ import msgspec
 from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.units import MAX_INT64
 from stepsim.files.reading import read_bytes
-from stepsim.results.breakdown import Part
 from stepsim.results.report import SCHEMA_VERSION
+from stepsim.workload.axes import ParallelAxis, Part
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 Bandwidth = Annotated[float, msgspec.Meta(gt=0)]
 
 Document = TypeVar("Document")
 
-_DEGREES = ("tp", "dp", "pp", "ep")
 _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
 
@@ -207,7 +206,7 @@ def _is_count(value: object) -> bool:
 def check_result(path: str | Path, document: ResultDocument) -> None:
     """Raise StepsimError unless the parts add up, and stages and links have places of their own."""
     step = document.step_time_ps
-    _need(path, "plan", document.plan, _DEGREES)
+    _need(path, "plan", document.plan, map(str, ParallelAxis))
     _check_parts(path, "breakdown_ps", document.breakdown_ps, step)
     for i, stage in enumerate(document.stages):
         place = f"stages[{i}]"
@@ -224,7 +223,7 @@ def check_result(path: str | Path, document: ResultDocument) -> None:
 
 
 def _check_parts(path: str | Path, place: str, parts: Mapping[str, int], step_ps: int) -> None:
-    _need(path, place, parts, (part.name.lower() for part in Part))
+    _need(path, place, parts, (part.key for part in Part))
     total = sum(parts.values())
     if total != step_ps:
         allowed = f"step_time_ps, which is {step_ps}: the file is inconsistent"

@@ -9,25 +9,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Axis, CommOp, Group, Phase, Row, StepItem, Work
-
-
-class Stream(IntEnum):
-    """Queues of an NPU: each runs one task at a time, in order.
-
-    Sends lie on `PP_FORWARD` (to the next stage) and `PP_BACKWARD`, their receipt on the peer's
-    `_RECV` streams. `EAGER` is no queue: messages in flight that nobody waits to send.
-    """
-
-    COMPUTE = 0
-    TP = 1
-    EP = 2
-    DP = 3
-    PP_FORWARD = 4
-    PP_BACKWARD = 5
-    PP_FORWARD_RECV = 6
-    PP_BACKWARD_RECV = 7
-    EAGER = 8
+from stepsim.workload.axes import Stream
+from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
 
 
 class TaskKind(IntEnum):
@@ -38,9 +21,6 @@ class TaskKind(IntEnum):
     COLLECTIVE = 2
     SEND = 3
     RECV = 4
-
-
-STREAM_OF_AXIS = {Axis.TP: Stream.TP, Axis.EP: Stream.EP, Axis.DP: Stream.DP}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +100,7 @@ class FragmentBuilder:
             if number is not None:
                 if not (self.tasks or self.detached):
                     after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
-                stream = Stream.DP if self.detached else STREAM_OF_AXIS[op.axis]
+                stream = Stream.DP if self.detached else op.axis.stream
                 after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
         return after
 

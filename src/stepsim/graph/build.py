@@ -18,7 +18,8 @@ from stepsim.parallel.p2p import Direction, Message, P2PMode, Post, programs
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
-from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -105,7 +106,7 @@ def build_taskgraph(
         CommOp(
             kind=CollectiveKind.SEND_RECV,
             group=Group.PP,
-            axis=Axis.PP,
+            axis=ParallelAxis.PP,
             size_bytes=stages.pp_comm_bytes,
         )
     )

@@ -5,9 +5,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from stepsim.base.errors import PlanError
-from stepsim.graph.actions import HostTimes, Stream
+from stepsim.graph.actions import HostTimes
 from stepsim.parallel.p2p import P2PMode, P2POptions
 from stepsim.parallel.schedules import Entry
+from stepsim.workload.axes import Stream
 
 MAX_FUSED_FACTOR = 100.0
 

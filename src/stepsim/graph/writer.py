@@ -9,7 +9,6 @@ from stepsim.graph.actions import (
     CommTable,
     Fragment,
     HostTimes,
-    Stream,
     backward_fragment,
     forward_fragment,
     fused_fragment,
@@ -21,6 +20,7 @@ from stepsim.graph.programs import GraphOptions, Segment, SegmentKind
 from stepsim.parallel.p2p import Compute, Direction, End, Message, Post, Step, Wait
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork
+from stepsim.workload.axes import Stream
 from stepsim.workload.rows import CommOp, Row
 
 _GRADIENTS = {

@@ -1,11 +1,15 @@
 """From a workload, a topology and the user's wishes to a parallel plan."""
 
-from math import lcm
+from collections.abc import Mapping
+from dataclasses import replace
+from math import lcm, prod
+from typing import Any
 
 from stepsim.base.errors import PlanError
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group, Workload
 
 MAX_MICROBATCHES = 1 << 20
@@ -34,36 +38,39 @@ def plan_job(
     _check_range("microbatch_size", microbatch_size, MAX_MICROBATCHES)
     warnings: list[str] = []
     stages = pp or workload.made_for.pp
-    size, origin = _job_size(workload, topology, npus, stages, warnings)
+    degrees = workload.made_for.degrees() | {ParallelAxis.PP: stages}
+    size, origin = _job_size(workload, topology, npus, degrees, warnings)
     if size > MAX_NPUS:
         raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
-    tp = _inner_size(workload, topology, size)
-    if size % (tp * stages):
-        raise PlanError(
-            f"{size} NPUs ({origin}): not divisible by tp*pp = {tp}*{stages} = {tp * stages}"
-        )
-    plan = ParallelPlan(tp=tp, dp=size // (tp * stages), pp=stages, ep=workload.made_for.ep)
+    degrees[ParallelAxis.TP] = _inner_size(workload, topology, size)
+    split = {axis: degree for axis, degree in degrees.items() if axis.splits}
+    replica = prod(split.values())
+    if size % replica:
+        shown = f"{'*'.join(split)} = {'*'.join(map(str, split.values()))} = {replica}"
+        raise PlanError(f"{size} NPUs ({origin}): not divisible by {shown}")
+    named: dict[str, Any] = {str(axis): degree for axis, degree in degrees.items()}
+    plan = ParallelPlan(**named, dp=size // replica)
     count = microbatches or len(workload.microbatches)
     if global_batch is not None:
         if microbatches is not None:
             raise PlanError("global_batch and microbatches contradict each other: give one of them")
         count = _microbatches(plan, global_batch, microbatch_size)
-    return (
-        ParallelPlan(tp=tp, dp=plan.dp, pp=stages, ep=plan.ep, microbatches=count),
-        warnings,
-    )
+    return replace(plan, microbatches=count), warnings
 
 
 def check_plan(plan: ParallelPlan, workload: Workload) -> None:
-    """Raise PlanError when a plan changes tp or ep, which the file's numbers already hold."""
+    """Raise PlanError when a plan changes a degree that the file's numbers already hold.
+
+    Those are all but dp and pp: a job may have any number of replicas, and of stages.
+    """
     if _has_dimension_groups(workload):
         return
-    for name in ("tp", "ep"):
-        own, asked = getattr(workload.made_for, name), getattr(plan, name)
-        if own != asked:
+    asked = plan.degrees()
+    for axis, own in workload.made_for.degrees().items():
+        if axis is not ParallelAxis.PP and own != asked[axis]:
             raise PlanError(
-                f"{name} is {asked}: {workload.source} was made for {name} {own}, and its compute "
-                "times and sizes hold for that alone"
+                f"{axis} is {asked[axis]}: {workload.source} was made for {axis} {own}, and its "
+                "compute times and sizes hold for that alone"
             )
 
 
@@ -78,14 +85,21 @@ def _check_range(name: str, value: int | None, most: int) -> None:
 
 
 def _job_size(
-    workload: Workload, topology: Topology, npus: int | None, pp: int, warnings: list[str]
+    workload: Workload,
+    topology: Topology,
+    npus: int | None,
+    degrees: Mapping[ParallelAxis, int],
+    warnings: list[str],
 ) -> tuple[int, str]:
     """NPUs of the job and where the number comes from."""
     if npus is not None:
         return npus, "npus asked for"
     if workload.made_for.npus is not None:
         return workload.made_for.npus, "all_gpus in the file"
-    size, unit = topology.default_npus, pp * lcm(workload.made_for.tp, workload.made_for.ep)
+    size, pp = topology.default_npus, degrees[ParallelAxis.PP]
+    split = prod(degree for axis, degree in degrees.items() if axis.splits)
+    shared = (degree for axis, degree in degrees.items() if not axis.splits)
+    unit = pp * lcm(split // pp, *shared)
     if not topology.grows:
         return size, f"the size of topology {topology.name}"
     rounded = -(-size // unit) * unit

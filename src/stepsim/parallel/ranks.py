@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import PlanError
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group
 
 Ranks = NDArray[np.int64]
@@ -44,13 +45,18 @@ class ParallelPlan:
     rank_order: RankOrder = RankOrder.TP_DP_PP
 
     def __post_init__(self) -> None:
-        for name in ("tp", "dp", "pp", "ep", "microbatches"):
-            if getattr(self, name) < 1:
-                raise PlanError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        for name, value in (*self.degrees().items(), ("microbatches", self.microbatches)):
+            if value < 1:
+                raise PlanError(f"{name} is {value}: it must be at least 1")
         if self.dp % self.ep and (self.tp * self.dp) % self.ep:
             raise PlanError(
                 f"ep is {self.ep}: it must divide dp ({self.dp}) or tp*dp ({self.tp * self.dp})"
             )
+
+    def degrees(self) -> dict[ParallelAxis, int]:
+        """The degree of every axis: those that split the NPUs, the fastest first, then others."""
+        axes = sorted(ParallelAxis, key=lambda axis: not axis.splits)
+        return {axis: getattr(self, axis) for axis in axes}
 
     @property
     def npus(self) -> int:

@@ -7,16 +7,8 @@ from enum import StrEnum
 from stepsim.base.errors import PlanError
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
-from stepsim.workload.rows import (
-    Axis,
-    CommOp,
-    Microbatch,
-    Role,
-    Row,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
 Rows = tuple[Row, ...]
 
@@ -50,7 +42,7 @@ class StageWork:
 
 def _reduces_gradients(item: StepItem) -> bool:
     """Whether an item only reduces gradients over data-parallel ranks."""
-    return item.role is Role.GRADIENTS and all(op.axis is Axis.DP for op in item.work.comms)
+    return item.role is Role.GRADIENTS and all(op.axis is ParallelAxis.DP for op in item.work.comms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

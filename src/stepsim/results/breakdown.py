@@ -7,64 +7,18 @@ to the step time by construction.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.engine.lay_out import FlatProgram, FragmentTimes, Times
 from stepsim.engine.timeline import Cohort
-from stepsim.graph.actions import Fragment, Stream, Task, TaskKind
+from stepsim.graph.actions import Fragment, Task, TaskKind
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
-from stepsim.workload.rows import Axis
+from stepsim.workload.axes import Part, Stream
 
-
-class Part(IntEnum):
-    """Parts of a rank's step, in ps; their sum is the step time.
-
-    `HEAD`, `INNER` and `TAIL` are bubbles: idle before the rank's first task, between, and after
-    its last one until the step ends. Exposed time is idle while an awaited transfer is in flight.
-    """
-
-    COMPUTE = 0
-    EXPOSED_TP = 1
-    EXPOSED_EP = 2
-    EXPOSED_DP = 3
-    EXPOSED_PP = 4
-    SKEW = 5
-    HEAD = 6
-    INNER = 7
-    TAIL = 8
-    HOST = 9
-
-
-PART_NAMES: Mapping[Part, str] = MappingProxyType(
-    {
-        Part.COMPUTE: "compute",
-        Part.EXPOSED_TP: "exposed tp",
-        Part.EXPOSED_EP: "exposed ep",
-        Part.EXPOSED_DP: "exposed dp",
-        Part.EXPOSED_PP: "exposed pp",
-        Part.SKEW: "skew",
-        Part.HEAD: "bubble, head",
-        Part.INNER: "bubble, inner",
-        Part.TAIL: "bubble, tail",
-        Part.HOST: "host",
-    }
-)
-"""What tables and figures call the parts."""
-
-
-EXPOSED = {
-    Axis.TP: Part.EXPOSED_TP,
-    Axis.EP: Part.EXPOSED_EP,
-    Axis.DP: Part.EXPOSED_DP,
-    Axis.PP: Part.EXPOSED_PP,
-}
 _FEW = 6
 WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
@@ -199,7 +153,7 @@ def _share_even_gaps(
     Then only the union of the flights matters: starts and ends may be sorted each by itself.
     """
     starts, ends = _sorted(start[alike.transfers]), _sorted(end[alike.transfers])
-    flight = Part(alike.flight or 0)
+    flight = alike.flight or Part.COMPUTE
     waiting = alike.idle if flight is Part.EXPOSED_PP else Part.SKEW
     cursor = begin
     for here, gone in zip(starts, ends, strict=True):
@@ -353,4 +307,4 @@ def program_gaps(flat: FlatProgram, graph: TaskGraph) -> ProgramGaps:
 
 def part_of(task: Task, graph: TaskGraph) -> Part:
     """The part that a task of a fragment is; of a transfer, when it is waited for."""
-    return WORK[task.kind] if task.comm < 0 else EXPOSED[graph.comms[task.comm].axis]
+    return WORK[task.kind] if task.comm < 0 else graph.comms[task.comm].axis.exposed

@@ -16,7 +16,8 @@ from stepsim.engine.lay_out import FragmentTimes
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.actions import Fragment
 from stepsim.graph.programs import Segment
-from stepsim.results.breakdown import Part, part_of
+from stepsim.results.breakdown import part_of
+from stepsim.workload.axes import Part
 from stepsim.workload.rows import Group
 
 Place = tuple[int, int]

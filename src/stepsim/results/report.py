@@ -16,10 +16,11 @@ from stepsim.network.collectives.cost import MEASURED
 from stepsim.parallel.memory import PeakLive, peak_live
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Schedule
-from stepsim.results.breakdown import Part, PartsOfFragments, cohort_breakdown
+from stepsim.results.breakdown import PartsOfFragments, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import critical_path, path_parts
 from stepsim.results.links import LinkUse, link_use
+from stepsim.workload.axes import Part
 
 SCHEMA_VERSION = 1
 

@@ -16,9 +16,9 @@ from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import options_of, parse_name
-from stepsim.results.breakdown import Part
 from stepsim.results.report import SCHEMA_VERSION
 from stepsim.step.simulate import SimulatedStep, simulate
+from stepsim.workload.axes import Part
 from stepsim.workload.rows import Workload
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.files.result_read import LinkEntry, ResultDocument
-from stepsim.results.breakdown import PART_NAMES, Part
+from stepsim.workload.axes import Part, PartKind
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-WAITING = frozenset(part.name.lower() for part in (Part.SKEW, Part.HEAD, Part.INNER, Part.TAIL))
+WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.BUBBLE))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""
 
 _SETTINGS = ("workload", "topology", "schedule", "p2p", "contention", "npus", "microbatches")
@@ -205,7 +205,7 @@ def _sum(name: str, changes: Iterable[Change]) -> Change:
 
 def _changes(a: Mapping[str, int], b: Mapping[str, int]) -> tuple[Change, ...]:
     """Parts of two breakdowns, the largest difference first, then in the order of `Part`."""
-    order = [part.name.lower() for part in Part]
+    order = [part.key for part in Part]
     names = dict.fromkeys((*order, *a, *b))
     changes = [Change(name=name, a_ps=a.get(name, 0), b_ps=b.get(name, 0)) for name in names]
     return tuple(sorted(changes, key=lambda change: -abs(change.difference_ps)))
@@ -342,7 +342,7 @@ def _most(changes: Iterable[Change], direction: int) -> Change:
 
 def _label(change: Change) -> str:
     """A component's name as tables print it."""
-    names = {part.name.lower(): name for part, name in PART_NAMES.items()}
+    names = {part.key: part.label for part in Part}
     return names.get(change.name, change.name.replace("_", " "))
 
 

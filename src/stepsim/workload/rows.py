@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from stepsim.base.errors import WorkloadError
+from stepsim.workload.axes import ParallelAxis
 
 
 class Phase(StrEnum):
@@ -51,15 +52,6 @@ class Group(StrEnum):
     OUTER = "outer"
 
 
-class Axis(StrEnum):
-    """Parallel axis a communication serves: its stream and its column in the breakdown."""
-
-    TP = "tp"
-    EP = "ep"
-    DP = "dp"
-    PP = "pp"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommOp:
     """One collective: `size_bytes` is the full (gathered) tensor.
@@ -71,7 +63,7 @@ class CommOp:
 
     kind: CollectiveKind
     group: Group
-    axis: Axis
+    axis: ParallelAxis
     size_bytes: int
     loads: tuple[float, ...] = ()
 
@@ -178,6 +170,10 @@ class MadeFor:
     ep: int = 1
     pp: int = 1
     npus: int | None = None
+
+    def degrees(self) -> dict[ParallelAxis, int]:
+        """The degree of every axis that the workload was made for; dp may be any."""
+        return {axis: getattr(self, axis) for axis in ParallelAxis if hasattr(self, axis)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import typer.main
 from helpers import Run
 
 from stepsim import cli
-from stepsim.results.breakdown import Part
+from stepsim.workload.axes import Part
 
 VALIDATE_OPTIONS = {
     "--calibration",

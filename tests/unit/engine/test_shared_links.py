@@ -29,8 +29,8 @@ from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.prepare import run_graph
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
-    Axis,
     CollectiveKind,
     CommOp,
     Group,
@@ -62,8 +62,10 @@ def work(compute_ps: int = 0, *comms: CommOp) -> Work:
     return Work(compute_ps=compute_ps, comms=comms)
 
 
-def op(kind: CollectiveKind, group: Group, size_bytes: int, axis: Axis | None = None) -> CommOp:
-    usual = {Group.TP: Axis.TP, Group.EP: Axis.EP}.get(group, Axis.DP)
+def op(
+    kind: CollectiveKind, group: Group, size_bytes: int, axis: ParallelAxis | None = None
+) -> CommOp:
+    usual = {Group.TP: ParallelAxis.TP, Group.EP: ParallelAxis.EP}.get(group, ParallelAxis.DP)
     return CommOp(kind=kind, group=group, axis=axis or usual, size_bytes=size_bytes)
 
 
@@ -233,7 +235,7 @@ def test_collectives_of_one_group_on_two_streams_share_its_links(fold_ranks: boo
     """
     both = replace(
         HALF,
-        input_grad=work(MS // 2, op(ALL_REDUCE, Group.STAGE, MB, axis=Axis.TP)),
+        input_grad=work(MS // 2, op(ALL_REDUCE, Group.STAGE, MB, axis=ParallelAxis.TP)),
         weight_grad=work(MS // 2, op(ALL_REDUCE, Group.STAGE, 4 * MB)),
     )
     shared = fair(job([both, both], dp=2), network(DimensionKind.LINE, 2), fold_ranks=fold_ranks)

@@ -22,7 +22,8 @@ from stepsim.graph.actions import (
     forward_fragment,
 )
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, Work, Workload
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -176,7 +177,7 @@ def test_collectives_that_are_too_long() -> None:
 
 def test_sizes_are_factors_on_bytes() -> None:
     batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
-    nothing = {f"size.{axis}": [0.0, 1.0, 2.0] for axis in Axis}
+    nothing = {f"size.{axis}": [0.0, 1.0, 2.0] for axis in ParallelAxis}
     silent, same, double = batch.evaluate(nothing).step_time_ps.tolist()
     assert silent < same < double
     assert same == batch.evaluate({}).step_time_ps[0]
@@ -184,7 +185,7 @@ def test_sizes_are_factors_on_bytes() -> None:
 
 def test_blocks_of_a_backward() -> None:
     """A row ends where its collective and its weight gradient have both ended."""
-    op = CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, axis=Axis.TP, size_bytes=8)
+    op = CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, axis=ParallelAxis.TP, size_bytes=8)
     one = row(10, 10, 10)
     rows = [
         type(one)(
@@ -204,7 +205,7 @@ def test_blocks_of_a_backward() -> None:
 def test_collectives_due_at_one_row_are_all_awaited() -> None:
     ops = [
         CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, axis=axis, size_bytes=8)
-        for axis in (Axis.TP, Axis.EP)
+        for axis in (ParallelAxis.TP, ParallelAxis.EP)
     ]
     rows = [
         replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops

@@ -23,7 +23,8 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, MadeFor, Work, Workload
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, MadeFor, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +64,9 @@ def test_random_jobs(job: Job, network: Topology) -> None:
 
 def tied_job(weight_grad_ps: int) -> tuple[Workload, Topology]:
     """A collective of 1 us beside a weight gradient: what takes longer sets the step time."""
-    op = CommOp(kind=CollectiveKind.ALL_GATHER, group=Group.TP, axis=Axis.TP, size_bytes=200_000)
+    op = CommOp(
+        kind=CollectiveKind.ALL_GATHER, group=Group.TP, axis=ParallelAxis.TP, size_bytes=200_000
+    )
     gathered = replace(
         row(10_000_000, 0, weight_grad_ps), input_grad=Work(compute_ps=1_000, comms=(op,))
     )

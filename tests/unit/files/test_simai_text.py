@@ -8,8 +8,8 @@ import pytest
 from stepsim.base.errors import WorkloadError
 from stepsim.files.simai.header import Header, Policy
 from stepsim.files.simai.text import SimaiDocument, read_simai_document, read_simai_text
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
-    Axis,
     CollectiveKind,
     CommOp,
     Group,
@@ -248,14 +248,14 @@ def test_all_reduce_all_to_all_is_two_collectives(read: Read) -> None:
 @pytest.mark.parametrize(
     ("suffix", "group", "axis"),
     [
-        ("_TP", Group.TP, Axis.TP),
-        ("_DP", Group.DP, Axis.DP),
-        ("_EP", Group.EP, Axis.EP),
-        ("_DP_EP", Group.DP_EP, Axis.DP),
+        ("_TP", Group.TP, ParallelAxis.TP),
+        ("_DP", Group.DP, ParallelAxis.DP),
+        ("_EP", Group.EP, ParallelAxis.EP),
+        ("_DP_EP", Group.DP_EP, ParallelAxis.DP),
     ],
 )
 def test_suffix_names_the_group_in_every_phase(
-    word: str, kind: CollectiveKind, suffix: str, group: Group, axis: Axis, read: Read
+    word: str, kind: CollectiveKind, suffix: str, group: Group, axis: ParallelAxis, read: Read
 ) -> None:
     phase = f"1 {word}{suffix} 8"
     comm = CommOp(kind=kind, group=group, axis=axis, size_bytes=8)
@@ -437,8 +437,8 @@ def test_the_optimizer_of_older_files_is_three_items_on_dp(read: Read) -> None:
     ]
     comms = [(op.kind, op.group, op.axis) for item in items for op in item.work.comms]
     assert comms == [
-        (CollectiveKind.ALL_GATHER, Group.DP, Axis.DP),
-        (CollectiveKind.REDUCE_SCATTER, Group.DP, Axis.DP),
+        (CollectiveKind.ALL_GATHER, Group.DP, ParallelAxis.DP),
+        (CollectiveKind.REDUCE_SCATTER, Group.DP, ParallelAxis.DP),
     ]
 
 

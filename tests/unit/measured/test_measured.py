@@ -21,7 +21,6 @@ from stepsim.measured.step_ops import gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.results.breakdown import Part
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.interface import simulate_run
 from stepsim.validation.load import (
@@ -33,7 +32,8 @@ from stepsim.validation.load import (
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run, validate_runs
 from stepsim.validation.what_if import Change, change_run
-from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group
+from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
 
@@ -208,7 +208,9 @@ def test_message_topology_prices_messages_as_calibrated() -> None:
         for placement, latency in ((Placement.INTRA_NODE, 1000), (Placement.INTER_NODE, 5000))
     ]
     plan = ParallelPlan(pp=4, dp=4)
-    op = CommOp(kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=Axis.PP, size_bytes=1000)
+    op = CommOp(
+        kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=ParallelAxis.PP, size_bytes=1000
+    )
     prices = Prices(plan=plan, topology=message_topology(links, 8).fit(16), comms=(op,))
     times = [prices.duration_ps(0, prices.pairs(s, s + 1), 0) for s in range(3)]
     assert times == [1_001_000, 1_005_000, 1_001_000]

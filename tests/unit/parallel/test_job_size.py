@@ -9,14 +9,17 @@ from stepsim.base.errors import PlanError
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.job_size import plan_job
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Axis, CollectiveKind, CommOp, Group, MadeFor, Work, Workload
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, MadeFor, Work, Workload
 
 
 def workload(made_for: MadeFor, *, microbatches: int = 3, group: Group | None = None) -> Workload:
     """Blocks of one row; its forward all-reduces over `group`."""
     made = uniform_workload(forward=1, backward=1, pp=1, microbatches=microbatches)
     if group is not None:
-        comm = CommOp(kind=CollectiveKind.ALL_REDUCE, group=group, axis=Axis.TP, size_bytes=8)
+        comm = CommOp(
+            kind=CollectiveKind.ALL_REDUCE, group=group, axis=ParallelAxis.TP, size_bytes=8
+        )
         block = made.microbatches[0]
         row = replace(block.layers[0][0], forward=Work(comms=(comm,)))
         made = replace(made, microbatches=(replace(block, layers=((row,),)),))

@@ -9,8 +9,8 @@ from stepsim.base.errors import PlanError
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import StageRows, Stages, split_stages
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
-    Axis,
     CollectiveKind,
     CommOp,
     Group,
@@ -29,7 +29,7 @@ LOSS = row(1, 0, name="cross_entropy1")
 def comm(
     size: int, kind: CollectiveKind = CollectiveKind.ALL_REDUCE, group: Group = Group.TP
 ) -> CommOp:
-    return CommOp(kind=kind, group=group, axis=Axis.TP, size_bytes=size)
+    return CommOp(kind=kind, group=group, axis=ParallelAxis.TP, size_bytes=size)
 
 
 def job(
@@ -271,7 +271,7 @@ def test_what_is_per_layer_scales_with_a_stages_layers(pp: int, factor: float) -
 
 
 def test_gradients_are_taken_out_where_only_dp_reduces_them() -> None:
-    on_dp = replace(comm(32, group=Group.DP), axis=Axis.DP)
+    on_dp = replace(comm(32, group=Group.DP), axis=ParallelAxis.DP)
     update = StepItem(name="u", phase=Phase.FORWARD, work=Work(compute_ps=5), role=Role.UPDATE)
     both = replace(item(Role.GRADIENTS), work=Work(compute_ps=7, comms=(on_dp,)))
     on_tp = item(Role.GRADIENTS)

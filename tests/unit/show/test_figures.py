@@ -23,7 +23,6 @@ from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.noise.sweeps import sweep_noise
 from stepsim.explore.sweep import SweepTable, open_for_reading, sweep
 from stepsim.parallel.schedules import BUILDERS
-from stepsim.results.breakdown import Part
 from stepsim.show.figures.drawing import (
     ACTION_COLOURS,
     PALETTE,
@@ -43,6 +42,7 @@ from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
 from stepsim.show.figures.sweep.lines import line_figure
 from stepsim.show.figures.sweep.views import FigureKind
 from stepsim.show.figures.timelines import timelines_figure
+from stepsim.workload.axes import Part
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}

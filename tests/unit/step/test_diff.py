@@ -14,8 +14,8 @@ from rich.console import Console
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.files.result_read import LinkEntry, ResultDocument, StageEntry, read_result
-from stepsim.results.breakdown import Part
 from stepsim.step.diff import ResultDiff, diff_results, explain, print_diff
+from stepsim.workload.axes import Part
 
 MS = 10**9
 GIB = 2**30

@@ -12,8 +12,8 @@ import stepsim
 from stepsim.base.errors import WorkloadError
 from stepsim.files.result_json import report_dict
 from stepsim.files.simai.text import read_simai_text
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
-    Axis,
     CollectiveKind,
     CommOp,
     Group,
@@ -50,7 +50,7 @@ optimizer2 -1 0 ALLREDUCE 4 0 NONE 0 0 NONE 0 100
 """
 
 
-def op(kind: CollectiveKind, size: int, axis: Axis = Axis.TP) -> CommOp:
+def op(kind: CollectiveKind, size: int, axis: ParallelAxis = ParallelAxis.TP) -> CommOp:
     return CommOp(kind=kind, group=Group(axis), axis=axis, size_bytes=size)
 
 
@@ -82,8 +82,8 @@ def from_roles() -> Workload:
         layers=(layer, layer),
         head=(row(work(6000), work(6100), work(3300)),),
     )
-    gradients = work(0, op(scatter, 600_000, Axis.DP))
-    parameters = work(0, op(gather, 300_000, Axis.DP))
+    gradients = work(0, op(scatter, 600_000, ParallelAxis.DP))
+    parameters = work(0, op(gather, 300_000, ParallelAxis.DP))
     update, weight = Phase.INPUT_GRAD, Phase.WEIGHT_GRAD
     return Workload(
         source="from roles",

@@ -8,7 +8,7 @@ import pytest
 from stepsim import simulate
 from stepsim.base.errors import PlanError
 from stepsim.files.result_json import report_dict
-from stepsim.results.breakdown import Part
+from stepsim.workload.axes import Part
 from stepsim.workload.scaling import slow_ranks
 
 

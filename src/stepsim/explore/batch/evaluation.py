@@ -22,9 +22,10 @@ from stepsim.explore.batch.scenarios import HOST, LARGEST_SUM, Scenarios, Settin
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import FusedPair
-from stepsim.results.breakdown import Part, ProgramGaps, breakdown, program_gaps
+from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
 from stepsim.results.report import bubble_fraction, mean_columns
 from stepsim.step.prepare import Job, prepare
+from stepsim.workload.axes import Part
 from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 

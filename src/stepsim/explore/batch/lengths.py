@@ -16,10 +16,11 @@ from stepsim.base.units import MAX_INT64
 from stepsim.engine.lay_out import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.scenarios import AXES, HOST, PHASES, Scenarios
-from stepsim.graph.actions import Fragment, Stream, Task, TaskKind
+from stepsim.graph.actions import Fragment, Task, TaskKind
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.collectives import CollectiveShape, collective_times_ps
-from stepsim.results.breakdown import Gaps, Part, TaskRows, breakdown, find_gaps, part_of
+from stepsim.results.breakdown import Gaps, TaskRows, breakdown, find_gaps, part_of
+from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
 
 _HOST_LABELS = dict(zip(("host", "get_batch", "loss"), range(len(HOST)), strict=True))

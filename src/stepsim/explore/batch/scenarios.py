@@ -14,11 +14,12 @@ from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.network.topology.numbers import is_fixed, leaders
-from stepsim.workload.rows import Axis, Phase
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import Phase
 from stepsim.workload.scaling import ComputeScale
 
 PHASES = tuple(Phase)
-AXES = tuple(Axis)
+AXES = tuple(ParallelAxis)
 HOST = ("host_overhead", "get_batch", "loss_time")
 _MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are computed
 

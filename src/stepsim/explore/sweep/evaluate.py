@@ -16,9 +16,9 @@ from stepsim.base.quantities import Value
 from stepsim.explore.sweep.grid import Column
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
-from stepsim.results.breakdown import Part
 from stepsim.results.report import Report
 from stepsim.step.simulate import simulate
+from stepsim.workload.axes import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,11 @@ from stepsim.explore.sweep.grid import Grid, Span
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult
 from stepsim.files.writing import check_writable
-from stepsim.results.breakdown import Part
+from stepsim.workload.axes import Part
 
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
 SCHEMA_VERSION = 1
-PART_COLUMNS = tuple(f"{part.name.lower()}_ps" for part in Part)
+PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
 _WAIT_S = 30.0
 _MISSING = """
     SELECT id + 1, following FROM (

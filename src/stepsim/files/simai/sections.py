@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from stepsim.files.simai.header import Header
-from stepsim.workload.rows import Axis, Group, Microbatch, Phase, Role, Row, StepItem, Work
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import Group, Microbatch, Phase, Role, Row, StepItem, Work
 
 _EMBEDDING = "embedding_layer"
 _LAYER_START = "attention"
@@ -136,4 +137,6 @@ def _role(name: str, phase: Phase) -> Role:
 
 def _on_dp(work: Work) -> Work:
     """The older optimizer's collectives are data-parallel ones, whatever their column says."""
-    return replace(work, comms=tuple(replace(c, group=Group.DP, axis=Axis.DP) for c in work.comms))
+    return replace(
+        work, comms=tuple(replace(c, group=Group.DP, axis=ParallelAxis.DP) for c in work.comms)
+    )

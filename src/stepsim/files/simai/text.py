@@ -16,8 +16,8 @@ from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.header import Header, Policy, parse_header
 from stepsim.files.simai.sections import Sections, split_sections
+from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
-    Axis,
     CollectiveKind,
     CommOp,
     Group,
@@ -41,10 +41,10 @@ _COLLECTIVES: dict[str, tuple[CollectiveKind, ...]] = {
     "ALLREDUCEALLTOALL": (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL),
 }
 _SUFFIXES = {
-    "_DP_EP": (Group.DP_EP, Axis.DP),
-    "_EP": (Group.EP, Axis.EP),
-    "_TP": (Group.TP, Axis.TP),
-    "_DP": (Group.DP, Axis.DP),
+    "_DP_EP": (Group.DP_EP, ParallelAxis.DP),
+    "_EP": (Group.EP, ParallelAxis.EP),
+    "_TP": (Group.TP, ParallelAxis.TP),
+    "_DP": (Group.DP, ParallelAxis.DP),
 }
 _MODEL_PARALLEL: dict[Policy, Group | None] = {
     Policy.HYBRID_TRANSFORMER: Group.TP,
@@ -246,7 +246,7 @@ def _comms(
         raise WorkloadError(bad_value(place, label, word, expected))
     weight = phase is Phase.WEIGHT_GRAD
     group = (_DATA_PARALLEL if weight else _MODEL_PARALLEL)[policy]
-    axis = Axis.DP if weight else Axis.TP
+    axis = ParallelAxis.DP if weight else ParallelAxis.TP
     if suffix:
         group, axis = _SUFFIXES[suffix]
     if group is None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim.files.writing import check_figure_path, write_whole
 from stepsim.parallel.schedules import BUILDERS, ActionKind
-from stepsim.results.breakdown import Part
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle, figure_style
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

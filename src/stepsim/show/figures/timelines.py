@@ -12,7 +12,6 @@ from stepsim.base import garbage as collector
 from stepsim.base.units import format_time_ps, time_unit
 from stepsim.engine.lay_out import Times
 from stepsim.engine.timeline import Span, Timeline
-from stepsim.graph.actions import Stream
 from stepsim.graph.programs import SegmentKind
 from stepsim.parallel.schedules import ActionKind, Entry
 from stepsim.results.critical_path import critical_path
@@ -31,6 +30,7 @@ from stepsim.show.figures.drawing import (
     write_figure,
 )
 from stepsim.show.figures.style import FigureStyle
+from stepsim.workload.axes import Stream
 from stepsim.workload.rows import Phase
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from stepsim.parallel.schedules import ActionKind
-from stepsim.results.breakdown import Part
 from stepsim.show.figures.drawing import (
     ACTION_COLOURS,
     ACTION_NAMES,
@@ -13,7 +12,8 @@ from stepsim.show.figures.drawing import (
     PER_STEP,
     TRANSFER,
 )
-from stepsim.workload.rows import Axis, Phase
+from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.rows import Phase
 
 
 class Shade(IntEnum):
@@ -57,6 +57,11 @@ PHASES: Mapping[Phase, Shade] = MappingProxyType(
         Phase.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
     }
 )
-COLLECTIVES: Mapping[Axis, Shade] = MappingProxyType(
-    {Axis.TP: Shade.TP, Axis.EP: Shade.EP, Axis.DP: Shade.DP, Axis.PP: Shade.MESSAGE}
+COLLECTIVES: Mapping[ParallelAxis, Shade] = MappingProxyType(
+    {
+        ParallelAxis.TP: Shade.TP,
+        ParallelAxis.EP: Shade.EP,
+        ParallelAxis.DP: Shade.DP,
+        ParallelAxis.PP: Shade.MESSAGE,
+    }
 )

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.actions import Fragment, Stream, TaskKind
+from stepsim.graph.actions import Fragment, TaskKind
 from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.parallel.schedules import ActionKind, Entry
 from stepsim.results.critical_path import critical_path, path_tasks
 from stepsim.results.report import Report
 from stepsim.show.page.colours import COLLECTIVES, PHASES, Shade
 from stepsim.show.page.words import CommWords, action_words, comm_words, name_ranks
+from stepsim.workload.axes import Stream
 
 MOST_SPANS = 250_000
 _ACTIONS = {

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.units import time_unit
-from stepsim.graph.actions import Stream
 from stepsim.show.figures.drawing import IDLE, PATH, ink_on
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.colours import SHADES
 from stepsim.show.page.columns import SpanColumns
+from stepsim.workload.axes import Stream
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Range1d

@@ -10,16 +10,16 @@ from stepsim.base.units import (
     format_time_ps,
 )
 from stepsim.files.result_read import LinkEntry, ResultDocument, StageEntry
-from stepsim.results.breakdown import PART_NAMES
 from stepsim.show.figures.drawing import PART_COLOURS, PATH
 from stepsim.show.page.colours import SHADES, Shade
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.page import Cell, Chart, Column, Piece, Section, Table
 from stepsim.show.page.words import name_ranks
+from stepsim.workload.axes import Part
 
 PART_LOOKS: Mapping[str, tuple[str, str]] = {
-    part.name.lower(): (words, PART_COLOURS[part]) for part, words in PART_NAMES.items()
+    part.key: (part.label, PART_COLOURS[part]) for part in Part
 }
 """Words and colour of every part, by its name in documents."""
 

@@ -15,10 +15,10 @@ from stepsim.network.one_collective import Probe, ProbeRow
 from stepsim.network.topology.inspection import TopologyInspection
 from stepsim.parallel.inspection import Inspection, Traffic
 from stepsim.parallel.ranks import ParallelPlan, RankOrder
-from stepsim.results.breakdown import EXPOSED, PART_NAMES, Part
 from stepsim.results.report import Report, StageReport
 from stepsim.show.doctor import Check
 from stepsim.step.compare import ComparedSchedules, exposed_p2p_ps
+from stepsim.workload.axes import Part, PartKind
 
 if TYPE_CHECKING:
     from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
@@ -30,7 +30,7 @@ _SCENARIOS_SHOWN = 3
 _STAGE_TIMES = ("forward", "backward")
 _STAGE_PARTS = {
     "compute": (Part.COMPUTE,),
-    "exposed": tuple(EXPOSED.values()),
+    "exposed": tuple(part for part in Part if part.kind is PartKind.EXPOSED),
     "skew": (Part.SKEW,),
     "host": (Part.HOST,),
     "head": (Part.HEAD,),
@@ -254,7 +254,7 @@ def _print_breakdown(console: Console, report: Report) -> None:
     for part, time in report.mean_breakdown_ps().items():
         if time:
             share = f"{time / report.step_time_ps:.1%}"
-            table.add_row(PART_NAMES[part], format_time_ps(time), share)
+            table.add_row(part.label, format_time_ps(time), share)
     print_table(console, table)
 
 

@@ -10,7 +10,6 @@ from stepsim.base.errors import PlanError
 from stepsim.base.units import format_time_ps
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.actions import Stream
 from stepsim.parallel.ranks import Ranks
 from stepsim.results.counters import Curves, link_rates, live_activations
 from stepsim.results.critical_path import Walk
@@ -19,6 +18,7 @@ from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, T
 from stepsim.show.trace.labels import Labels
 from stepsim.show.trace.slices import Slicer
 from stepsim.step.simulate import SimulatedStep
+from stepsim.workload.axes import Stream
 
 _RANGES_SHOWN = 4
 _GB = 1e9
@@ -52,7 +52,8 @@ class TracedRun:
             "schedule": report.schedule,
             "p2p": report.p2p,
             "contention": report.contention,
-            **{axis: getattr(plan, axis) for axis in ("npus", "tp", "dp", "pp", "ep")},
+            "npus": plan.npus,
+            **{str(axis): degree for axis, degree in plan.degrees().items()},
             "microbatches": plan.microbatches,
             "step_time_ps": report.step_time_ps,
             "pipeline_time_ps": report.pipeline_time_ps,

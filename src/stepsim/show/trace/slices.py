@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from stepsim.graph.actions import Stream
 from stepsim.graph.build import Use
 from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
 from stepsim.show.trace.document import Category, Label, Slice
 from stepsim.show.trace.labels import Labels, Ways, actions_of
+from stepsim.workload.axes import Stream
 
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 

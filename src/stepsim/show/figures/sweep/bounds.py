@@ -11,12 +11,12 @@ from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.results.breakdown import Part
 from stepsim.show.figures.drawing import PART_COLOURS, legend, shade
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.maps import Cells, panel_grid
 from stepsim.show.figures.sweep.scales import TIMES, unit_of
 from stepsim.show.figures.sweep.views import View, title
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,11 @@ from stepsim.base.errors import SweepError
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.results.breakdown import PART_NAMES, Part
 from stepsim.show.figures.drawing import PART_COLOURS, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import TIMES, name_ticks, scale_of, unit_of, words
 from stepsim.show.figures.sweep.views import View, title
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,7 +99,6 @@ def _legend(figure: "Figure", used: Floats, style: FigureStyle) -> None:
 
     shown = [part for part in reversed(STACKING) if used[part]]
     handles = [
-        Patch(facecolor=PART_COLOURS[part], edgecolor="#777777", label=PART_NAMES[part])
-        for part in shown
+        Patch(facecolor=PART_COLOURS[part], edgecolor="#777777", label=part.label) for part in shown
     ]
     legend(figure, style, handles)

@@ -1,0 +1,102 @@
+"""Parallel axes, and what there is one of for each: a stream, a part of the step.
+
+The one table of axes: streams, breakdowns, documents, tables and colours follow it. A new axis is
+a line of `ParallelAxis`, its stream and its part; a degree in `stepsim.workload.rows.MadeFor` and
+in `stepsim.parallel.ranks.ParallelPlan`, and its process groups beside them.
+"""
+
+from enum import IntEnum, StrEnum
+
+
+class Stream(IntEnum):
+    """Queues of an NPU: each runs one task at a time, in order.
+
+    Collectives lie on the stream of their axis, sends on `PP_FORWARD` (to the next stage) and
+    `PP_BACKWARD`, their receipt on the peer's `_RECV` streams. `EAGER` is no queue: messages in
+    flight that nobody waits to send.
+    """
+
+    COMPUTE = 0
+    TP = 1
+    EP = 2
+    DP = 3
+    PP_FORWARD = 4
+    PP_BACKWARD = 5
+    PP_FORWARD_RECV = 6
+    PP_BACKWARD_RECV = 7
+    EAGER = 8
+
+
+class PartKind(StrEnum):
+    """What a part of the step is.
+
+    What the rank does itself, a transfer that is in flight while compute waits for it, or idle time
+    for want of others: of a collective's slowest member, of a neighbour in the pipeline.
+    """
+
+    WORK = "work"
+    EXPOSED = "exposed"
+    SKEW = "skew"
+    BUBBLE = "bubble"
+
+
+class Part(IntEnum):
+    """Parts of a rank's step, in ps; their sum is the step time.
+
+    `HEAD`, `INNER` and `TAIL` are bubbles: idle before the rank's first task, between, and after
+    its last one until the step ends. Exposed time is idle while an awaited transfer is in flight.
+    `label` is what tables and figures call a part, `key` what documents do.
+    """
+
+    label: str
+    kind: PartKind
+
+    def __new__(cls, number: int, label: str, kind: PartKind) -> "Part":
+        """A part with its number, its label and what it is."""
+        part = int.__new__(cls, number)
+        part._value_ = number
+        part.label = label
+        part.kind = kind
+        return part
+
+    COMPUTE = 0, "compute", PartKind.WORK
+    EXPOSED_TP = 1, "exposed tp", PartKind.EXPOSED
+    EXPOSED_EP = 2, "exposed ep", PartKind.EXPOSED
+    EXPOSED_DP = 3, "exposed dp", PartKind.EXPOSED
+    EXPOSED_PP = 4, "exposed pp", PartKind.EXPOSED
+    SKEW = 5, "skew", PartKind.SKEW
+    HEAD = 6, "bubble, head", PartKind.BUBBLE
+    INNER = 7, "bubble, inner", PartKind.BUBBLE
+    TAIL = 8, "bubble, tail", PartKind.BUBBLE
+    HOST = 9, "host", PartKind.WORK
+
+    @property
+    def key(self) -> str:
+        """Its name in documents, e.g. `exposed_tp`."""
+        return self.name.lower()
+
+
+class ParallelAxis(StrEnum):
+    """Parallel axis a communication serves: its stream, and what it is when it is waited for.
+
+    The NPUs of a job are the product of the degrees that `split` them; the others take groups of
+    ranks that those tell apart.
+    """
+
+    stream: Stream
+    exposed: Part
+    splits: bool
+
+    def __new__(cls, name: str, stream: Stream, exposed: Part, splits: bool) -> "ParallelAxis":
+        """An axis with its stream, its exposed part, and whether its degree splits the NPUs."""
+        axis = str.__new__(cls, name)
+        axis._value_ = name
+        axis.stream = stream
+        axis.exposed = exposed
+        axis.splits = splits
+        return axis
+
+    TP = "tp", Stream.TP, Part.EXPOSED_TP, True
+    EP = "ep", Stream.EP, Part.EXPOSED_EP, False
+    DP = "dp", Stream.DP, Part.EXPOSED_DP, True
+    PP = "pp", Stream.PP_FORWARD, Part.EXPOSED_PP, True

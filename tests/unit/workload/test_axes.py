@@ -1,0 +1,41 @@
+"""The table of parallel axes: nothing else lists them, so it must be whole."""
+
+from math import prod
+
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.axes import ParallelAxis, Part, PartKind, Stream
+from stepsim.workload.rows import Group, MadeFor
+
+
+def test_every_axis_has_a_stream_and_an_exposed_part_of_its_own() -> None:
+    assert len({axis.stream for axis in ParallelAxis}) == len(ParallelAxis)
+    assert Stream.COMPUTE not in {axis.stream for axis in ParallelAxis}
+    exposed = [axis.exposed for axis in ParallelAxis]
+    assert sorted(exposed) == [part for part in Part if part.kind is PartKind.EXPOSED]
+    assert [axis.exposed.key for axis in ParallelAxis] == [f"exposed_{a}" for a in ParallelAxis]
+
+
+def test_parts_are_numbered_as_columns_of_a_breakdown() -> None:
+    assert [int(part) for part in Part] == list(range(len(Part)))
+    assert {part.kind for part in Part} == set(PartKind)
+    assert len({part.label for part in Part}) == len(Part)
+
+
+def test_every_axis_has_a_process_group() -> None:
+    for axis in ParallelAxis:
+        plan = ParallelPlan(tp=2, dp=4, pp=3, ep=2)
+        members = plan.groups(Group(axis))
+        assert members.shape[1] == plan.degrees()[axis] == plan.group_size(Group(axis))
+
+
+def test_the_degrees_that_split_the_npus_multiply_to_them() -> None:
+    plan = ParallelPlan(tp=2, dp=6, pp=3, ep=3)
+    assert plan.degrees() == {"tp": 2, "dp": 6, "pp": 3, "ep": 3}
+    assert list(plan.degrees()) == ["tp", "dp", "pp", "ep"]
+    assert plan.npus == prod(d for axis, d in plan.degrees().items() if axis.splits)
+
+
+def test_a_workload_is_made_for_all_degrees_but_dp() -> None:
+    degrees = MadeFor(tp=2, ep=4, pp=8, npus=64).degrees()
+    assert degrees == {"tp": 2, "ep": 4, "pp": 8}
+    assert set(ParallelAxis) - set(degrees) == {ParallelAxis.DP}
