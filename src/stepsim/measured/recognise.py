@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepsim.base.errors import ScheduleError
 from stepsim.measured.run import MeasuredRun, OpKind, RankTrace
-from stepsim.parallel.schedules import ActionKind, Schedule, build
+from stepsim.parallel.schedules import BUILDERS, ActionKind, Schedule, build
 
 _ACTIONS = {OpKind.FORWARD: ActionKind.FORWARD, OpKind.BACKWARD: ActionKind.BACKWARD}
 
@@ -34,12 +34,13 @@ def recognise(run: MeasuredRun) -> Schedule | None:
 
 
 def _candidates(run: MeasuredRun, order: Steps) -> Iterator[Schedule]:
-    """Schedules without split backwards that have as many forwards as the trace."""
+    """Schedules with whole backwards that have as many forwards as the trace."""
     ranks, count = run.degrees.pp, run.degrees.microbatches
     chunks = sum(kind is ActionKind.FORWARD for kind, _ in order) // count
-    names = ("1f1b", "gpipe") if chunks == 1 else (f"interleaved:{chunks}", f"looped-bfs:{chunks}")
-    for name in names:
+    for name in BUILDERS:
         try:
-            yield build(name, ranks=ranks, microbatches=count)
+            schedule = build(name, ranks=ranks, microbatches=count, chunks=chunks)
         except ScheduleError:
             continue
+        if not schedule.splits_backward:
+            yield schedule

@@ -16,6 +16,7 @@ from stepsim.measured.calibration.document import LinkFit
 from stepsim.measured.clocks import Placement
 from stepsim.measured.run import MESSAGE_KINDS, Ints, OpKind, RankTrace
 from stepsim.measured.summary import RunSummary, Sample, StageTimes, gaps, traced_actions
+from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,8 @@ def _only_first_stage(summary: RunSummary) -> RankTrace:
             f"{run.source}: traces of rank {traced}: hidden stages are inferred from one rank of "
             "stage 0, whose waits see the whole pipeline"
         )
-    if run.degrees.pp < 2 or summary.schedule is None or summary.schedule.name != "1f1b":
+    ranks, count = run.degrees.pp, run.degrees.microbatches
+    if ranks < 2 or summary.schedule != one_f_one_b(ranks=ranks, microbatches=count):
         raise TraceError(f"{run.source}: expected a 1f1b pipeline of at least 2 stages")
     return run.ranks[0]
 

@@ -12,7 +12,7 @@ from stepsim.base.errors import PlanError
 from stepsim.measured.layers import StageCost, stage_costs
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
-from stepsim.parallel.schedules import Placement, Schedule, build
+from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
@@ -22,9 +22,6 @@ from stepsim.workload.rows import Row, StepItem, Work
 WEIGHT_GRAD_SHARE = 0.4
 """Part of a backward that is weight gradient where a schedule splits it: 0.34 to 0.43 in the
 profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
-
-
-SPLIT_BACKWARDS = ("zb-h1", "zb-v", "auto-zb", "interleaved-zb", "dualpipe", "dualpipe-v")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +72,13 @@ def change_run(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
         costs = _balanced(costs, change.balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
     chosen = change.schedule or measured
-    if chosen.partition(":")[0] in SPLIT_BACKWARDS:
+    count = count if change.microbatches is None else change.microbatches
+    order = _order(chosen, costs, count)
+    if order.splits_backward:
         notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
-    count = count if change.microbatches is None else change.microbatches
-    order = _order(chosen, costs, count)
     changed = simulate_costs(summary, costs, order, runtime, items)
     return WhatIf(base=base, changed=changed, notes=tuple(notes))
 
@@ -98,9 +95,9 @@ def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
 
 
 def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule:
-    """A schedule of a name; `auto-zb` is searched for the stages' times."""
+    """A schedule of a name; one that is searched for knows the stages' times."""
     ranks = len(costs)
-    if name != "auto-zb":
+    if not needs_times(name):
         return build(name, ranks=ranks, microbatches=microbatches)
     plain = build("1f1b", ranks=ranks, microbatches=microbatches)
     rows = [_row(costs, plain, rank, 0) for rank in range(ranks)]

@@ -234,12 +234,12 @@ def test_closed_forms_hold_for_even_stages_and_free_messages() -> None:
     from stepsim.parallel.schedules import build
 
     counts = np.array([4.0, 8.0, 16.0])
-    for name in ("gpipe", "1f1b", "interleaved:2"):
+    for name in ("gpipe", "1f1b", "interleaved:2", "interleaved:4", "looped-bfs:2"):
         found = bubble_closed_form(name, 4, counts)
         assert found is not None
         for count, fraction in zip(counts.astype(int).tolist(), found.tolist(), strict=True):
             assert idle_share(build(name, ranks=4, microbatches=count)) == pytest.approx(fraction)
-    for name in ("zb-h1", "dualpipe", "x.csv", "interleaved"):
+    for name in ("zb-h1", "dualpipe", "auto-zb", "x.csv", "interleaved"):
         assert bubble_closed_form(name, 4, counts) is None
 
 

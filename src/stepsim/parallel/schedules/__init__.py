@@ -81,6 +81,11 @@ def build(
     return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
 
 
+def needs_times(name: str) -> bool:
+    """Whether a schedule is searched for, by the times of the stages."""
+    return "forward_ps" in options_of(name)
+
+
 def options_of(name: str) -> list[str]:
     """Options that a schedule has beside ranks, microbatches and chunks; none if unknown."""
     builder = BUILDERS.get(name.partition(":")[0])
@@ -112,6 +117,7 @@ __all__ = [
     "Runtime",
     "Schedule",
     "build",
+    "needs_times",
     "options_of",
     "parse_name",
 ]

@@ -117,6 +117,7 @@ class Schedule:
     """`orders[r]` is what pipeline rank r runs, in order.
 
     `warm_up[r]` forwards of it come before its steady state; empty where a schedule has none.
+    `fills_once`: with even stages it is idle only while the pipeline fills and drains.
     """
 
     name: str
@@ -125,12 +126,19 @@ class Schedule:
     orders: tuple[tuple[Entry, ...], ...]
     warm_up: tuple[int, ...] = ()
     runtime: Runtime = Runtime.TORCH
+    fills_once: bool = False
 
     @property
     def label(self) -> str:
         """The name, with the chunks where a rank has several, e.g. `interleaved:4`."""
         chunks = self.placement.chunks
         return f"{self.name}:{chunks}" if chunks > 1 else self.name
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether some backward runs its weight gradients apart from its input gradients."""
+        kinds = (action.kind for rank in range(len(self.orders)) for action in self.actions(rank))
+        return ActionKind.WEIGHT_GRAD in kinds
 
     def tokens(self) -> list[list[str]]:
         """The orders in torch's notation."""

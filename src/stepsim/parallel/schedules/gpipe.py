@@ -29,6 +29,7 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
         name="gpipe",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,
+        fills_once=True,
         orders=tuple(
             tuple(
                 Action(kind=kind, stage=rank, chunk=0, microbatch=j)

@@ -52,6 +52,7 @@ def interleaved(
         runtime=Runtime(grouping),
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
+        fills_once=True,
         orders=tuple(
             _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
         ),

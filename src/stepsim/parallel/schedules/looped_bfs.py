@@ -15,6 +15,7 @@ def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
         name="looped-bfs",
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
+        fills_once=True,
         orders=tuple(_order(rank, ranks, table) for rank in range(ranks)),
         warm_up=(len(table),) * ranks,
     )

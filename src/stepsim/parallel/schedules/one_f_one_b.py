@@ -31,6 +31,7 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
         name="1f1b",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,
+        fills_once=True,
         orders=tuple(tuple(_order(rank, ranks, microbatches)) for rank in range(ranks)),
         warm_up=tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks)),
     )

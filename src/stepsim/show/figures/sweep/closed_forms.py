@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.errors import ScheduleError
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.parallel.schedules import parse_name
+from stepsim.parallel.schedules import build, parse_name
 from stepsim.show.figures.sweep.views import View
 
-_ONE_CHUNK = ("gpipe", "1f1b")
-_CHUNKS = ("interleaved", "looped-bfs")
 _POINTS = 200
 
 
@@ -34,10 +33,13 @@ def bubble_closed_form(schedule: str, stages: int, microbatches: Floats) -> Floa
     """
     if schedule.endswith(".csv"):
         return None
-    name, chunks = parse_name(schedule)
-    if name in _ONE_CHUNK:
-        chunks = 1
-    elif name not in _CHUNKS or chunks is None:
+    _, named = parse_name(schedule)
+    try:
+        built = build(schedule, ranks=stages, microbatches=stages)
+    except ScheduleError:
+        return None
+    chunks = built.placement.chunks
+    if not built.fills_once or (chunks > 1 and named is None):
         return None
     fraction: Floats = (stages - 1) / (chunks * microbatches + stages - 1)
     return fraction

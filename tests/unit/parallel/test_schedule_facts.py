@@ -1,0 +1,35 @@
+"""What a schedule says of itself, so that nobody asks for its name."""
+
+import pytest
+
+from stepsim.parallel.schedules import BUILDERS, ActionKind, Schedule, build, needs_times
+
+TIMES = {"forward_ps": 2, "input_grad_ps": 2, "weight_grad_ps": 1}
+
+
+def built(name: str) -> Schedule:
+    options = TIMES if needs_times(name) else {}
+    return build(name, ranks=4, microbatches=8, **options)
+
+
+def test_only_a_schedule_that_is_searched_for_needs_times() -> None:
+    assert [name for name in BUILDERS if needs_times(name)] == ["auto-zb"]
+    assert not needs_times("no schedule")
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_split_backwards_are_told_by_the_actions(name: str) -> None:
+    schedule = built(name)
+    kinds = {action.kind for rank in range(4) for action in schedule.actions(rank)}
+    assert schedule.splits_backward == (ActionKind.WEIGHT_GRAD in kinds)
+    whole = ("1f1b", "gpipe", "interleaved", "looped-bfs")
+    assert schedule.splits_backward == (name not in whole)
+
+
+def test_schedules_that_fill_once_are_those_of_warm_up_steady_pairs_and_drain() -> None:
+    assert [name for name in BUILDERS if built(name).fills_once] == [
+        "1f1b",
+        "gpipe",
+        "interleaved",
+        "looped-bfs",
+    ]
