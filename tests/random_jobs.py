@@ -5,6 +5,7 @@ from itertools import combinations
 
 from helpers import row
 from hypothesis import strategies as st
+from networks import cabled
 
 from stepsim.network.topology import (
     Dimension,
@@ -13,7 +14,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.network.topology.listed import Link, ListedTopology
+from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -190,16 +191,8 @@ def listed(draw: st.DrawFn) -> ListedTopology:
     cables += [(leaf, spine, 1) for leaf in leaves for spine in spines]
     pairs = list(combinations(leaves[:4], 2))
     cables += [(*pair, 1) for pair in draw(st.lists(st.sampled_from(pairs), max_size=2))]
-    return ListedTopology(
-        name="random",
-        source="test",
-        npus=24,
-        link_classes=(draw(link_classes("down")), draw(link_classes("up"))),
-        link_list=tuple(
-            Link(start=a, end=b, link_class=c) for u, v, c in cables for a, b in ((u, v), (v, u))
-        ),
-        node_size=per_leaf,
-    )
+    classes = draw(link_classes("down")), draw(link_classes("up"))
+    return cabled(24, cables, classes, node_size=per_leaf)
 
 
 def networks() -> st.SearchStrategy[Topology]:

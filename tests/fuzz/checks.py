@@ -94,7 +94,7 @@ def _simulate(workload: Workload, path: Path) -> None:
 
 
 def check_topology(path: Path) -> None:
-    from stepsim.files.topology.files import is_topology
+    from stepsim.files.topology.formats import is_topology
 
     is_topology(str(path))
     topology = stepsim.load_topology(path)

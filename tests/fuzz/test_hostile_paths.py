@@ -16,7 +16,7 @@ from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.step_table import is_step_table, read_step_table
 from stepsim.files.sweep_toml import read_sweep
-from stepsim.files.topology.files import is_topology, read_topology
+from stepsim.files.topology.formats import is_topology, read_topology
 from stepsim.files.traces.calibration_toml import read_calibration
 from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
 from stepsim.files.writing import check_separate, check_writable, write_whole

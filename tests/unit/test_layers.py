@@ -31,7 +31,7 @@ HEAVY = {
     "bokeh": ("show/page",),
     "jinja2": ("show/page",),
     "simpy": ("engine/run.py",),
-    "networkx": ("network/topology",),
+    "networkx": ("network/topology", "files/topology"),
     "matplotlib": ("show", "cli"),
     "rich": ("show", "cli"),
 }

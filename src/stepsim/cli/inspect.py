@@ -34,7 +34,7 @@ def inspect(
     node_size: NodeSizeOption = None,
 ) -> None:
     """Print what stepsim understands of a workload, a topology or a measured run."""
-    from stepsim.files.topology.files import is_topology
+    from stepsim.files.topology.formats import is_topology
     from stepsim.validation.load import is_measured
 
     if exists(file) and is_measured(Path(file)):

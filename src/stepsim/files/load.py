@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
 from stepsim.files.shipped import topology_file
 from stepsim.files.simai.text import read_simai_text
-from stepsim.files.topology.files import read_topology
+from stepsim.files.topology.formats import read_topology
 from stepsim.network.measured_times import CommTable
-from stepsim.network.topology import Topology
+from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.rows import Workload
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
@@ -21,15 +26,29 @@ def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
     return read_simai_text(Path(path), strict=strict)
 
 
-def load_topology(name_or_path: str | Path, npus: int | None = None) -> Topology:
-    """A shipped topology by name, or a user's TOML file, with room for `npus`.
+def load_topology(
+    topology: "str | Path | nx.Graph | Topology", npus: int | None = None
+) -> Topology:
+    """A shipped topology by name, a user's file, or a networkx graph, with room for `npus`.
 
-    Raises TopologyError naming the file and entry at fault, or when the topology is too small.
+    A file is TOML, ASTRA-sim's network YAML or SimAI's topology text; what a graph must have is in
+    `stepsim.files.topology.graph`. A topology is taken as it is. Raises TopologyError naming the
+    file and entry, or the node or edge, at fault, or when the topology is too small.
     """
-    topology = read_topology(topology_file(name_or_path))
     if npus is not None and npus < 1:
         raise PlanError(f"npus is {npus}: expected at least 1")
-    return topology if npus is None else topology.fit(npus)
+    found = _topology(topology)
+    return found if npus is None else found.fit(npus)
+
+
+def _topology(topology: object) -> Topology:
+    if isinstance(topology, str | Path):
+        return read_topology(topology_file(topology))
+    if isinstance(topology, NestedTopology | ListedTopology):
+        return topology
+    from stepsim.files.topology.graph import topology_of_graph
+
+    return topology_of_graph(topology)
 
 
 def load_comm_table(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from helpers import pipeline_graph, prices_of, row, uniform_workload
 from invariants import check_timeline
+from networks import cabled
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
@@ -25,7 +26,6 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.prepare import run_graph
@@ -129,16 +129,7 @@ def test_two_equal_all_reduces_over_one_link_take_twice_the_bandwidth_time(
 def test_two_equal_all_reduces_over_one_uplink(fold_ranks: bool) -> None:
     """Two leaves joined by one cable as fast as an NPU's own."""
     cables = [("npu0", "a"), ("npu1", "a"), ("npu2", "b"), ("npu3", "b"), ("a", "b")]
-    leaves = ListedTopology(
-        name="leaves",
-        source="test",
-        npus=4,
-        link_classes=(LinkClass(name="cable", bandwidth=1e9),),
-        link_list=tuple(
-            Link(start=u, end=v, link_class=0) for a, b in cables for u, v in ((a, b), (b, a))
-        ),
-        node_size=2,
-    )
+    leaves = cabled(4, cables, [LinkClass(name="cable", bandwidth=1e9)], node_size=2)
     assert stepsim.simulate(TWO_REDUCTIONS, leaves).report.step_time_ps == 30 + MS
     assert fair(TWO_REDUCTIONS, leaves, fold_ranks=fold_ranks).report.step_time_ps == 30 + 2 * MS
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from networks import cabled
 
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.explore.sweep import Grid, Span, parse_axis
 from stepsim.explore.sweep.axes import ARGUMENT_AXES, make_axis
 from stepsim.explore.sweep.links import check_link
 from stepsim.network.topology import LinkClass
-from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.network.topology.numbers import with_link, with_values
 
 GBPS = 125_000_000.0
@@ -209,15 +209,7 @@ def test_links_to_a_shared_nic_have_no_numbers() -> None:
 
 def test_links_of_listed_topologies_get_other_numbers() -> None:
     cable = LinkClass(name="cable", bandwidth=1e9)
-    ends = (("npu0", "npu1"), ("npu1", "npu0"))
-    topology = ListedTopology(
-        name="pair",
-        source="test",
-        npus=2,
-        link_classes=(cable,),
-        link_list=tuple(Link(start=a, end=b, link_class=0) for a, b in ends),
-        node_size=2,
-    )
+    topology = cabled(2, [("npu0", "npu1")], [cable])
     assert with_link(topology, "cable", bandwidth=3e9).link_classes[0].bandwidth == 3e9
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from unit.files.test_topology_files import check_refused
 
-from stepsim.files.topology.toml import read_topology
+from stepsim.files.topology.formats import read_topology
 from stepsim.network.topology import Dimension, NestedTopology
 from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
 

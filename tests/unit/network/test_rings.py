@@ -4,11 +4,11 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from networks import cabled
 from unit.network.test_wirings import CUBE_MESH, dim, network
 
 from stepsim.network.topology import NestedTopology
 from stepsim.network.topology.links import LinkClass
-from stepsim.network.topology.listed import Link, ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.rings.order import node_rings
 from stepsim.network.topology.rings.search import disjoint_rings
@@ -111,20 +111,9 @@ def test_cabled_nodes_are_crossed_from_neighbour_to_neighbour() -> None:
 
 
 def test_listed_cables_give_rings_that_share_none() -> None:
-    links = tuple(
-        Link(start=f"npu{s}", end=f"npu{e}", link_class=0)
-        for a, b in CUBE_MESH
-        for s, e in ((a, b), (b, a))
-    )
-    topology = ListedTopology(
-        name="cube",
-        source="test",
-        npus=8,
-        link_classes=(LinkClass(name="wire", bandwidth=1.0),),
-        link_list=links,
-        node_size=8,
-        npus_forward=True,
-    )
+    cables = [(f"npu{a}", f"npu{b}") for a, b in CUBE_MESH]
+    wire = LinkClass(name="wire", bandwidth=1.0)
+    topology = cabled(8, cables, [wire], npus_forward=True)
     found = steps(topology, list(range(8)))
     assert len(found) == 3
     assert all(max(hops) == 1 for hops, _ in found)

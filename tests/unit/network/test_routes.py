@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import cabled
 from unit.network.test_topology import explicit, load_of
 
 from stepsim.base.errors import TopologyError
@@ -92,16 +93,9 @@ def test_more_than_64_equal_paths_share_evenly() -> None:
 
 def test_hops_are_those_of_the_way_with_the_slowest_endpoints() -> None:
     cables = [("npu0", "a", 0), ("a", "npu1", 0), ("npu0", "b", 1), ("b", "npu1", 1)]
-    plain = explicit(2, cables, latencies_ps=(5, 5))
+    fast = LinkClass(name="class0", bandwidth=1e9, latency_ps=5)
     slow = LinkClass(name="class1", bandwidth=1e9, latency_ps=5, endpoint_latency_ps=7)
-    topology = ListedTopology(
-        name="slow",
-        source="",
-        npus=2,
-        node_size=2,
-        link_classes=(plain.link_classes[0], slow),
-        link_list=plain.link_list,
-    )
+    topology = cabled(2, cables, [fast, slow])
     assert load_of(topology, [(0, 1)]).hops.tolist() == [[0, 2]]
 
 

@@ -1,6 +1,6 @@
 """Routes: which links a message takes, and that they are what the topology's graph says."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import combinations, pairwise, permutations, product
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from networks import cabled
 
 from stepsim.base.errors import TopologyError
 from stepsim.network.collectives import collective_shape, collective_time_ps
@@ -20,7 +21,7 @@ from stepsim.network.topology import (
     Topology,
 )
 from stepsim.network.topology.links import sum_loads
-from stepsim.network.topology.listed import Link, ListedTopology
+from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.rows import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
@@ -121,15 +122,21 @@ def test_routes_are_paths_of_the_graph(text: str) -> None:
 @pytest.mark.parametrize("text", NESTED)
 def test_graph_and_link_numbers_agree(text: str) -> None:
     topology = nested(text)
+    check_links(topology)
+
+
+def check_links(topology: Topology) -> None:
+    """Numbers, ends and classes of links agree with each other and with the graph."""
+    links = list(topology.links())
+    numbers = np.array([number for number, *_ in links], dtype=np.int64)
+    classes = topology.link_class(numbers)
+    assert [topology.link_classes[c] for c in classes] == [link for *_, link in links]
+    assert topology.link_counts() == tuple(np.bincount(classes, None, len(topology.link_classes)))
+    assert [topology.link_ends(number) for number, *_ in links] == [(u, v) for _, u, v, _ in links]
     graph = topology.graph()
-    edges = list(graph.edges(data=True))
-    names = [data["name"] for _, _, data in edges]
-    classes = topology.link_class(np.array([data["link"] for _, _, data in edges], dtype=np.int64))
-    assert names == [topology.link_classes[c].name for c in classes]
-    assert topology.link_counts() == tuple(names.count(c.name) for c in topology.link_classes)
     assert [kind for _, kind in graph.nodes(data="kind")].count("npu") == topology.npus
-    for u, v, data in edges:
-        assert topology.link_ends(data["link"]) == (u, v)
+    wires = {(u, v, data["link_class"]): data["count"] for u, v, data in graph.edges(data=True)}
+    assert wires == Counter((u, v, link.name) for _, u, v, link in links)
 
 
 def test_ring_takes_the_shorter_way() -> None:
@@ -256,22 +263,11 @@ def explicit(
     latencies_ps: Sequence[int] = (1_000,),
 ) -> ListedTopology:
     """Cables in both directions, `(end, end)` or `(end, end, class)`; a class per latency."""
-    links = []
-    for a, b, *of_class in cables:
-        number = of_class[0] if of_class else 0
-        links += [Link(start=s, end=e, link_class=number) for s, e in ((a, b), (b, a))]
-    return ListedTopology(
-        name="explicit",
-        source="test",
-        npus=npus,
-        link_classes=tuple(
-            LinkClass(name=f"class{i}", bandwidth=1e9, latency_ps=ps)
-            for i, ps in enumerate(latencies_ps)
-        ),
-        link_list=tuple(links),
-        node_size=npus,
-        npus_forward=forward,
-    )
+    classes = [
+        LinkClass(name=f"class{i}", bandwidth=1e9, latency_ps=ps)
+        for i, ps in enumerate(latencies_ps)
+    ]
+    return cabled(npus, cables, classes, npus_forward=forward)
 
 
 TWO_SPINES = [(f"npu{i}", f"leaf{i}") for i in range(2)] + [
@@ -325,16 +321,9 @@ def test_npus_forward_only_where_told() -> None:
 
 
 def test_way_back_must_exist() -> None:
-    oneway = Link(start="npu0", end="npu1", link_class=0)
+    wire = LinkClass(name="wire", bandwidth=1.0)
     with pytest.raises(TopologyError, match="npu0 and npu1 are not connected"):
-        ListedTopology(
-            name="oneway",
-            source="test",
-            npus=2,
-            link_classes=(LinkClass(name="wire", bandwidth=1.0),),
-            link_list=(oneway,),
-            node_size=2,
-        )
+        cabled(2, [("npu0", "npu1")], [wire], oneway=True)
 
 
 def test_explicit_topology_has_the_size_it_has() -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
+from networks import cabled
 from unit.network.test_topology import explicit
 from unit.network.test_wirings import CUBE_MESH, dim, dragonfly, network, tree
 
 from stepsim.base.errors import OutputError
-from stepsim.files.topology.toml import read_topology
+from stepsim.files.topology.formats import read_topology
 from stepsim.network.topology import LinkClass, NestedTopology
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.network.topology.listed import ListedTopology
@@ -73,18 +74,7 @@ def as_links(topology: NestedTopology) -> ListedTopology:
     for number, u, v, _ in topology.links():
         if u < v:
             cables.append((u, v, int(topology.link_class(np.array([number]))[0])))
-    found = explicit(
-        topology.npus, cables, forward=True, latencies_ps=[0] * len(topology.link_classes)
-    )
-    return ListedTopology(
-        name="listed",
-        source="",
-        npus=topology.npus,
-        link_classes=topology.link_classes,
-        link_list=found.link_list,
-        node_size=topology.npus,
-        npus_forward=True,
-    )
+    return cabled(topology.npus, cables, topology.link_classes, npus_forward=True)
 
 
 def test_a_listed_leaf_spine_has_the_bisection_of_its_uplinks() -> None:

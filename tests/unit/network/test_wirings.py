@@ -1,6 +1,6 @@
 """Every kind of dimension: routes are paths of its graph, and what flows cross adds up."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import combinations, product
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from unit.network.test_topology import check_route, load_of, shares
+from unit.network.test_topology import check_links, check_route, load_of, shares
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TopologyError
@@ -82,16 +82,9 @@ def test_routes_are_paths_of_the_graph(topology: NestedTopology) -> None:
 
 @EVERY
 def test_numbers_classes_and_ends_agree(topology: NestedTopology) -> None:
-    graph = topology.graph()
-    edges = list(graph.edges(data=True))
-    names = [data["name"] for _, _, data in edges]
-    numbers = np.array([data["link"] for _, _, data in edges], dtype=np.int64)
-    assert len(set(numbers.tolist())) == len(edges)
-    assert [topology.link_classes[c].name for c in topology.link_class(numbers)] == names
-    assert topology.link_counts() == tuple(names.count(c.name) for c in topology.link_classes)
-    for u, v, data in edges:
-        assert topology.link_ends(data["link"]) == (u, v)
-        assert graph.number_of_edges(u, v) == graph.number_of_edges(v, u)
+    check_links(topology)
+    both = Counter((u, v) for _, u, v, _ in topology.links())
+    assert all(count == both[v, u] for (u, v), count in both.items())
 
 
 @EVERY

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
-from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, read_text
+from stepsim.files.reading import read_text
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 
 _KINDS = {
     "Ring": DimensionKind.RING,
@@ -32,14 +33,15 @@ def read_astra_network(path: Path) -> NestedTopology:
 
     Raises TopologyError naming the file and the entry at fault.
     """
-    text = read_text(path, "in ASTRA-sim's network YAML")
+    expected = "a topology in ASTRA-sim's network YAML"
+    text = read_text(path, TopologyError, "topology", expected)
     try:
         lists = _lists(text)
         sizes = [_number("npus_count", i, word) for i, word in enumerate(lists["npus_count"])]
-        if prod(max(1, size) for size in sizes) > MOST_NPUS_IN_A_FILE:
+        if prod(max(1, size) for size in sizes) > MAX_TOPOLOGY_NPUS:
             npus = " x ".join(lists["npus_count"])
             raise TopologyError(
-                bad_value("npus_count", "product", npus, f"at most {MOST_NPUS_IN_A_FILE}")
+                bad_value("npus_count", "product", npus, f"at most {MAX_TOPOLOGY_NPUS}")
             )
         return NestedTopology(
             name=one_line(path.stem),

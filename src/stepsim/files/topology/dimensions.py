@@ -5,10 +5,10 @@ from math import prod
 
 from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.units import parse_bandwidth, parse_time_ps
-from stepsim.files.topology.links import link_class
+from stepsim.files.topology.parts import link_class, quantity
 from stepsim.files.topology.tables import DimensionTable
-from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, quantity
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass
+from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.network.topology.wirings import MAX_CABLED, DragonflyShape, Ports, TreeShape
 
 AUTO = "auto"
@@ -42,8 +42,8 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
         inside = prod(dimension.size for dimension in found)
         found.append(_dimension(place, link_class(f"dimension[{i}]", table), table, inside))
         npus = inside * found[-1].size
-        if npus > MOST_NPUS_IN_A_FILE:
-            allowed = f"at most {MOST_NPUS_IN_A_FILE}"
+        if npus > MAX_TOPOLOGY_NPUS:
+            allowed = f"at most {MAX_TOPOLOGY_NPUS}"
             raise TopologyError(bad_value("dimension", "product of sizes", npus, allowed))
         try:
             found[-1].wirings(inside)
@@ -124,7 +124,7 @@ def _full_size(place: str, dimension: Dimension, inside: int) -> int:
 
 def _with_shape(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
     sides = table.shape
-    if not sides or min(sides) < 1 or prod(sides) > MOST_NPUS_IN_A_FILE:
+    if not sides or min(sides) < 1 or prod(sides) > MAX_TOPOLOGY_NPUS:
         expected = "the length of every side, e.g. [4, 4, 4]"
         raise TopologyError(bad_value(place, "shape", sides, expected))
     return replace(dimension, shape=tuple(sides), size=prod(sides))
@@ -210,6 +210,6 @@ def _with_dragonfly(place: str, table: DimensionTable, dimension: Dimension) -> 
 
 
 def _positive(place: str, field: str, value: int | None) -> int:
-    if value is None or not 1 <= value <= MOST_NPUS_IN_A_FILE:
-        raise TopologyError(bad_value(place, field, value, f"1 to {MOST_NPUS_IN_A_FILE}"))
+    if value is None or not 1 <= value <= MAX_TOPOLOGY_NPUS:
+        raise TopologyError(bad_value(place, field, value, f"1 to {MAX_TOPOLOGY_NPUS}"))
     return value

@@ -6,14 +6,21 @@ all switches, NVSwitches first; the other nodes are GPUs. Then a line per cable:
 paths, and the file knows no software latency.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import parse_bandwidth, parse_time_ps
-from stepsim.files.topology.text import MOST_NPUS_IN_A_FILE, quantity, read_text
+from stepsim.files.reading import read_text
+from stepsim.files.topology.parts import quantity
 from stepsim.network.topology import LinkClass
-from stepsim.network.topology.listed import Link, ListedTopology
+from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+
+_FIRST_LINE = re.compile(rb"\s*(\d+\s+){5}\S+\s*(\n|$)")
+_Class = tuple[str, str, str]
+"""What a cable joins, bandwidth and latency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +33,18 @@ class _Header:
     gpu: str
 
 
+def is_simai_topology(start: bytes) -> bool:
+    """Whether a file begins with SimAI's first line."""
+    return bool(_FIRST_LINE.match(start))
+
+
 def read_simai_topology(path: Path) -> ListedTopology:
     """Topology of a SimAI text file: GPUs in the order of their numbers, links in classes.
 
     A class is what the cable joins (`nvlink` to an NVSwitch, `nic` from GPU to switch, `fabric`
     between switches) and its rates. Raises TopologyError naming the file and line at fault.
     """
-    text = read_text(path, "in SimAI's text form")
+    text = read_text(path, TopologyError, "topology", "a topology in SimAI's text form")
     try:
         return _read(path, text.splitlines())
     except TopologyError as error:
@@ -40,28 +52,36 @@ def read_simai_topology(path: Path) -> ListedTopology:
 
 
 def _read(path: Path, lines: list[str]) -> ListedTopology:
+    import networkx as nx
+
+    from stepsim.network.topology.graph import listed_topology
+
     header = _header(lines[0] if lines else "")
     if header.nodes > max(1, 2 * (len(lines) - 2)):
         raise TopologyError(
             f"line 1: {header.nodes} nodes: the file has too few links to join them"
         )
     names = _names(header, lines[1].split() if len(lines) > 1 else [])
-    classes: dict[tuple[str, str, str], int] = {}
-    links: list[Link] = []
-    cables = 0
-    for number, line in enumerate(lines[2:], start=3):
-        if line.strip():
-            cables += 1
-            links += _cable(f"line {number}", line.split(), names, classes)
-    if cables != header.links:
-        raise TopologyError(f"line 1: links is {header.links}: the file has {cables}")
-    npus = sum(name.startswith("npu") for name in names)
-    return ListedTopology(
+    classes: dict[_Class, None] = {}
+    cables = [
+        _cable(f"line {number}", line.split(), names, classes)
+        for number, line in enumerate(lines[2:], start=3)
+        if line.strip()
+    ]
+    if len(cables) != header.links:
+        raise TopologyError(f"line 1: links is {header.links}: the file has {len(cables)}")
+    links = _link_classes(list(classes))
+    graph = nx.MultiDiGraph()
+    for name in names:
+        graph.add_node(name, kind="npu" if name.startswith("npu") else "switch")
+    for a, b, key in cables:
+        graph.add_edges_from(((a, b), (b, a)), link_class=links[key].name)
+    npus = header.nodes - header.nvswitches - header.switches
+    return listed_topology(
+        graph,
+        tuple(links.values()),
         name=one_line(path.stem),
         source=one_line(f"SimAI topology file {path.name}, {header.gpu}"),
-        npus=npus,
-        link_classes=_link_classes(list(classes)),
-        link_list=tuple(links),
         node_size=min(header.node_size, npus),
     )
 
@@ -74,7 +94,7 @@ def _header(line: str) -> _Header:
     nodes, per_server, nvswitches, switches, links = (
         _count("line 1", field, word) for field, word in zip(fields, words, strict=False)
     )
-    if not nvswitches + switches < nodes <= MOST_NPUS_IN_A_FILE:
+    if not nvswitches + switches < nodes <= MAX_TOPOLOGY_NPUS:
         raise TopologyError(f"line 1: {nodes} nodes, {nvswitches + switches} of them switches")
     if per_server < 1:
         raise TopologyError(bad_value("line 1", "GPUs per server", per_server, "at least 1"))
@@ -108,8 +128,9 @@ def _names(header: _Header, words: list[str]) -> list[str]:
 
 
 def _cable(
-    place: str, words: list[str], names: list[str], classes: dict[tuple[str, str, str], int]
-) -> list[Link]:
+    place: str, words: list[str], names: list[str], classes: dict[_Class, None]
+) -> tuple[str, str, _Class]:
+    """The nodes that a cable joins, and its class, which is added to those seen."""
     if len(words) != 5:
         expected = "expected from, to, bandwidth, latency, error rate"
         raise TopologyError(f"{place}: {len(words)} fields: {expected}")
@@ -121,11 +142,8 @@ def _cable(
     if key not in classes:
         quantity(parse_bandwidth, f"{place}: bandwidth", words[2])
         quantity(parse_time_ps, f"{place}: latency", words[3])
-    number = classes.setdefault(key, len(classes))
-    return [
-        Link(start=names[a], end=names[b], link_class=number),
-        Link(start=names[b], end=names[a], link_class=number),
-    ]
+        classes[key] = None
+    return names[a], names[b], key
 
 
 def _joins(a: str, b: str) -> str:
@@ -137,20 +155,18 @@ def _joins(a: str, b: str) -> str:
     return "nic" if a.startswith("npu") or b.startswith("npu") else "fabric"
 
 
-def _link_classes(keys: list[tuple[str, str, str]]) -> tuple[LinkClass, ...]:
+def _link_classes(keys: list[_Class]) -> dict[_Class, LinkClass]:
     """A class per key; its rates are in the name where several join the same things."""
     kinds = [kind for kind, _, _ in keys]
-    found = []
+    found = {}
     for kind, bandwidth, latency in keys:
         alone = kinds.count(kind) == 1
-        found.append(
-            LinkClass(
-                name=kind if alone else f"{kind}-{bandwidth}-{latency}",
-                bandwidth=parse_bandwidth(bandwidth),
-                latency_ps=parse_time_ps(latency),
-            )
+        found[kind, bandwidth, latency] = LinkClass(
+            name=kind if alone else f"{kind}-{bandwidth}-{latency}",
+            bandwidth=parse_bandwidth(bandwidth),
+            latency_ps=parse_time_ps(latency),
         )
-    return tuple(found)
+    return found
 
 
 def _node(place: str, field: str, word: str, nodes: int) -> int:

@@ -1,19 +1,23 @@
 """Topology files: TOML with `[[dimension]]` tables, or `[[link_class]]` and `[[link]]` tables."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.units import parse_time_ps
 from stepsim.files.reading import read_toml
 from stepsim.files.topology.dimensions import AUTO, dimensions_of
-from stepsim.files.topology.links import links_of
-from stepsim.files.topology.tables import TopologyFile
-from stepsim.files.topology.text import quantity
-from stepsim.network.collectives import Algorithm
+from stepsim.files.topology.parts import algorithm_names, link_class, quantity
+from stepsim.files.topology.tables import CableTable, TopologyFile
 from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
-def read_topology(path: Path) -> Topology:
+def read_topology_toml(path: Path) -> Topology:
     """Topology in a TOML file; an outermost `size = "auto"` starts with two innermost blocks.
 
     Raises TopologyError naming the file and the entry at fault.
@@ -24,21 +28,12 @@ def read_topology(path: Path) -> Topology:
             raise TopologyError("expected either [[dimension]] or [[link]] tables")
         place = "collective.launch_latency"
         launch = quantity(parse_time_ps, place, file.collective.launch_latency)
-        algorithms = _algorithms(file.collective.algorithms)
+        algorithms = algorithm_names("collective", file.collective.algorithms)
         if file.dimension:
             return _nested(file, launch, algorithms)
-        return links_of(file, launch, algorithms)
+        return _listed(file, launch, algorithms)
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from None
-
-
-def _algorithms(names: list[str]) -> tuple[str, ...]:
-    allowed = [algorithm.value for algorithm in Algorithm if algorithm is not Algorithm.AUTO]
-    for name in names:
-        if name not in allowed:
-            expected = f"of {', '.join(allowed)}"
-            raise TopologyError(bad_value("collective", "algorithms", name, expected))
-    return tuple(names)
 
 
 def _nested(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> NestedTopology:
@@ -54,3 +49,68 @@ def _nested(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> Nes
         grows=file.dimension[-1].size == AUTO,
     )
     return topology.fit(topology.default_npus) if topology.grows else topology
+
+
+def _listed(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> ListedTopology:
+    from stepsim.network.topology.graph import listed_topology
+
+    most = 2 * len(file.link)
+    if file.npus is None or not 1 <= file.npus <= MAX_TOPOLOGY_NPUS:
+        raise TopologyError(bad_value("npus", "value", file.npus, f"1 to {MAX_TOPOLOGY_NPUS}"))
+    if file.node_size is not None and not 1 <= file.node_size <= file.npus:
+        raise TopologyError(bad_value("node_size", "value", file.node_size, f"1 to {file.npus}"))
+    if file.npus > most:
+        allowed = f"at most {most}: {len(file.link)} links cannot join more"
+        raise TopologyError(bad_value("npus", "value", file.npus, allowed))
+    graph = _graph(file, file.npus)
+    return listed_topology(
+        graph,
+        [link_class(f"link_class[{i}]", table) for i, table in enumerate(file.link_class)],
+        name=file.name,
+        source=file.source,
+        node_size=file.node_size or file.npus,
+        npus_forward=file.npus_forward,
+        launch_latency_ps=launch,
+        algorithms=algorithms,
+    )
+
+
+def _graph(file: TopologyFile, npus: int) -> "nx.MultiDiGraph":
+    """The links, and NPUs and switches that they join."""
+    import networkx as nx
+
+    classes: set[str] = set()
+    for i, each in enumerate(file.link_class):
+        if each.name in classes:
+            expected = "a name of its own"
+            raise TopologyError(bad_value(f"link_class[{i}]", "name", each.name, expected))
+        classes.add(each.name)
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from((f"npu{i}" for i in range(npus)), kind="npu")
+    for i, table in enumerate(file.link):
+        _check_cable(f"link[{i}]", table, classes, npus)
+        for node in (table.start, table.to):
+            if node not in graph:
+                graph.add_node(node, kind="switch")
+        graph.add_edge(table.start, table.to, link_class=table.link_class)
+        if not table.oneway:
+            graph.add_edge(table.to, table.start, link_class=table.link_class)
+    return graph
+
+
+def _check_cable(place: str, table: CableTable, classes: set[str], npus: int) -> None:
+    if table.link_class not in classes:
+        expected = f"one of {', '.join(classes) or 'the [[link_class]] names (there are none)'}"
+        raise TopologyError(bad_value(place, "link_class", table.link_class, expected))
+    for field, node in (("from", table.start), ("to", table.to)):
+        if node.startswith("npu") and not _is_npu(node, npus):
+            raise TopologyError(bad_value(place, field, node, f"npu0 to npu{npus - 1}"))
+    if table.start == table.to:
+        raise TopologyError(f"{place}: a link joins {table.start} to itself")
+
+
+def _is_npu(node: str, npus: int) -> bool:
+    number = node.removeprefix("npu")
+    return (
+        len(number) < 9 and number.isdecimal() and str(int(number)) == number and int(number) < npus
+    )

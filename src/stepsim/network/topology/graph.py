@@ -1,29 +1,156 @@
-"""A topology as a networkx graph, for drawing and for other tools."""
+"""Topologies as networkx graphs, and listed ones made of graphs.
 
-from collections.abc import Iterable
+In a graph of a network nodes have a `kind`, npu or switch, and every edge is one or several equal
+links (`count`) in one direction, of a `link_class` with the numbers of `LINK_FIELDS`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
 
 import networkx as nx
+import numpy as np
 
-from stepsim.network.topology.links import LinkClass
+from stepsim.base.errors import TopologyError
+from stepsim.network.topology.links import LINK_FIELDS, LinkClass
+from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.network import Topology
+from stepsim.network.topology.routes.cabling import Cabling
+
+_MOST_NPUS = 1 << 16
+_MOST_LINKS = 1 << 20
 
 
-def graph_of_links(
-    name: str, npus: int, links: Iterable[tuple[int, str, str, LinkClass]]
-) -> nx.MultiDiGraph:
-    """A graph of (number, from, to, class) links; `npu0`.. are NPUs, other nodes switches."""
-    graph = nx.MultiDiGraph(name=name)
-    graph.add_nodes_from((f"npu{i}" for i in range(npus)), kind="npu")
-    for number, u, v, link in links:
-        for node in (u, v):
-            if node not in graph:
-                graph.add_node(node, kind="switch")
-        graph.add_edge(
-            u,
-            v,
-            key=number,
-            link=number,
-            name=link.name,
-            bandwidth=link.bandwidth,
-            latency_ps=link.latency_ps,
+def graph_of(topology: Topology, *, npus_forward: bool) -> nx.DiGraph:
+    """A topology as a graph that `listed_topology` takes; its attributes are the topology's.
+
+    NPUs are `npu0`, `npu1`, ... in this order; edges have the numbers of their class in bytes/s and
+    ps. It is a MultiDiGraph where links of several classes join the same two nodes. Raises
+    TopologyError for more than 65,536 NPUs or 1,048,576 links.
+    """
+    links = sum(topology.link_counts())
+    if topology.npus > _MOST_NPUS or links > _MOST_LINKS:
+        hint = ": take a smaller one with .fit(n)" if topology.grows else ""
+        raise TopologyError(
+            f"topology {topology.name} has {topology.npus} NPUs and {links} links: a graph has at "
+            f"most {_MOST_NPUS} and {_MOST_LINKS}{hint}"
         )
+    cables = Counter((u, v, link) for _, u, v, link in topology.links())
+    several = len({(u, v) for u, v, _ in cables}) < len(cables)
+    graph = nx.MultiDiGraph() if several else nx.DiGraph()
+    graph.graph |= {
+        "name": topology.name,
+        "source": topology.source,
+        "node_size": topology.node_size,
+        "npus_forward": npus_forward,
+        "launch_latency_ps": topology.launch_latency_ps,
+        "algorithms": topology.algorithms,
+    }
+    graph.add_nodes_from((f"npu{i}" for i in range(topology.npus)), kind="npu")
+    graph.add_nodes_from(
+        (node for u, v, _ in cables for node in (u, v) if node not in graph), kind="switch"
+    )
+    for (u, v, link), count in cables.items():
+        numbers = {field.attribute: getattr(link, field.attribute) for field in LINK_FIELDS}
+        graph.add_edge(u, v, link_class=link.name, count=count, **numbers)
     return graph
+
+
+def listed_topology(
+    graph: nx.MultiDiGraph,
+    link_classes: Sequence[LinkClass],
+    *,
+    name: str,
+    source: str,
+    node_size: int,
+    npus_forward: bool = False,
+    launch_latency_ps: int = 0,
+    algorithms: tuple[str, ...] = (),
+) -> ListedTopology:
+    """The topology of a graph: of nodes only their `kind` is read, of edges class and `count`.
+
+    NPUs are called `npu0`, `npu1`, ..., switches anything else. Raises TopologyError naming two
+    NPUs without a route; their attribute `label` is named too.
+    """
+    npus = sum(kind == "npu" for _, kind in graph.nodes(data="kind"))
+    lost = _first_lost(graph, npus, npus_forward=npus_forward)
+    if lost:
+        hint = "" if npus_forward else "; NPUs forward nothing (npus_forward = false)"
+        a, b = (_label(graph, npu) for npu in lost)
+        raise TopologyError(f"{name}: {a} and {b} are not connected{hint}")
+    return ListedTopology(
+        name=name,
+        source=source,
+        cabling=_cabling(graph, npus, {link.name: i for i, link in enumerate(link_classes)}),
+        link_classes=tuple(link_classes),
+        node_size=node_size,
+        npus_forward=npus_forward,
+        launch_latency_ps=launch_latency_ps,
+        algorithms=algorithms,
+    )
+
+
+def _label(graph: nx.MultiDiGraph, npu: int) -> str:
+    node = f"npu{npu}"
+    label = graph.nodes[node].get("label", node)
+    return node if label == node else f"{node} ({label})"
+
+
+def _cabling(graph: nx.MultiDiGraph, npus: int, classes: Mapping[str, int]) -> Cabling:
+    """Links numbered in the order of the graph's edges."""
+    nodes = [*(f"npu{i}" for i in range(npus))]
+    nodes += [node for node, kind in graph.nodes(data="kind") if kind != "npu"]
+    number = {node: i for i, node in enumerate(nodes)}
+    rows = [
+        (number[u], number[v], classes[edge["link_class"]], edge.get("count", 1))
+        for u, v, edge in graph.edges(data=True)
+    ]
+    tail, head, link_class, count = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    return Cabling(
+        nodes=tuple(nodes),
+        npus=npus,
+        tail=np.repeat(tail, count),
+        head=np.repeat(head, count),
+        link_class=np.repeat(link_class, count),
+    )
+
+
+def _first_lost(graph: Any, npus: int, *, npus_forward: bool) -> tuple[int, int] | None:
+    """Two NPUs of which one does not reach the other, if there are any."""
+    names = [f"npu{i}" for i in range(npus)]
+    if npus_forward:
+        for part in nx.strongly_connected_components(graph):
+            if names[0] in part:
+                return next(((0, i) for i, name in enumerate(names) if name not in part), None)
+    switches = nx.condensation(graph.subgraph(graph.nodes - set(names)))
+    part_of = switches.graph["mapping"]
+    up = [frozenset(part_of[v] for v in graph.successors(n) if v in part_of) for n in names]
+    down = [frozenset(part_of[u] for u in graph.predecessors(n) if u in part_of) for n in names]
+    return next(_lost_pairs(graph, switches, up, down), None)
+
+
+def _lost_pairs(
+    graph: Any,
+    switches: nx.DiGraph,
+    up: Sequence[frozenset[int]],
+    down: Sequence[frozenset[int]],
+) -> Iterator[tuple[int, int]]:
+    """Pairs of NPUs without a way through connected parts of the switches or a link of their own.
+
+    `up` and `down` are the parts that each NPU sends to and receives from.
+    """
+    senders: dict[frozenset[int], list[int]] = defaultdict(list)
+    receivers: dict[frozenset[int], list[int]] = defaultdict(list)
+    for npu, (there, back) in enumerate(zip(up, down, strict=True)):
+        senders[there].append(npu)
+        receivers[back].append(npu)
+    for first, mine in senders.items():
+        reached = set(first).union(*(nx.descendants(switches, part) for part in first))
+        for last, theirs in receivers.items():
+            if reached.isdisjoint(last):
+                yield from (
+                    (min(a, b), max(a, b))
+                    for a, b in product(mine, theirs)
+                    if a != b and not graph.has_edge(f"npu{a}", f"npu{b}")
+                )

@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.errors import TopologyError
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
 from stepsim.network.topology.rings.order import node_rings
 from stepsim.network.topology.rings.search import disjoint_rings
-from stepsim.network.topology.routes.bundles import bundle_links, components
+from stepsim.network.topology.routes.bundles import bundle_links
+from stepsim.network.topology.routes.cabling import Cabling
 from stepsim.network.topology.routes.cut import even_cut
 from stepsim.network.topology.routes.routing import Router
+from stepsim.network.topology.routes.swaps import Swap, canonical_groups, find_swaps
 from stepsim.network.topology.wiring import DimensionKind
 
 if TYPE_CHECKING:
@@ -26,22 +26,9 @@ if TYPE_CHECKING:
 _SOURCES_MEASURED = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """One directed link between two named nodes; NPUs are called `npu0`, `npu1`, ..."""
-
-    start: str
-    end: str
-    link_class: int
-
-    def __post_init__(self) -> None:
-        if self.start == self.end:
-            raise TopologyError(f"a link joins {self.start} to itself")
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ListedTopology:
-    """A network of listed links.
+    """A network of listed links: a networkx graph as arrays, made by `graph.listed_topology`.
 
     A flow takes the paths of least latency, then fewest hops, in equal shares (parallel links share
     evenly). NPUs forward other NPUs' traffic only if `npus_forward`. `node_size` consecutive NPUs
@@ -50,21 +37,20 @@ class ListedTopology:
 
     name: str
     source: str
-    npus: int
+    cabling: Cabling
     link_classes: tuple[LinkClass, ...]
-    link_list: tuple[Link, ...]
     node_size: int
     npus_forward: bool = False
     launch_latency_ps: int = 0
     algorithms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        lost = self._not_connected()
-        if lost:
-            hint = "" if self.npus_forward else "; NPUs forward nothing (npus_forward = false)"
-            a, b = lost
-            raise TopologyError(f"{self.name}: npu{a} and npu{b} are not connected{hint}")
         _ = self.router
+
+    @property
+    def npus(self) -> int:
+        """NPUs the network holds."""
+        return self.cabling.npus
 
     @property
     def grows(self) -> bool:
@@ -82,117 +68,50 @@ class ListedTopology:
         return self
 
     @cached_property
-    def node_numbers(self) -> dict[str, int]:
-        """Nodes by name: NPUs have their own numbers, switches those from `npus` on."""
-        numbers = {f"npu{i}": i for i in range(self.npus)}
-        for link in self.link_list:
-            numbers.setdefault(link.start, len(numbers))
-            numbers.setdefault(link.end, len(numbers))
-        return numbers
-
-    @cached_property
-    def ends(self) -> tuple[Ints, Ints]:
-        """Node numbers that each link leaves and enters."""
-        numbers, links = self.node_numbers, self.link_list
-        return (
-            np.array([numbers[link.start] for link in links], dtype=np.int64),
-            np.array([numbers[link.end] for link in links], dtype=np.int64),
-        )
-
-    @cached_property
-    def _classes(self) -> Ints:
-        return np.array([link.link_class for link in self.link_list], dtype=np.int64)
-
-    @cached_property
     def router(self) -> Router:
         """The routes between NPUs."""
+        cabling, nodes = self.cabling, len(self.cabling.nodes)
         latencies = np.array([link.latency_ps for link in self.link_classes], dtype=np.int64)
-        tails, heads = self.ends
-        nodes = len(self.node_numbers)
         return Router(
             npus=self.npus,
             nodes=nodes,
             inner=0 if self.npus_forward else self.npus,
-            bundles=bundle_links(tails, heads, latencies[self._classes], self._classes, nodes),
+            bundles=bundle_links(cabling, latencies[cabling.link_class]),
             endpoint_ps=np.array([link.endpoint_latency_ps for link in self.link_classes]),
         )
 
-    def _not_connected(self) -> tuple[int, int] | None:
-        """Two NPUs without a route; with one-way links only routes to and from npu0 are checked."""
-        pairs = set(zip(*(end.tolist() for end in self.ends), strict=True))
-        if any((b, a) not in pairs for a, b in pairs):
-            return self._not_connected_to_npu0()
-        inner = 0 if self.npus_forward else self.npus
-        label = components(len(self.node_numbers), (p for p in pairs if min(p) >= inner))
-        reached: list[set[int]] = [
-            {label[i]} if self.npus_forward else set() for i in range(self.npus)
-        ]
-        for a, b in pairs:
-            if a < inner <= b:
-                reached[a].add(label[b])
-        if set.intersection(*reached):
-            return None
-        alike: dict[frozenset[int], list[int]] = {}
-        for npu, labels in enumerate(reached):
-            alike.setdefault(frozenset(labels), []).append(npu)
-        return self._first_lost(alike, pairs)
-
-    def _first_lost(
-        self, alike: dict[frozenset[int], list[int]], pairs: set[tuple[int, int]]
-    ) -> tuple[int, int] | None:
-        """The first pair that meets in no network and has no link of its own."""
-        together = [(npus, npus) for labels, npus in alike.items() if not labels]
-        apart = [
-            (mine, theirs)
-            for (a, mine), (b, theirs) in combinations(alike.items(), 2)
-            if a.isdisjoint(b)
-        ]
-        lost = (
-            (min(x, y), max(x, y))
-            for mine, theirs in together + apart
-            for x in mine
-            for y in theirs
-            if x != y and (x, y) not in pairs
-        )
-        return next(lost, None)
-
-    def _not_connected_to_npu0(self) -> tuple[int, int] | None:
-        others = np.arange(1, self.npus, dtype=np.int64)
-        for other in others.tolist():
-            for pair in ((0, other), (other, 0)):
-                try:
-                    self.load(np.array(pair[:1]), np.array(pair[1:]), np.ones(1))
-                except TopologyError:
-                    return 0, other
-        return None
+    @cached_property
+    def _swaps(self) -> tuple[Swap, ...]:
+        return find_swaps(self.cabling, self.node_size)
 
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
-        return self._classes[link]
+        return self.cabling.link_class[link]
 
     def link_counts(self) -> tuple[int, ...]:
         """Links per class, each direction counted."""
-        counts = np.bincount(self._classes, minlength=len(self.link_classes))
+        counts = np.bincount(self.cabling.link_class, minlength=len(self.link_classes))
         return tuple(int(count) for count in counts)
 
     def link_ends(self, link: int) -> tuple[str, str]:
         """Names of the nodes a link leaves and enters."""
-        return self.link_list[link].start, self.link_list[link].end
+        nodes, cabling = self.cabling.nodes, self.cabling
+        return nodes[cabling.tail[link]], nodes[cabling.head[link]]
 
     def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
         """Every link: its number, the node it leaves, the node it enters, its class."""
-        for number, link in enumerate(self.link_list):
-            yield number, link.start, link.end, self.link_classes[link.link_class]
+        for number, c in enumerate(self.cabling.link_class.tolist()):
+            yield number, *self.link_ends(number), self.link_classes[c]
 
-    def graph(self) -> "nx.MultiDiGraph":
-        """The network as a networkx graph, see `graph_of_links`."""
-        from stepsim.network.topology.graph import graph_of_links
+    def graph(self) -> "nx.DiGraph":
+        """The network as a networkx graph, see `graph_of`."""
+        from stepsim.network.topology.graph import graph_of
 
-        return graph_of_links(self.name, self.npus, self.links())
+        return graph_of(self, npus_forward=self.npus_forward)
 
     def canonical(self, members: Ints) -> Ints:
-        """The groups themselves: nothing is known to be alike in a list of links."""
-        return members
+        """Groups (rows) moved to the first of the nodes that can be swapped."""
+        return canonical_groups(members, self._swaps)
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: by place within the node and by node."""
@@ -208,9 +127,9 @@ class ListedTopology:
 
     def _cables_between(self, members: Ints) -> Ints:
         """Links from each member to each other."""
-        place = np.full(len(self.node_numbers), -1, dtype=np.int64)
+        place = np.full(len(self.cabling.nodes), -1, dtype=np.int64)
         place[members] = np.arange(len(members), dtype=np.int64)
-        tails, heads = (place[end] for end in self.ends)
+        tails, heads = place[self.cabling.tail], place[self.cabling.head]
         inside = (tails >= 0) & (heads >= 0)
         cables = np.zeros((len(members), len(members)), dtype=np.int64)
         np.add.at(cables, (tails[inside], heads[inside]), 1)
@@ -218,33 +137,29 @@ class ListedTopology:
 
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows put on the links: each takes the route of its pair."""
-        parts, hops = self.router.load(sources, destinations, weights)
-        return sum_loads(parts, hops)
+        part, hops = self.router.load(sources, destinations, weights)
+        return sum_loads([part], hops)
 
     def loads_apart(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
     ) -> tuple[Ints, Ints, Floats]:
         """What each owner's flows put on the links: columns of owner, link and load."""
-        columns: list[tuple[Ints, Ints, Floats]] = []
-        for owner in np.unique(owners).tolist():
-            mine = owners == owner
-            load = self.load(sources[mine], destinations[mine], weights[mine])
-            columns.append((np.full(len(load.links), owner), load.links, load.loads))
-        nothing = np.zeros(0, dtype=np.int64)
-        who, links, loads = zip(*columns, (nothing, nothing, np.zeros(0)), strict=True)
-        return np.concatenate(who), np.concatenate(links), np.concatenate(loads)
+        return self.router.loads_apart(sources, destinations, weights, owners)
+
+    @property
+    def _bandwidth(self) -> Floats:
+        """Bytes/s of each link."""
+        classes = np.array([link.bandwidth for link in self.link_classes])
+        return classes[self.cabling.link_class]
 
     def bisection(self) -> Bisection:
         """The least of several cuts into halves: an upper bound."""
-        tails, heads = self.ends
-        bandwidth = np.array([link.bandwidth for link in self.link_classes])[self._classes]
-        least = even_cut(self.npus, len(self.node_numbers), tails, heads, bandwidth)
+        least = even_cut(self.cabling, self._bandwidth)
         return Bisection(bandwidth=least, method="upper bound: least of several even cuts")
 
     def injection(self) -> float:
         """Bytes/s that an NPU can send over all its links at once, on average."""
-        bandwidth = np.array([link.bandwidth for link in self.link_classes])[self._classes]
-        return float(bandwidth[self.ends[0] < self.npus].sum()) / self.npus
+        return float(self._bandwidth[self.cabling.tail < self.npus].sum()) / self.npus
 
     def long_routes(self) -> Ints:
         """Links per class on all kinds of routes from the first 64 NPUs to all others."""

@@ -143,14 +143,14 @@ class NestedTopology:
             for number, c in zip(numbers.tolist(), axis.class_of(numbers).tolist(), strict=True):
                 yield number, *axis.ends(number), self.link_classes[c]
 
-    def graph(self) -> "nx.MultiDiGraph":
-        """The network as a networkx graph.
+    def graph(self) -> "nx.DiGraph":
+        """The network as a networkx graph, see `graph_of`: NPUs forward if flows turn in them."""
+        from stepsim.network.topology.graph import graph_of
 
-        Nodes carry `kind` (npu or switch), edges `link`, `name`, `bandwidth` and `latency_ps`.
-        """
-        from stepsim.network.topology.graph import graph_of_links
-
-        return graph_of_links(self.name, self.npus, self.links())
+        wide = [axis for axis in self.axes if axis.outer_size > 1]
+        turns = any(not axis.joins_inside for axis in wide[1:])
+        walks = any(max(axis.wiring.farthest) > 1 for axis in wide if not axis.wiring.kind.switched)
+        return graph_of(self, npus_forward=turns or walks)
 
     @cached_property
     def _turns(self) -> tuple[alike.Turn, ...]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_NPUS = 1 << 20
 """NPUs of the largest job."""
+MAX_TOPOLOGY_NPUS = 1 << 24
+"""NPUs of the largest network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +81,8 @@ class Topology(Protocol):
     def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
         """Every link: its number, the node it leaves, the node it enters, its class."""
 
-    def graph(self) -> "nx.MultiDiGraph":
-        """The network as a networkx graph."""
+    def graph(self) -> "nx.DiGraph":
+        """The network as a networkx graph, see `graph.graph_of`."""
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) in a form in which equal rows cost the same."""

@@ -1,13 +1,12 @@
 """Listed links as a graph to route on: parallel links are one bundle."""
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Part
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
+from stepsim.network.topology.routes.cabling import Cabling
 
 FAR = 1 << 62
 """Cost of a way that does not exist."""
@@ -29,12 +28,16 @@ class Bundles:
     first: Ints
     count: Ints
 
-    def spread(self, loads: Floats) -> Part:
-        """Links of the bundles that carry something, in equal shares."""
-        used = np.flatnonzero(loads)
-        count = self.count[used]
-        place = ranges(self.first[used], count)
-        return self.links[place], np.repeat(loads[used] / count, count)
+    def spread(self, used: Ints, loads: Floats) -> tuple[Ints, Ints, Floats]:
+        """What bundles carry on their links, in equal shares, where it is anything.
+
+        Bundles are numbered anew for every owner; returns columns of owner, link and load.
+        """
+        carries = loads != 0
+        owner, bundle = np.divmod(used[carries], max(1, len(self.tail)))
+        count = self.count[bundle]
+        links = self.links[ranges(self.first[bundle], count)]
+        return np.repeat(owner, count), links, np.repeat(loads[carries] / count, count)
 
     def cost_of(self, which: Ints) -> Ints:
         """Cost of bundles; nothing where there is none (-1)."""
@@ -42,11 +45,12 @@ class Bundles:
         return cost
 
 
-def bundle_links(tails: Ints, heads: Ints, latencies: Ints, classes: Ints, nodes: int) -> Bundles:
-    """Bundles of links given by their ends, latencies in ps.
+def bundle_links(cabling: Cabling, latencies: Ints) -> Bundles:
+    """Bundles of links with these latencies in ps.
 
     Raises TopologyError when latencies cannot be added.
     """
+    tails, heads, nodes = cabling.tail, cabling.head, len(cabling.nodes)
     if len(tails) and int(latencies.max()) >= FAR // (nodes + 2) ** 2:
         raise TopologyError(f"latencies are too large to add up over {nodes} nodes")
     order = np.lexsort((latencies, heads, tails))
@@ -61,7 +65,7 @@ def bundle_links(tails: Ints, heads: Ints, latencies: Ints, classes: Ints, nodes
         tail=tails[lead],
         head=heads[lead],
         cost=latencies[lead] * (nodes + 2) + 1,  # no path has more hops: latency decides
-        link_class=classes[lead],
+        link_class=cabling.link_class[lead],
         links=links,
         first=np.cumsum(count) - count,
         count=count,
@@ -72,22 +76,3 @@ def ranges(first: Ints, count: Ints) -> Ints:
     """The numbers from each first on, `count` of them, one after the other."""
     start = np.repeat(first - (np.cumsum(count) - count), count)
     return start + np.arange(len(start), dtype=np.int64)
-
-
-def components(nodes: int, ends: Iterable[tuple[int, int]]) -> list[int]:
-    """A label per node, equal for nodes that links join in either direction."""
-    neighbours: dict[int, list[int]] = defaultdict(list)
-    for a, b in ends:
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    label = [-1] * nodes
-    for start in range(nodes):
-        if label[start] >= 0:
-            continue
-        label[start], waiting = start, [start]
-        while waiting:
-            for node in neighbours[waiting.pop()]:
-                if label[node] < 0:
-                    label[node] = start
-                    waiting.append(node)
-    return label

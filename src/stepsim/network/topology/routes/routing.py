@@ -6,22 +6,32 @@ between switches, a tree of them per switch that NPUs hang on, and each NPU adds
 that forward count as switches here.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Part, add_up, distinct_rows
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.routes.bundles import FAR, Bundles
-from stepsim.network.topology.routes.trees import Forest
+from stepsim.network.topology.routes.trees import At, Forest
 
 _CELLS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class _Flows:
+    """Flows from NPU to another NPU: arrays with an element per flow."""
+
+    owner: Ints
+    here: Ints
+    there: Ints
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ways:
     """Shortest ways of a batch of pairs.
 
     `paths[f, a, b]` counts those over the a-th link up and the b-th link down, which lead to the
@@ -88,36 +98,63 @@ class Router:
         order = np.argsort(keys)
         return keys[order], found[order]
 
-    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> tuple[list[Part], Ints]:
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> tuple[Part, Ints]:
         """What flows put on links, and the distinct hops per class.
 
         Equal-cost paths share evenly. Raises TopologyError for a pair without a path.
         """
-        loads = np.zeros(len(self.bundles.tail))
         apart = sources != destinations
         rows = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), dtype=np.int64)]
-        keys = destinations[apart].astype(np.int64) * self.npus + sources[apart]
-        keys, weights = add_up([(keys, weights[apart].astype(np.float64))])
+        loads: Part = np.zeros(0, dtype=np.int64), np.zeros(0)
+        for flows in self._batches(sources, destinations, weights, np.zeros_like(sources)):
+            ways = self._ways(flows.here, flows.there)
+            loads = add_up([loads, *self._crossed(flows, ways)])
+            rows.append(self._hops(ways, flows.here, flows.there))
+        return self.bundles.spread(*loads)[1:], distinct_rows(np.concatenate(rows))
+
+    def loads_apart(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[Ints, Ints, Floats]:
+        """What each owner's flows put on links: columns of owner, link and load.
+
+        Owners may be any numbers from 0. Raises TopologyError for a pair without a path.
+        """
+        loads: Part = np.zeros(0, dtype=np.int64), np.zeros(0)
+        for flows in self._batches(sources, destinations, weights, owners):
+            ways = self._ways(flows.here, flows.there)
+            loads = add_up([loads, *self._crossed(flows, ways)])
+        return self.bundles.spread(*loads)
+
+    def _batches(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> Iterator[_Flows]:
+        """Flows between different NPUs, those of one owner from one to the same other as one."""
+        apart = sources != destinations
+        ends = (each[apart].astype(np.int64) for each in (owners, destinations, sources))
+        owner, there, here = ends
+        keys = (owner * self.npus + there) * self.npus + here
+        keys, total = add_up([(keys, weights[apart].astype(np.float64))])
         batch = max(1, _CELLS // (self._up[0].shape[1] * self._down[0].shape[1]))
         for first in range(0, len(keys), batch):
             part = slice(first, first + batch)
-            there, here = np.divmod(keys[part], self.npus)
-            rows.append(self._load_batch(here, there, weights[part], loads))
-        return [self.bundles.spread(loads)], distinct_rows(np.concatenate(rows))
+            rest, here = np.divmod(keys[part], self.npus)
+            owner, there = np.divmod(rest, self.npus)
+            yield _Flows(owner=owner, here=here, there=there, weight=total[part])
 
-    def _load_batch(self, here: Ints, there: Ints, weights: Floats, loads: Floats) -> Ints:
-        ways = self._ways(here, there)
+    def _crossed(self, flows: _Flows, ways: _Ways) -> Iterator[Part]:
+        """Loads on bundles, numbered anew for every owner."""
         alone = ways.direct >= 0
-        each = weights / (ways.paths.sum(axis=(1, 2)) + alone)
+        each = flows.weight / (ways.paths.sum(axis=(1, 2)) + alone)
         shares = ways.paths * each[:, None, None]
-        np.add.at(loads, ways.direct[alone], each[alone])
-        for (_, bundles), ends, axis in ((self._up, here, 2), (self._down, there, 1)):
+        first = flows.owner * len(self.bundles.tail)
+        yield (first + ways.direct)[alone], each[alone]
+        for (_, bundles), ends, axis in ((self._up, flows.here, 2), (self._down, flows.there, 1)):
             used = bundles[ends]
-            np.add.at(loads, used[used >= 0], shares.sum(axis=axis)[used >= 0])
-        self._load_inside(ways.rows, self._up[0][here], shares, loads)
-        return self._hops(ways, here, there)
+            crossed = used >= 0
+            yield (first[:, None] + used)[crossed], shares.sum(axis=axis)[crossed]
+        yield from self._crossed_inside(flows.owner, ways.rows, self._up[0][flows.here], shares)
 
-    def _ways(self, here: Ints, there: Ints) -> Ways:
+    def _ways(self, here: Ints, there: Ints) -> _Ways:
         """The shortest ways of each pair: over which links up and down, or directly."""
         (up_node, up), (down_node, down) = self._up, self._down
         roots, place = np.unique(down_node[there], return_inverse=True)
@@ -134,7 +171,7 @@ class Router:
             lost = int(np.argmax(best))
             raise TopologyError(f"npu{here[lost]} and npu{there[lost]} are not connected")
         paths = tables.paths[rows[:, None, :], first[:, :, None]]
-        return Ways(
+        return _Ways(
             rows=rows,
             paths=np.where(cost == best[:, None, None], paths, 0.0),
             direct=np.where(direct_cost == best, direct, -1),
@@ -150,17 +187,15 @@ class Router:
         bundle = np.where(found, bundles[place], -1)
         return bundle, np.where(found, self.bundles.cost[bundle], FAR)
 
-    def _load_inside(self, rows: Ints, first: Ints, shares: Floats, loads: Floats) -> None:
-        """Send what arrives at inner nodes on to the trees' roots."""
-        nodes = self._forest.nodes
+    def _crossed_inside(
+        self, owner: Ints, rows: Ints, first: Ints, shares: Floats
+    ) -> Iterator[Part]:
+        """What arrives at inner nodes goes on to the trees' roots."""
         flow, a, b = np.nonzero(shares)
-        keys, weights = add_up([(rows[flow, b] * nodes + first[flow, a], shares[flow, a, b])])
-        row_of, node = np.divmod(keys, nodes)
-        bounds = [*np.flatnonzero(np.diff(row_of, prepend=-1)).tolist(), len(keys)]
-        for start, end in pairwise(bounds):
-            self._forest.push(int(row_of[start]), node[start:end], weights[start:end], loads)
+        at = At(owner=owner[flow], row=rows[flow, b], node=first[flow, a])
+        return self._forest.push(at, shares[flow, a, b])
 
-    def _hops(self, ways: Ways, here: Ints, there: Ints) -> Ints:
+    def _hops(self, ways: _Ways, here: Ints, there: Ints) -> Ints:
         """Distinct hops per class, of the way with the largest endpoint latency of each pair."""
         flow, a, b = np.nonzero(ways.paths)
         alone = np.flatnonzero(ways.direct >= 0)

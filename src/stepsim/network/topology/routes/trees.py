@@ -1,60 +1,78 @@
 """Shortest paths from all nodes to one: trees in tables, a row per root, grown when asked for."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, add_up, totals
+from stepsim.base.arrays import Floats, Ints, Part, add_up, totals
 from stepsim.network.topology.routes.bundles import FAR, Bundles, ranges
 
 _CELLS = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branches:
-    """Bundles on the shortest paths to a root, ordered by where they begin.
+class At:
+    """Where things are: each at a node, on its way to the root of a row, for an owner."""
 
-    Those of node n are `bundles[first[n]:first[n + 1]]`; `share` is the part of what leaves n.
-    """
-
-    bundles: NDArray[np.int32]
-    first: NDArray[np.int32]
-    share: Floats
+    owner: Ints
+    row: Ints
+    node: Ints
 
 
 @dataclass(slots=True, kw_only=True)
-class Tables:
+class _Tables:
     """A row per root: cost to it, number of shortest paths and hops per class, of every node.
 
     Of paths that cost the same, hops are those of one with the largest endpoint latency. Row 0 has
-    no root: nothing leads there.
+    no root: nothing leads there. The bundles on the shortest paths from node n to the root of row r
+    are `bundles[first[r, n]:first[r, n + 1]]`, and `share` is the part of what leaves n.
     """
 
     distance: Ints
     paths: Floats
     hops: NDArray[np.int16]
-    branches: list[Branches | None]
+    first: Ints
+    bundles: NDArray[np.int32]
+    share: Floats
+    rows: int = 1
+    branches: int = 0
 
     @classmethod
-    def empty(cls, nodes: int, classes: int) -> "Tables":
+    def empty(cls, nodes: int, classes: int) -> "_Tables":
         """Row 0 only."""
         return cls(
             distance=np.full((1, nodes), FAR, dtype=np.int64),
             paths=np.zeros((1, nodes)),
             hops=np.zeros((1, nodes, classes), dtype=np.int16),
-            branches=[None],
+            first=np.zeros((1, nodes + 1), dtype=np.int64),
+            bundles=np.zeros(0, dtype=np.int32),
+            share=np.zeros(0),
         )
 
-    def widen(self, rows: int) -> None:
-        """Room for at least `rows` rows."""
-        more = max(rows, 2 * len(self.distance)) - len(self.distance)
-        if rows > len(self.distance):
-            for name in ("distance", "paths", "hops"):
-                table = getattr(self, name)
-                room = np.zeros((more, *table.shape[1:]), dtype=table.dtype)
-                setattr(self, name, np.concatenate((table, room)))
+    def clear(self) -> None:
+        """Forget all rows but row 0."""
+        self.rows, self.branches = 1, 0
+
+    def add_row(self, bundles: Ints, count: Ints, share: Floats) -> int:
+        """A new row with these bundles, `count` of which begin at each node; its number."""
+        row, first, end = self.rows, self.branches, self.branches + len(bundles)
+        self._widen(("distance", "paths", "hops", "first"), row + 1)
+        self._widen(("bundles", "share"), end)
+        self.first[row] = first + np.concatenate(([0], np.cumsum(count)))
+        self.bundles[first:end], self.share[first:end] = bundles, share
+        self.rows, self.branches = row + 1, end
+        return row
+
+    def _widen(self, names: tuple[str, ...], needed: int) -> None:
+        """Room for at least so many rows or branches."""
+        have = len(getattr(self, names[0]))
+        for name in names if needed > have else ():
+            table = getattr(self, name)
+            room = np.zeros((max(needed, 2 * have) - have, *table.shape[1:]), dtype=table.dtype)
+            setattr(self, name, np.concatenate((table, room)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +86,9 @@ class Forest:
     _row_of: dict[int, int] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> _Tables:
         """The trees grown so far."""
-        return Tables.empty(self.nodes, len(self.endpoint_ps))
+        return _Tables.empty(self.nodes, len(self.endpoint_ps))
 
     @cached_property
     def _between(self) -> Ints:
@@ -90,30 +108,24 @@ class Forest:
         """Rows of the trees to these nodes (row 0 for -1); grows those that are missing."""
         if (len(self._row_of) + len(roots)) * self.nodes > _CELLS:
             self._row_of.clear()
-            self.tables.branches[1:] = []
+            self.tables.clear()
         for root in roots.tolist():
             if root >= 0 and root not in self._row_of:
-                self._row_of[root] = len(self.tables.branches)
-                self.tables.widen(len(self.tables.branches) + 1)
-                self._grow(root, self._row_of[root])
+                self._row_of[root] = self._grow(root)
         return np.array([self._row_of.get(root, 0) for root in roots.tolist()], dtype=np.int64)
 
-    def _grow(self, root: int, row: int) -> None:
+    def _grow(self, root: int) -> int:
+        """The row of a new tree."""
         tables, distance = self.tables, self._distances(root)
         on = self._on_shortest(distance)
         on = on[np.argsort(self.bundles.tail[on], kind="stable")]
         tails, heads = self.bundles.tail[on] - self.base, self.bundles.head[on] - self.base
         paths = self._paths(root, tails, heads)
+        count = np.bincount(tails, minlength=self.nodes)
+        row = tables.add_row(on, count, paths[heads] / paths[tails])
         tables.distance[row], tables.paths[row] = distance, paths
         tables.hops[row] = self._hops(root, on)
-        count = np.bincount(tails, minlength=self.nodes)
-        tables.branches.append(
-            Branches(
-                bundles=on.astype(np.int32),
-                first=np.concatenate(([0], np.cumsum(count))).astype(np.int32),
-                share=paths[heads] / paths[tails],
-            )
-        )
+        return row
 
     def _distances(self, root: int) -> Ints:
         """Cost of the shortest way from every node, corrected until nothing gets nearer."""
@@ -167,14 +179,20 @@ class Forest:
             walkers, here = walkers[here != root], here[here != root]
         return hops
 
-    def push(self, row: int, nodes: Ints, weights: Floats, loads: Floats) -> None:
-        """Add what these (distinct) nodes send to a row's root to the loads of the bundles."""
-        branches = self.tables.branches[row]
-        while branches is not None and nodes.size:
-            first = branches.first[nodes].astype(np.int64)
-            count = branches.first[nodes + 1] - first
+    def push(self, at: At, weights: Floats) -> Iterator[Part]:
+        """What weights at nodes put on bundles, numbered anew for every owner, up to the roots."""
+        tables, rows = self.tables, self.tables.rows
+        lanes = (at.owner * rows + at.row) * self.nodes
+        keys, weights = add_up([(lanes + at.node, weights)])
+        while keys.size:
+            lane, node = np.divmod(keys, self.nodes)
+            row = lane % rows
+            first = tables.first[row, node]
+            count = tables.first[row, node + 1] - first
             place = ranges(first, count)
-            carried = np.repeat(weights, count) * branches.share[place]
-            bundles = branches.bundles[place]
-            loads[bundles] += carried
-            nodes, weights = add_up([(self.bundles.head[bundles] - self.base, carried)])
+            carried = np.repeat(weights, count) * tables.share[place]
+            bundles = tables.bundles[place].astype(np.int64)
+            lane = np.repeat(lane, count)
+            yield lane // rows * len(self.bundles.tail) + bundles, carried
+            heads = self.bundles.head[bundles] - self.base
+            keys, weights = add_up([(lane * self.nodes + heads, carried)])

@@ -1,0 +1,63 @@
+"""Topology files of every form: the list of forms, how each is told, and its reader."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepsim.files.reading import open_file
+from stepsim.files.shipped import topology_names
+from stepsim.files.topology.astra_network import read_astra_network
+from stepsim.files.topology.simai_topology import is_simai_topology, read_simai_topology
+from stepsim.files.topology.toml import read_topology_toml
+from stepsim.network.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyFormat:
+    """A form of topology files: told by `suffixes`, or by how a file with none of them `begins`."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[[Path], Topology]
+    begins: Callable[[bytes], bool] = lambda start: False
+
+
+_TOML = TopologyFormat(name="TOML", suffixes=(".toml",), read=read_topology_toml)
+FORMATS = (
+    _TOML,
+    TopologyFormat(
+        name="ASTRA-sim's network YAML", suffixes=(".yml", ".yaml"), read=read_astra_network
+    ),
+    TopologyFormat(
+        name="SimAI's topology text",
+        suffixes=(),
+        read=read_simai_topology,
+        begins=is_simai_topology,
+    ),
+)
+"""What is none of the others is read as TOML."""
+
+
+def read_topology(path: Path) -> Topology:
+    """Topology in a file of any of `FORMATS`; raises TopologyError naming file and entry."""
+    return (_format(path) or _TOML).read(path)
+
+
+def is_topology(name_or_path: str) -> bool:
+    """Whether this is a shipped topology's name, or a file of a topology's form."""
+    return name_or_path in topology_names() or _format(Path(name_or_path)) is not None
+
+
+def _format(path: Path) -> TopologyFormat | None:
+    named = [each for each in FORMATS if path.suffix in each.suffixes]
+    start = b"" if named else _start(path)
+    return next(iter([*named, *(each for each in FORMATS if each.begins(start))]), None)
+
+
+def _start(path: Path) -> bytes:
+    """The first bytes of a file; nothing where it cannot be read, which its reader will say."""
+    try:
+        with open_file(path) as file:
+            return file.read(200)
+    except OSError:
+        return b""

@@ -1,0 +1,242 @@
+"""A networkx graph of a user as a topology.
+
+| of | attributes |
+|---|---|
+| nodes | `kind`: `npu` or `switch` |
+| edges | `bandwidth`, `latency`, `endpoint_latency`, `efficiency`; `link_class`; `count` |
+| the graph | `name`, `source`, `node_size`, `npus_forward`, `launch_latency`, `algorithms` |
+
+An edge is a link in one direction, or `count` equal ones; an undirected graph has one each way.
+Quantities are texts with a unit (`bandwidth="400 Gbps"`, `latency="500 ns"`), or numbers: bandwidth
+in bytes/s, times in ps as `latency_ps`, `endpoint_latency_ps`, `launch_latency_ps`. Bandwidth and
+latency are needed. Edges of one `link_class` have the same numbers; edges without are classed by
+what they join (`gpulink` between NPUs, `nic` from NPU to switch, `fabric` between switches), with a
+number at the end where their numbers differ. A `MultiDiGraph` may have several edges between two
+nodes.
+
+NPUs are numbered in the order of the graph's nodes, unless all are called `npu0`, `npu1`, ...: then
+by these names. Every NPU must reach every other, through others only with `npus_forward`.
+"""
+
+import re
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any, TypeGuard, cast
+
+import networkx as nx
+
+from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.quantities import Quantity
+from stepsim.base.units import MAX_INT64
+from stepsim.files.topology.parts import algorithm_names, class_name, quantity
+from stepsim.network.topology.graph import listed_topology
+from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS, LinkClass, LinkField
+from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+
+_MOST_PARALLEL = 1024
+_NPU = re.compile(r"npu(0|[1-9]\d{0,8})")
+_EXPECTED = {
+    Quantity.BANDWIDTH: "a text such as '400 Gbps', or bytes/s above 0",
+    Quantity.TIME: "a text such as '500 ns', or whole picoseconds as {}",
+    Quantity.FACTOR: "above 0, at most 1",
+}
+
+
+def topology_of_graph(graph: object) -> ListedTopology:
+    """The topology that a networkx graph describes: see this module.
+
+    Raises TopologyError naming node or edge, attribute, value and what is allowed.
+    """
+    if not isinstance(graph, nx.Graph):
+        expected = "a name, a file, a networkx graph or a topology"
+        raise TopologyError(f"topology is {type(graph).__name__}: expected {expected}")
+    names = _names(graph)
+    npus = sum(name.startswith("npu") for name in names.values())
+    plain = nx.MultiDiGraph()
+    for npu in range(npus):
+        plain.add_node(f"npu{npu}", kind="npu")
+    for node, name in names.items():
+        plain.add_node(name, kind="npu" if name.startswith("npu") else "switch", label=str(node))
+    classes = _Classes()
+    edges = graph.edges(data=True) if graph.is_directed() else _both_ways(graph)
+    for u, v, data in edges:
+        place = f"edge {u!r} to {v!r}"
+        if u == v:
+            raise TopologyError(f"{place}: a link joins {u!r} to itself")
+        link, count = classes.read(place, (names[u], names[v]), data)
+        plain.add_edge(names[u], names[v], link_class=link, count=count)
+    return listed_topology(plain, classes.found(), **_of_graph(graph.graph, npus))
+
+
+def _both_ways(graph: nx.Graph) -> Iterator[tuple[Hashable, Hashable, dict[str, Any]]]:
+    for u, v, data in graph.edges(data=True):
+        yield u, v, data
+        yield v, u, data
+
+
+def _names(graph: nx.Graph) -> dict[Hashable, str]:
+    """What the topology calls every node."""
+    npus: list[Hashable] = []
+    names: dict[Hashable, str] = {}
+    for node, data in graph.nodes(data=True):
+        place = f"node {node!r}"
+        if not isinstance(node, str | int | tuple):
+            raise TopologyError(f"{place}: expected a text, a number or a tuple as node")
+        _refuse_unknown(place, "nodes", data, ("kind",))
+        kind = data.get("kind")
+        if kind not in ("npu", "switch"):
+            raise TopologyError(bad_value(place, "kind", kind, "npu or switch"))
+        if kind == "npu":
+            npus.append(node)
+        names[node] = _switch_name(place, str(node)) if kind == "switch" else ""
+    if not 1 <= len(npus) <= MAX_TOPOLOGY_NPUS:
+        allowed = f"1 to {MAX_TOPOLOGY_NPUS} nodes of kind npu"
+        raise TopologyError(f"the graph has {len(npus)} NPUs: expected {allowed}")
+    texts: dict[str, Hashable] = {}
+    for node, name in names.items():
+        if name and texts.setdefault(name, node) is not node:
+            raise TopologyError(
+                f"nodes {texts[name]!r} and {node!r} have the same text: rename one"
+            )
+    return names | {node: f"npu{i}" for i, node in enumerate(_in_order(npus))}
+
+
+def _switch_name(place: str, name: str) -> str:
+    if not name.strip() or one_line(name) != name:
+        raise TopologyError(f"{place}: expected one line of text as a switch's name")
+    if name.startswith("npu"):
+        raise TopologyError(f"{place}: kind is 'switch': a name that begins with npu is an NPU's")
+    return name
+
+
+def _in_order(npus: list[Hashable]) -> list[Hashable]:
+    """NPUs by their numbers, if they are called by numbers, else as they are."""
+    called = [_NPU.fullmatch(node) if isinstance(node, str) else None for node in npus]
+    if not any(called):
+        return npus
+    numbers = {node: int(match[1]) for node, match in zip(npus, called, strict=True) if match}
+    for node in npus:
+        if numbers.get(node, len(npus)) >= len(npus):
+            expected = f"all NPUs called npu0 to npu{len(npus) - 1}, or none npu and a number"
+            raise TopologyError(f"node {node!r}: expected {expected}")
+    return sorted(npus, key=numbers.__getitem__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Classes:
+    """Classes of links found so far: each with the place of its first edge."""
+
+    named: dict[str, tuple[dict[str, float], str]] = field(default_factory=dict)
+    unnamed: dict[tuple[str, tuple[float, ...]], str] = field(default_factory=dict)
+
+    def read(self, place: str, ends: tuple[str, str], data: Mapping[str, Any]) -> tuple[str, int]:
+        """Class of an edge, and its number of links."""
+        numbers = _numbers(place, data, LINK_FIELDS, extra=("link_class", "count"))
+        count = data.get("count", 1)
+        if not _is_whole(count) or not 1 <= count <= _MOST_PARALLEL:
+            raise TopologyError(bad_value(place, "count", count, f"1 to {_MOST_PARALLEL} links"))
+        if "link_class" in data:
+            name = class_name(place, "link_class", data["link_class"])
+        else:
+            name = self._class_of(ends, tuple(numbers.values()))
+        before, first = self.named.setdefault(name, (numbers, place))
+        for key in numbers:
+            if numbers[key] != before[key]:
+                what = f"{key} is {numbers[key]:g} here and {before[key]:g} for {first}"
+                raise TopologyError(f"{place}: {what}: expected one for link_class {name!r}")
+        return name, int(count)
+
+    def _class_of(self, ends: tuple[str, str], numbers: tuple[float, ...]) -> str:
+        """The class of what an edge joins and of its numbers."""
+        switches = sum(not end.startswith("npu") for end in ends)
+        kind = ("gpulink", "nic", "fabric")[switches]
+        if (kind, numbers) not in self.unnamed:
+            alike = sum(each == kind for each, _ in self.unnamed)
+            self.unnamed[kind, numbers] = f"{kind}-{alike + 1}" if alike else kind
+        return self.unnamed[kind, numbers]
+
+    def found(self) -> list[LinkClass]:
+        """The classes in the order in which they were found."""
+        return [
+            LinkClass(name=name, **cast(Any, numbers)) for name, (numbers, _) in self.named.items()
+        ]
+
+
+def _numbers(
+    place: str, data: Mapping[str, Any], fields: Iterable[LinkField], extra: Collection[str]
+) -> dict[str, float]:
+    """The values of fields, each given as a text by its name or as a number by its attribute."""
+    keys = [key for each in fields for key in dict.fromkeys((each.name, each.attribute))]
+    _refuse_unknown(place, place.partition(" ")[0] + "s", data, (*keys, *extra))
+    found: dict[str, float] = {}
+    for each in fields:
+        given = [key for key in dict.fromkeys((each.name, each.attribute)) if key in data]
+        if len(given) > 1:
+            raise TopologyError(f"{place}: {' and '.join(given)} say the same: expected one")
+        if given:
+            found[each.attribute] = _number(place, each, given[0], data[given[0]])
+        elif each.default is None:
+            expected = _EXPECTED[each.quantity].format(each.attribute)
+            raise TopologyError(f"{place}: {each.name} is missing: expected {expected}")
+        else:
+            found[each.attribute] = each.default
+    return found
+
+
+def _number(place: str, each: LinkField, key: str, value: object) -> float:
+    """A value in the program's unit; raises TopologyError for what a link cannot have."""
+    number: object = value
+    if isinstance(value, str) and key == each.name:
+        number = quantity(each.quantity.parse, f"{place}: {key}", value)
+    elif isinstance(value, str) or key != each.attribute:
+        number = None
+    if each.quantity is Quantity.TIME and _is_whole(number) and 0 <= number <= MAX_INT64:
+        return int(number)
+    most = 1 if each.quantity is Quantity.FACTOR else float("inf")
+    if each.quantity is not Quantity.TIME and _is_real(number) and 0 < number <= most:
+        return float(number)
+    expected = _EXPECTED[each.quantity].format(each.attribute)
+    raise TopologyError(bad_value(place, key, value, expected))
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not _is_bool(value)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not _is_bool(value)
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _refuse_unknown(place: str, of: str, data: Mapping[Any, Any], allowed: Collection[str]) -> None:
+    for key in data:
+        if key not in allowed:
+            expected = f"expected {', '.join(allowed)}"
+            raise TopologyError(f"{place}: {key!r} is no attribute of {of}: {expected}")
+
+
+def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
+    """What the graph's own attributes say of the topology."""
+    place = "the graph"
+    known: dict[str, Any] = {"name": "graph", "source": "a networkx graph", "npus_forward": False}
+    known |= {"node_size": npus, "algorithms": ()}
+    found = known | _numbers(place, data, (LAUNCH_LATENCY,), extra=tuple(known))
+    found |= {key: value for key, value in data.items() if key in known}
+    for key in ("name", "source"):
+        if not isinstance(found[key], str):
+            raise TopologyError(bad_value(place, key, found[key], "a text"))
+        found[key] = one_line(found[key])
+    if not isinstance(found["npus_forward"], bool):
+        raise TopologyError(
+            bad_value(place, "npus_forward", found["npus_forward"], "True or False")
+        )
+    if not _is_whole(found["node_size"]) or not 1 <= found["node_size"] <= npus:
+        raise TopologyError(bad_value(place, "node_size", found["node_size"], f"1 to {npus}"))
+    if not isinstance(found["algorithms"], list | tuple):
+        raise TopologyError(bad_value(place, "algorithms", found["algorithms"], "a list of names"))
+    return found | {"algorithms": algorithm_names(place, found["algorithms"])}

@@ -1,0 +1,19 @@
+"""Listed links as arrays: which link joins which nodes."""
+
+from dataclasses import dataclass
+
+from stepsim.base.arrays import Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cabling:
+    """Named nodes, the `npus` NPUs first (`npu0`, `npu1`, ...), and directed links between them.
+
+    Link l leaves node `tail[l]` for node `head[l]` and is of class `link_class[l]`.
+    """
+
+    nodes: tuple[str, ...]
+    npus: int
+    tail: Ints
+    head: Ints
+    link_class: Ints
