@@ -97,7 +97,7 @@ class DimensionTable(LinkClassTable, forbid_unknown_fields=True, frozen=True, kw
     ] = None
 
 
-class CableTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"start": "from"}):
+class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"start": "from"}):
     """`[[link]]`: a cable between `npu0`, `npu1`, ... and switches of any other name."""
 
     start: Annotated[str, Meta(description="a node")]
@@ -113,7 +113,7 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     source: Annotated[str, Meta(description="where the numbers come from")]
     dimension: list[DimensionTable] = []
     link_class: list[LinkClassTable] = []
-    link: list[CableTable] = []
+    link: list[LinkTable] = []
     npus: Annotated[Count | None, Meta(description="NPUs of a topology of links")] = None
     node_size: Annotated[
         Count | None, Meta(description="consecutive NPUs that share a node, of links; or all")

@@ -8,7 +8,7 @@ from stepsim.base.units import parse_time_ps
 from stepsim.files.reading import read_toml
 from stepsim.files.topology.dimensions import AUTO, dimensions_of
 from stepsim.files.topology.parts import algorithm_names, link_class, quantity
-from stepsim.files.topology.tables import CableTable, TopologyFile
+from stepsim.files.topology.tables import LinkTable, TopologyFile
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
@@ -98,7 +98,7 @@ def _graph(file: TopologyFile, npus: int) -> "nx.MultiDiGraph":
     return graph
 
 
-def _check_cable(place: str, table: CableTable, classes: set[str], npus: int) -> None:
+def _check_cable(place: str, table: LinkTable, classes: set[str], npus: int) -> None:
     if table.link_class not in classes:
         expected = f"one of {', '.join(classes) or 'the [[link_class]] names (there are none)'}"
         raise TopologyError(bad_value(place, "link_class", table.link_class, expected))
