@@ -14,7 +14,7 @@ from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
-    import networkx as nx
+    from stepsim.network.topology.network import TopologyLike
 
 
 def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
@@ -26,9 +26,7 @@ def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
     return read_simai_text(Path(path), strict=strict)
 
 
-def load_topology(
-    topology: "str | Path | nx.Graph | Topology", npus: int | None = None
-) -> Topology:
+def load_topology(topology: "TopologyLike", npus: int | None = None) -> Topology:
     """A shipped topology by name, a user's file, or a networkx graph, with room for `npus`.
 
     A file is TOML, ASTRA-sim's network YAML or SimAI's topology text; what a graph must have is in

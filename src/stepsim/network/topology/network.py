@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
@@ -10,7 +10,12 @@ from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.links import LinkClass, Load
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import networkx as nx
+
+    TopologyLike: TypeAlias = "str | Path | nx.Graph | Topology"
+    """What `files.load.load_topology` takes: a name, a file, a graph, or the topology itself."""
 
 
 MAX_NPUS = 1 << 20
