@@ -270,9 +270,7 @@ def _load_experts(workload: Workload, load: Sequence[float] | float | None) -> W
 
 
 def _resolve(topology: Topology | str | Path | None) -> Topology:
-    if topology is None or isinstance(topology, str | Path):
-        return load_topology(topology or DEFAULT_TOPOLOGY)
-    return topology
+    return load_topology(DEFAULT_TOPOLOGY if topology is None else topology)
 
 
 def _assumed_inputs(workload: Workload, topology: Topology | str | Path | None) -> Iterator[str]:

@@ -16,6 +16,14 @@ nodes.
 
 NPUs are numbered in the order of the graph's nodes, unless all are called `npu0`, `npu1`, ...: then
 by these names. Every NPU must reach every other, through others only with `npus_forward`.
+
+`topology.graph()` is such a graph, so that any topology can be changed and loaded again. Nested
+topologies route dimension by dimension, graphs over all shortest paths (least latency, then fewest
+links). These are the same where one switched dimension joins all inside it, and on one ring. On
+rails, tori and meshes routes have as many links of every class, but what moves along several
+dimensions spreads over their orders; NPUs that share a NIC reach each other through it. A graph
+has two levels, nodes and all outside, and does not say which switches reduce: `nvls` is left out,
+and rings follow cables between NPUs as far as a search finds them.
 """
 
 import re
@@ -97,9 +105,8 @@ def _names(graph: nx.Graph) -> dict[Hashable, str]:
     texts: dict[str, Hashable] = {}
     for node, name in names.items():
         if name and texts.setdefault(name, node) is not node:
-            raise TopologyError(
-                f"nodes {texts[name]!r} and {node!r} have the same text: rename one"
-            )
+            twins = f"nodes {texts[name]!r} and {node!r}"
+            raise TopologyError(f"{twins}: expected nodes of different text")
     return names | {node: f"npu{i}" for i, node in enumerate(_in_order(npus))}
 
 

@@ -1,0 +1,145 @@
+"""A topology as a networkx graph, loaded again: the same network."""
+
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_jobs import listed
+
+import stepsim
+from stepsim.base.errors import TopologyError
+from stepsim.files.shipped import topology_names
+from stepsim.network.collectives import Algorithm, able_algorithms, collective_shape
+from stepsim.network.collectives import collective_time_ps as price_ps
+from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology.listed import ListedTopology
+from stepsim.workload.rows import CollectiveKind
+
+SWITCHED = ["gb200-nvl72", "hgx-a100", "ideal"]
+"""One switch joins what is inside: no flow moves along two dimensions."""
+SHARED_NICS = ["dgx-v100"]
+
+Way = tuple[dict[tuple[str, str], float], dict[str, int]]
+
+
+def again(topology: Topology) -> Topology:
+    return stepsim.load_topology(topology.graph())
+
+
+def way(topology: Topology, source: int, destination: int) -> Way:
+    """Share of a flow on every pair of nodes, and its links of each class."""
+    load = topology.load(np.array([source]), np.array([destination]), np.ones(1))
+    shares: dict[tuple[str, str], float] = {}
+    for link, share in zip(load.links.tolist(), load.loads.tolist(), strict=True):
+        ends = topology.link_ends(link)
+        shares[ends] = round(shares.get(ends, 0.0) + share, 9)
+    hops = zip([link.name for link in topology.link_classes], load.hops[0].tolist(), strict=True)
+    return shares, {name: count for name, count in hops if count}
+
+
+@pytest.mark.parametrize("name", sorted({*topology_names()} - {*SHARED_NICS}))
+def test_routes_have_as_many_links_and_the_same_where_they_do_not_turn(name: str) -> None:
+    topology = stepsim.load_topology(name, npus=32)
+    listed_again = again(topology)
+    dimensions = topology.layout(np.arange(topology.npus)).coordinates
+    for source, destination in permutations(range(32), 2):
+        mine, theirs = (way(each, source, destination) for each in (topology, listed_again))
+        assert mine[1] == theirs[1]
+        moves = np.count_nonzero(dimensions[source] != dimensions[destination])
+        if moves == 1 or name in SWITCHED:
+            assert mine[0] == theirs[0]
+
+
+@pytest.mark.parametrize("name", SWITCHED)
+def test_every_collective_costs_the_same_on_switches(name: str) -> None:
+    topology = stepsim.load_topology(name, npus=32)
+    listed_again = again(topology)
+    groups = [range(32), range(8), range(0, 32, 8), range(4, 12), (0, 31)]
+    compared = 0
+    for members in (np.array(group) for group in groups):
+        for kind in CollectiveKind:
+            if kind is CollectiveKind.SEND_RECV and len(members) > 2:
+                continue
+            for algorithm in able_algorithms(kind, listed_again.layout(members)):
+                prices = {
+                    price_ps(each, collective_shape(each, kind, members, algorithm), 1 << 24)
+                    for each in (topology, listed_again)
+                }
+                assert len(prices) == 1, (kind, algorithm, members)
+                compared += 1
+    assert compared > 100
+
+
+@pytest.mark.parametrize("name", SWITCHED)
+@pytest.mark.parametrize(
+    ("workload", "options"),
+    [
+        ("gpt_tp4", {"npus": 32, "pp": 4, "microbatches": 8}),
+        ("gpt_tp4", {"npus": 32, "pp": 2, "microbatches": 4, "contention": "fair"}),
+        ("moe_128", {"npus": 128, "pp": 2, "microbatches": 4, "p2p": "overlap"}),
+    ],
+)
+def test_steps_take_as_long_on_switches(name: str, workload: str, options: dict[str, Any]) -> None:
+    """With what a graph knows: no switch that reduces."""
+    topology = stepsim.load_topology(name, npus=128)
+    assert isinstance(topology, NestedTopology)
+    known = tuple(each for each in topology.algorithms if each != Algorithm.NVLS)
+    topology = replace(topology, algorithms=known)
+    step, same = (
+        stepsim.simulate(f"workloads/{workload}.txt", each, **options)
+        for each in (topology, again(topology))
+    )
+    assert step.report.step_time_ps == same.report.step_time_ps
+    assert step.report.critical_path_ps == same.report.critical_path_ps
+
+
+@pytest.mark.parametrize("name", topology_names())
+def test_npus_of_one_node_or_rail_pay_the_same(name: str) -> None:
+    """Sent directly or along a tree: algorithms that do not follow rings through the network."""
+    if name in SHARED_NICS or name.startswith("tpu"):
+        pytest.skip("its nodes are joined by more than one kind of cable")
+    topology = stepsim.load_topology(name, npus=32)
+    listed_again = again(topology)
+    inside = np.arange(min(8, topology.node_size))
+    rail = np.arange(0, 32, topology.node_size) if topology.node_size < 32 else inside
+    for members in (inside, rail):
+        for algorithm in (Algorithm.DIRECT, Algorithm.HALVING_DOUBLING):
+            kind = CollectiveKind.ALL_GATHER
+            shapes = (
+                (each, collective_shape(each, kind, members, algorithm))
+                for each in (topology, listed_again)
+            )
+            assert len({price_ps(each, shape, 1 << 24) for each, shape in shapes}) == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(topology=listed(), data=st.data())
+def test_listed_links_come_back_as_they_were(topology: ListedTopology, data: st.DataObject) -> None:
+    found = again(topology)
+    assert isinstance(found, ListedTopology)
+    assert (found.npus, found.node_size) == (topology.npus, topology.node_size)
+    members = np.array(
+        sorted(data.draw(st.lists(st.integers(0, 23), min_size=2, max_size=9, unique=True)))
+    )
+    kind = data.draw(
+        st.sampled_from([each for each in CollectiveKind if each is not CollectiveKind.SEND_RECV])
+    )
+    shapes = ((each, collective_shape(each, kind, members)) for each in (topology, found))
+    assert len({price_ps(each, shape, 3_000_000) for each, shape in shapes}) == 1
+
+
+def test_a_graph_too_large_names_the_limit_and_the_way_out() -> None:
+    with pytest.raises(TopologyError, match=r"131072 NPUs.*at most 65536.*\.fit\(n\)"):
+        stepsim.load_topology("hgx-h100", npus=1 << 17).graph()
+    assert len(stepsim.load_topology("hgx-h100", npus=1 << 17).fit(16).graph()) == 16 + 2 + 8
+
+
+def test_a_graph_with_too_many_links_is_refused() -> None:
+    from helpers import line_of_npus
+
+    with pytest.raises(TopologyError, match=r"2048 NPUs and 4192256 links: .* 1048576$"):
+        line_of_npus(2048, 1).graph()
