@@ -11,7 +11,17 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import MadeFor, Microbatch, Row, Work, Workload
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    Microbatch,
+    Row,
+    Work,
+    Workload,
+)
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
@@ -68,3 +78,22 @@ def prices_of(graph: TaskGraph, hop_ps: int) -> Prices:
     return Prices(
         plan=graph.plan, topology=line_of_npus(graph.plan.npus, hop_ps), comms=graph.comms
     )
+
+
+def two_levels(nodes: int = 2) -> NestedTopology:
+    """Nodes of two NPUs: a link of 4 GB/s and 100 ps within, 1 GB/s and 1,000 ps between."""
+    inner = LinkClass(name="inner", bandwidth=4e9, latency_ps=100)
+    outer = LinkClass(name="outer", bandwidth=1e9, latency_ps=1_000)
+    kind = DimensionKind.FULLY_CONNECTED
+    dimensions = (
+        Dimension(kind=kind, size=2, link=inner),
+        Dimension(kind=kind, size=nodes, link=outer),
+    )
+    return NestedTopology(name="two levels", source="test", dimensions=dimensions)
+
+
+def collective(
+    size_bytes: int, group: Group, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+) -> CommOp:
+    """A collective on the axis of its group."""
+    return CommOp(kind=kind, group=group, axis=ParallelAxis[group.name], size_bytes=size_bytes)

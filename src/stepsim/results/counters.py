@@ -54,12 +54,7 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
         for action in entry.parts():
             times.append(start if action.kind is ActionKind.FORWARD else end)
             changes.append(_HELD[action.kind])
-    schedule = timeline.graph.schedule
-    split = any(
-        action.kind is ActionKind.INPUT_GRAD
-        for pipeline_rank in range(schedule.placement.ranks)
-        for action in schedule.actions(pipeline_rank)
-    )
+    split = timeline.graph.schedule.splits_backward
     table = np.array(changes, dtype=np.float64).reshape(-1, 2)
     return _curves(
         LIVE if split else ("until backward",),

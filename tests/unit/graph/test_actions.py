@@ -1,0 +1,272 @@
+"""The tasks of one action: their order, what each waits for, and how long they take together.
+
+Times are worked out by hand: computes take what their rows say, collectives what the test says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from helpers import row
+
+from stepsim.engine.lay_out import fragment_times
+from stepsim.graph.actions import (
+    BackwardParts,
+    CommTable,
+    Fragment,
+    HostTimes,
+    Task,
+    TaskKind,
+    backward_fragment,
+    forward_fragment,
+    fused_fragment,
+    per_step_fragment,
+    reduction_fragment,
+)
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.axes import ParallelAxis, Stream
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Row, StepItem, Work
+
+PLAN = ParallelPlan(tp=2, dp=2)
+NO_HOST = HostTimes()
+
+
+def op(group: Group, size: int = 8) -> CommOp:
+    axis = ParallelAxis.DP if group is Group.DP else ParallelAxis.TP
+    return CommOp(kind=CollectiveKind.ALL_REDUCE, group=group, axis=axis, size_bytes=size)
+
+
+def reducing(
+    forward: int, input_grad: int, weight_grad: int = 0, *, name: str = "r", size: int = 8
+) -> Row:
+    """A row that all-reduces over tp after its forward and its input gradient."""
+    comms = (op(Group.TP, size),)
+    plain = row(forward, input_grad, weight_grad, name)
+    return replace(
+        plain,
+        forward=Work(compute_ps=forward, comms=comms),
+        input_grad=Work(compute_ps=input_grad, comms=comms),
+    )
+
+
+def comms() -> CommTable:
+    return CommTable(plan=PLAN)
+
+
+def spans(fragment: Fragment, comm_ps: int) -> list[tuple[str, int, int]]:
+    """Label, start and end of every task, its collectives taking `comm_ps`."""
+
+    def task_ps(task: Task) -> int:
+        return comm_ps if task.comm >= 0 else task.duration_ps
+
+    times = fragment_times(fragment, task_ps)
+    labels = (f"{task.label} {task.kind.name.lower()}" for task in fragment.tasks)
+    return list(zip(labels, times.start.tolist(), times.end.tolist(), strict=True))
+
+
+def forward(rows: Sequence[Row], host: HostTimes = NO_HOST) -> Fragment:
+    return forward_fragment(rows, comms(), host)
+
+
+def backward(rows: Sequence[Row], parts: BackwardParts | None = None) -> Fragment:
+    return backward_fragment(rows, comms(), parts or BackwardParts(), NO_HOST)
+
+
+# Communications
+
+
+def test_equal_communications_have_one_number() -> None:
+    table = comms()
+    assert [table.number(op(Group.TP, size)) for size in (8, 9, 8)] == [0, 1, 0]
+    assert table.ops == [op(Group.TP, 8), op(Group.TP, 9)]
+
+
+def test_a_collective_of_one_rank_does_not_exist_and_is_counted() -> None:
+    table = CommTable(plan=ParallelPlan(tp=1, dp=2))
+    assert [table.number(op(Group.TP)), table.number(op(Group.TP)), table.number(op(Group.DP))] == [
+        None,
+        None,
+        0,
+    ]
+    assert table.dropped == {Group.TP: 2}
+    fragment = forward_fragment([reducing(5, 0)], table, NO_HOST)
+    assert [task.kind for task in fragment.tasks] == [TaskKind.COMPUTE]
+
+
+# Forwards
+
+
+def test_rows_of_a_forward_wait_for_the_collective_before() -> None:
+    assert spans(forward([reducing(10, 0, name="a"), row(20, 0, name="b")]), 5) == [
+        ("a compute", 0, 10),
+        ("a collective", 10, 15),
+        ("b compute", 15, 35),
+    ]
+
+
+def test_a_lagging_forward_collective_is_waited_for_some_rows_later() -> None:
+    """With a lag of 1 the next row runs beside it, and the one after it waits."""
+    rows = [replace(reducing(10, 0, name="a"), forward_lag=1)]
+    rows += [row(20, 0, name="b"), row(30, 0, name="c")]
+    assert spans(forward(rows), 25) == [
+        ("a compute", 0, 10),
+        ("a collective", 10, 35),
+        ("b compute", 10, 30),
+        ("c compute", 35, 65),
+    ]
+
+
+def test_host_times_come_before_and_the_loss_after() -> None:
+    host = HostTimes(overhead_ps=1, get_batch_ps=2, loss_ps=4)
+    assert spans(forward([row(10, 0, name="a")], host), 0) == [
+        ("host host", 0, 1),
+        ("get_batch host", 1, 3),
+        ("a compute", 3, 13),
+        ("loss host", 13, 17),
+    ]
+
+
+def test_an_action_begins_on_the_compute_stream() -> None:
+    """A collective at once is told apart from what happens before by a task of no duration."""
+    only = replace(reducing(0, 0), input_grad=Work())
+    tasks = forward([only]).tasks
+    assert [(task.stream, task.duration_ps) for task in tasks] == [
+        (Stream.COMPUTE, 0),
+        (Stream.TP, 0),
+    ]
+    assert tasks[1].after == (0,)
+
+
+def test_nothing_to_do_is_a_task_of_no_duration() -> None:
+    (task,) = forward([row(0, 0)]).tasks
+    assert (task.kind, task.duration_ps, task.after) == (TaskKind.COMPUTE, 0, ())
+
+
+# Backwards
+
+
+def test_weight_gradients_run_beside_the_collective_of_the_input_gradient() -> None:
+    """The next row waits for both: for the collective, 10 + 12, or the weights, 10 + 8."""
+    rows = [row(0, 6, name="a"), reducing(0, 10, 8, name="b")]
+    for comm_ps, ends in ((12, 22), (3, 18)):
+        assert spans(backward(rows), comm_ps) == [
+            ("b compute", 0, 10),
+            ("b collective", 10, 10 + comm_ps),
+            ("b compute", 10, 18),
+            ("a compute", ends, ends + 6),
+        ]
+
+
+def test_without_overlap_weight_gradients_follow_the_collective() -> None:
+    assert spans(backward([reducing(0, 10, 8, name="b")], BackwardParts(tp_overlap=False)), 12) == [
+        ("b compute", 0, 10),
+        ("b collective", 10, 22),
+        ("b compute", 22, 30),
+    ]
+
+
+def test_a_split_backward_is_two_actions_that_add_up() -> None:
+    rows = [reducing(0, 10, 8, name="a"), reducing(0, 20, 16, name="b")]
+    inputs = backward(rows, BackwardParts(weight_grad=False))
+    weights = backward(rows, BackwardParts(input_grad=False))
+    assert spans(inputs, 5) == [
+        ("b compute", 0, 20),
+        ("b collective", 20, 25),
+        ("a compute", 25, 35),
+        ("a collective", 35, 40),
+    ]
+    assert spans(weights, 5) == [("b compute", 0, 16), ("a compute", 16, 24)]
+    assert {task.phase for task in weights.tasks} == {Phase.WEIGHT_GRAD}
+
+
+def test_one_row_of_a_backward_can_be_taken_alone() -> None:
+    rows = [row(0, 10, 1, name="a"), row(0, 20, 2, name="b")]
+    whole = spans(backward(rows), 0)
+    alone = [spans(backward(rows, BackwardParts(only=i)), 0) for i in (1, 0)]
+    assert [label for each in alone for label, _, _ in each] == [label for label, _, _ in whole]
+    assert [each[-1][2] for each in alone] == [22, 11]
+
+
+def test_recomputed_rows_run_forward_again_from_the_last_checkpoint() -> None:
+    """Before the backward of c: b again, from the checkpoint on, and not a."""
+    rows = [
+        row(1, 10, name="a"),
+        replace(row(2, 20, name="b"), checkpoint=True),
+        replace(row(4, 40, name="c"), recompute=True),
+    ]
+    assert spans(backward(rows), 0) == [
+        ("b compute", 0, 2),
+        ("c compute", 2, 42),
+        ("b compute", 42, 62),
+        ("a compute", 62, 72),
+    ]
+    phases = [task.phase for task in backward(rows).tasks]
+    assert phases == [Phase.FORWARD, Phase.INPUT_GRAD, Phase.INPUT_GRAD, Phase.INPUT_GRAD]
+
+
+def test_without_a_checkpoint_the_chunks_input_is_kept() -> None:
+    rows = [row(1, 10, name="a"), row(2, 20, name="b"), replace(row(4, 40), recompute=True)]
+    assert [label for label, _, _ in spans(backward(rows), 0)][:2] == ["a compute", "b compute"]
+
+
+# Fused pairs
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.77, 1.5])
+def test_a_fused_pair_computes_as_long_as_its_halves_times_the_factor(factor: float) -> None:
+    table = comms()
+    rows = [reducing(7, 11, 3, name="a"), reducing(5, 13, 9, name="b")]
+    halves = (
+        forward_fragment(rows, table, NO_HOST),
+        backward_fragment(rows, table, BackwardParts(), NO_HOST),
+    )
+    fused = fused_fragment(*halves, table, factor)
+    assert sum(task.duration_ps for task in fused.tasks) == round(
+        (7 + 5 + 11 + 3 + 13 + 9) * factor
+    )
+    assert len(fused.tasks) == sum(len(half.tasks) for half in halves)
+
+
+def test_one_half_of_a_fused_pair_computes_while_the_other_communicates() -> None:
+    """Forward: 10, collective 10. Backward: 10, collective 10. Together 30, apart 40."""
+    table = comms()
+    rows = [reducing(10, 10, name="a")]
+    halves = (
+        forward_fragment(rows, table, NO_HOST),
+        backward_fragment(rows, table, BackwardParts(), NO_HOST),
+    )
+    fused = spans(fused_fragment(*halves, table, 1.0), 10)
+    assert max(end for _, _, end in fused) == 30
+    assert sum(max(end for _, _, end in spans(half, 10)) for half in halves) == 40
+
+
+# Once per step
+
+
+def test_items_of_a_step_run_one_after_the_other() -> None:
+    items = [
+        StepItem(
+            name=name, phase=Phase.FORWARD, work=Work(compute_ps=time, comms=(op(Group.DP, time),))
+        )
+        for name, time in (("x", 3), ("y", 4))
+    ]
+    assert spans(per_step_fragment(items, comms()), 5) == [
+        ("x compute", 0, 3),
+        ("x collective", 3, 8),
+        ("y compute", 8, 12),
+        ("y collective", 12, 17),
+    ]
+
+
+def test_gradients_that_are_reduced_beside_compute_queue_on_the_dp_stream() -> None:
+    reduction = reduction_fragment("g", [op(Group.DP), op(Group.TP)], comms())
+    assert reduction is not None
+    assert [(task.stream, task.after) for task in reduction.tasks] == [
+        (Stream.DP, ()),
+        (Stream.DP, (0,)),
+    ]
+
+
+def test_a_reduction_that_nobody_shares_is_none() -> None:
+    alone = CommTable(plan=ParallelPlan(tp=2, dp=1))
+    assert reduction_fragment("g", [op(Group.DP)], alone) is None
