@@ -18,8 +18,8 @@ from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.nccl_fit import write_topology
 from stepsim.files.topology.toml import read_topology
+from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit, fit_curve
-from stepsim.measured.calibration.document import Fitted
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit, fit_nccl
 from stepsim.measured.clocks import Placement
 from stepsim.network.measured_times import CommTable, Floats, MeasuredCurve

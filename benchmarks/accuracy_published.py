@@ -11,7 +11,7 @@ import numpy as np
 from sizes import sized
 
 from stepsim.files.traces.optimus_log import read_optimus_log
-from stepsim.measured.calibration.document import LeafOverhead, LinkFit, message_topology
+from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, message_topology
 from stepsim.measured.clocks import Placement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.parallel.p2p import P2PMode, P2POptions

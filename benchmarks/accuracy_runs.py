@@ -13,7 +13,7 @@ from sizes import arguments, sized
 
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.measured.calibration.document import Calibration
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.runs import calibrate, fastest, timed
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import gradient_groups, operations

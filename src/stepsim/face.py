@@ -43,10 +43,10 @@ class Result(SimulatedStep):
         )
 
     def to_json(self) -> str:
-        """The report as a JSON document, see `stepsim.files.result_json`."""
-        from stepsim.files.result_json import report_json
+        """The report as a JSON document, see `stepsim.results.document`."""
+        from stepsim.results.document import ResultDocument
 
-        return str(report_json(self.report), "utf-8")
+        return ResultDocument.of(self.report).to_json().decode()
 
     def write_json(self, path: str | Path) -> None:
         """Write the report as JSON; raises OutputError when the file cannot be written."""

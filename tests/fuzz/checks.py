@@ -18,8 +18,8 @@ from helpers import uniform_workload
 
 import stepsim
 from stepsim.base.errors import StepsimError
-from stepsim.files.result_json import report_dict
 from stepsim.network.topology import Topology
+from stepsim.results.document import ResultDocument
 from stepsim.workload.rows import CollectiveKind, Workload
 
 MOST_RANKS = 256
@@ -86,9 +86,9 @@ def _simulate(workload: Workload, path: Path) -> None:
     result = stepsim.simulate(
         workload, _network(), microbatches=blocks, contention=contention, npus=npus
     )
-    report = report_dict(result.report)
-    finite(report)
-    assert sum(report["breakdown_ps"].values()) == report["step_time_ps"]
+    document = ResultDocument.of(result.report)
+    finite_json(document.to_json())
+    assert sum(document.breakdown_ps.values()) == document.step_time_ps
     _printed(path, print_report, result.report)
     _printed(path, print_inspection, inspect_workload(workload, result.report.plan))
 
@@ -120,8 +120,7 @@ def _carry(topology: Topology, path: Path) -> None:
         seconds = stepsim.collective_time(topology, kind, 1 << 20, ranks)
         assert 0 <= seconds < float("inf"), f"{kind} takes {seconds} s"
     workload = uniform_workload(forward=10**9, backward=10**9, pp=2, microbatches=2)
-    report = report_dict(stepsim.simulate(workload, topology, npus=2).report)
-    finite(report)
+    finite_json(stepsim.simulate(workload, topology, npus=2).to_json())
 
 
 def check_schedule(path: Path) -> None:
@@ -138,7 +137,7 @@ def check_schedule(path: Path) -> None:
     blocks = tuple(type(b)(embedding=(), layers=layers, head=()) for b in work.microbatches)
     work = Workload(source="made", made_for=work.made_for, microbatches=blocks)
     result = stepsim.simulate(work, "hgx-h100", npus=ranks, schedule=str(path))
-    finite(report_dict(result.report))
+    finite_json(ResultDocument.of(result.report).to_json())
 
 
 def check_sweep_file(path: Path) -> None:
@@ -152,15 +151,16 @@ def check_sweep_file(path: Path) -> None:
 
 def check_calibration(path: Path) -> None:
     from stepsim.base.units import parse_time_ps
-    from stepsim.files.traces.calibration_toml import calibration_toml, read_calibration
+    from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
     from stepsim.show.terminal.measured_tables import print_calibration
     from stepsim.validation.load import simulate_options
 
     calibration = read_calibration(path)
     parse_time_ps(simulate_options(calibration).get("host_overhead", "0 ns"))
-    written = calibration_toml(calibration)
-    path.write_text(written, "utf-8")
-    assert calibration_toml(read_calibration(path)) == written, "what is written reads otherwise"
+    write_calibration(calibration, path)
+    written = path.read_bytes()
+    write_calibration(read_calibration(path), path)
+    assert path.read_bytes() == written, "what is written reads otherwise"
     _printed(path, print_calibration, calibration)
     if calibration.collectives:
         for curve in calibration.collectives.curves:
@@ -184,8 +184,8 @@ def check_expert_load(path: Path) -> None:
 
 def check_measurements(path: Path) -> None:
     from stepsim.files.collectives.measurements import read_measurements
-    from stepsim.files.collectives.nccl_fit import fit_json
     from stepsim.measured.calibration.nccl import fit_nccl
+    from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
 
     table = read_measurements([path], CollectiveKind.ALL_REDUCE)
     kept, _ = table.without_outliers()
@@ -194,10 +194,10 @@ def check_measurements(path: Path) -> None:
             time = curve.duration_ps(size)
             assert time is None or 0 <= time < 2**63, f"{size} bytes take {time} ps"
     if _chosen(path, 4):
-        finite_json(fit_json(fit_nccl(table)))
+        finite_json(CollectiveFitDocument.of(fit_nccl(table)).to_json())
 
 
-def finite_json(text: bytes) -> None:
+def finite_json(text: bytes | str) -> None:
     """Check that a JSON document can be read and holds numbers only."""
     import msgspec
 
@@ -218,7 +218,7 @@ def check_run(source: Path) -> None:
         return
     ready = with_runtime(summary)
     result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
-    finite(report_dict(result.report))
+    finite_json(ResultDocument.of(result.report).to_json())
     _printed(path, print_replay, ready.summary, result.report)
 
 
@@ -238,17 +238,17 @@ def check_log(path: Path) -> None:
     if run.pp * run.microbatches > 1024 or run.tp * run.dp * run.pp > MOST_RANKS:
         return
     result = simulate_leaves(run)
-    finite(report_dict(result.report))
+    finite_json(ResultDocument.of(result.report).to_json())
     _printed(path, print_leaf_run, run, 0.5)
 
 
 def check_result(path: Path) -> None:
-    from stepsim.files.result_read import read_result
+    from stepsim.files.load import load_result
     from stepsim.step.diff import diff_results, explain, print_diff
 
-    found = read_result(path)
+    found = load_result(path)
     path.with_name("other.json").write_bytes(seeds.results()[0])
-    other = read_result(path.with_name("other.json"))
+    other = load_result(path.with_name("other.json"))
     for diff in (diff_results(found, other), diff_results(other, found)):
         explain(diff)
         _printed(path, print_diff, diff)

@@ -307,13 +307,13 @@ def results() -> tuple[bytes, ...]:
 def reports() -> tuple[bytes, ...]:
     """What pages are made of: a result, a comparison, sensitivities."""
     from stepsim.explore.sensitivity import sensitivity
-    from stepsim.explore.sensitivity.output import sensitivity_json
-    from stepsim.step.compare import compare, comparison_json
+    from stepsim.step.compare import compare
+    from stepsim.step.document import ComparisonDocument
 
     workload = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
     comparison = compare(workload, ["1f1b", "gpipe"], topology="ring", npus=2)
     slopes = sensitivity(workload, topology="ring", npus=2)
-    return (results()[0], comparison_json(comparison), sensitivity_json(slopes))
+    return (results()[0], ComparisonDocument.of(comparison).to_json(), slopes.to_json())
 
 
 @cache

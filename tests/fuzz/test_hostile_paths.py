@@ -11,7 +11,7 @@ from stepsim.base.errors import OutputError, StepsimError
 from stepsim.explore.sweep import open_for_reading
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.expert_load import read_expert_load
-from stepsim.files.result_read import read_result
+from stepsim.files.load import load_result
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.step_table import is_step_table, read_step_table
@@ -36,7 +36,7 @@ READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "measurements": (lambda path: read_measurements([path]), ".csv"),
     "run": (load_run, ".txt"),
     "log": (read_optimus_log, ".txt"),
-    "result": (read_result, ".json"),
+    "result": (load_result, ".json"),
     "database": (open_for_reading, ".sqlite"),
 }
 TELLERS = (is_measured, is_optimus_log, is_step_table, lambda path: is_topology(str(path)))
@@ -139,7 +139,7 @@ def test_workload_with_a_hostile_name_is_simulated(
     code, out, _ = run("simulate", path, "--json", json)
     assert code == 0
     assert all(line.isprintable() for line in out.split("\n"))
-    assert diff_results(read_result(json), read_result(json)).identical
+    assert diff_results(load_result(json), load_result(json)).identical
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "no/such/folder/x"])

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import MadeRun, ps
 
-from stepsim.files.traces.calibration_toml import calibration_toml, read_calibration
+from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
 from stepsim.files.traces.megatron_trace import read_megatron_trace
-from stepsim.measured.calibration.document import Fitted, LeafOverhead, message_topology
+from stepsim.measured.calibration.calibration import Fitted, LeafOverhead, message_topology
 from stepsim.measured.calibration.runs import calibrate
+from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, summarise
@@ -117,9 +118,9 @@ def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
     calibration = calibrate([written(run)])
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "calibration.toml"
-        path.write_text(calibration_toml(calibration))
+        write_calibration(calibration, path)
         again = read_calibration(path)
-    assert calibration_toml(again) == calibration_toml(calibration)
+    assert CalibrationFile.of(again) == CalibrationFile.of(calibration)
     assert again.unidentified == calibration.unidentified
 
 

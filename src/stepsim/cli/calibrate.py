@@ -109,10 +109,11 @@ def nccl(
     Prints the error of the fit for every size, and the outliers that were left out.
     """
     from stepsim.files.collectives.measurements import read_measurements
-    from stepsim.files.collectives.nccl_fit import fit_json, write_topology
+    from stepsim.files.collectives.nccl_fit import write_topology
     from stepsim.files.collectives.samples import collective_kind
     from stepsim.files.collectives.times_csv import write_comm_table
     from stepsim.measured.calibration.nccl import fit_nccl
+    from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
     from stepsim.show.terminal.nccl_tables import print_fit
 
     check_outputs(files, json=json, files=[output, table])
@@ -126,7 +127,11 @@ def nccl(
         write_topology(_only_machine(fit), output, regime=_regime(latency), nominal=nominal)
     if table:
         write_comm_table(measured.without_outliers()[0], table)
-    show(json, lambda: fit_json(fit), lambda to: print_fit(to, fit, every_size=sizes))
+    show(
+        json,
+        lambda: CollectiveFitDocument.of(fit).to_json(),
+        lambda to: print_fit(to, fit, every_size=sizes),
+    )
 
 
 def _nominal(node: str | None, fabric: str | None) -> "dict[Placement, float]":

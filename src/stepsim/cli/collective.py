@@ -59,7 +59,7 @@ def collective(
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Price one collective: time, algbw, busbw as nccl-tests count them, and the links used."""
-    from stepsim.files.collectives.collective_json import probes_json
+    from stepsim.network.collective_document import CollectiveDocument
     from stepsim.show.terminal.tables import print_probes
 
     check_outputs([], json=json, figures=[plot])
@@ -68,7 +68,7 @@ def collective(
         from stepsim.show.figures.collectives import plot_probes
 
         plot_probes(probes, plot, style=style)
-    show(json, lambda: probes_json(probes), lambda to: print_probes(to, probes))
+    show(json, lambda: CollectiveDocument.of(probes).to_json(), lambda to: print_probes(to, probes))
 
 
 def _probes(

@@ -64,7 +64,8 @@ def compare(
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.show.terminal.tables import print_comparison, print_simai
     from stepsim.step.compare import compare as run
-    from stepsim.step.compare import comparison_json, simai_totals
+    from stepsim.step.compare import simai_totals
+    from stepsim.step.document import ComparisonDocument
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
@@ -98,7 +99,7 @@ def compare(
         if totals:
             print_simai(to, totals)
 
-    show(json, lambda: comparison_json(comparison, totals), tables)
+    show(json, lambda: ComparisonDocument.of(comparison, totals).to_json(), tables)
 
 
 def diff(
@@ -106,7 +107,7 @@ def diff(
     b: Annotated[Path, typer.Argument(metavar="B.json", help="Result to compare with it.")],
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
-    from stepsim.files.result_read import read_result
+    from stepsim.files.load import load_result
     from stepsim.step.diff import diff_results, print_diff
 
-    print_diff(console(), diff_results(read_result(a), read_result(b)))
+    print_diff(console(), diff_results(load_result(a), load_result(b)))

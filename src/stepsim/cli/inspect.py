@@ -73,8 +73,7 @@ def _inspect_topology(
     name: str, options: PlanOptions, json: str | None, plot: Path | None, style: FigureStyle
 ) -> None:
     from stepsim.files.load import load_topology
-    from stepsim.files.topology.json import topology_json
-    from stepsim.network.topology.inspection import inspect_topology
+    from stepsim.network.topology.inspection import TopologyNumbers, inspect_topology
     from stepsim.show.terminal.tables import print_topology
 
     check_outputs([Path(name)], json=json, figures=[plot])
@@ -84,4 +83,4 @@ def _inspect_topology(
 
         draw_topology(topology, plot, style=style)
     seen = inspect_topology(topology)
-    show(json, lambda: topology_json(seen), lambda to: print_topology(to, seen))
+    show(json, lambda: TopologyNumbers.of(seen).to_json(), lambda to: print_topology(to, seen))

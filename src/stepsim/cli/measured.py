@@ -165,8 +165,8 @@ def inspect_measured(
     quiet: bool = False,
 ) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
-    from stepsim.files.traces.run_json import run_json
     from stepsim.measured.leaf_log import LeafRun
+    from stepsim.measured.run_document import run_document
     from stepsim.show.terminal.measured_tables import print_leaf_run, print_run
     from stepsim.validation import interface as api
     from stepsim.validation.leaf import explained
@@ -181,7 +181,7 @@ def inspect_measured(
         else:
             print_run(to, run)
 
-    show(json, lambda: run_json(run), tables)
+    show(json, lambda: run_document(run).to_json(), tables)
 
 
 def simulate_measured(
@@ -203,9 +203,9 @@ def simulate_measured(
     Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
     is printed; their figure has no measured rows, as the log has none.
     """
-    from stepsim.files.result_json import report_json
     from stepsim.files.spans_csv import write_spans
     from stepsim.measured.leaf_log import LeafRun
+    from stepsim.results.document import ResultDocument
     from stepsim.show.terminal.measured_tables import print_leaf_replay, print_replay
     from stepsim.show.terminal.tables import print_report
     from stepsim.validation import interface as api
@@ -230,7 +230,7 @@ def simulate_measured(
         else:
             print_replay(to, run, result.report)
 
-    show(json, lambda: report_json(result.report), tables)
+    show(json, lambda: ResultDocument.of(result.report).to_json(), tables)
 
 
 def _write_replay(result: "SimulatedStep", report: Path) -> None:

@@ -37,7 +37,7 @@ class StudyOptions(RunOptions):
 def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
     from stepsim.explore.sensitivity import sensitivity as run
-    from stepsim.explore.sensitivity.output import print_sensitivity, sensitivity_json
+    from stepsim.explore.sensitivity.output import print_sensitivity
     from stepsim.files.load import load_workload
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.terminal.progress import working
@@ -51,7 +51,7 @@ def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
         plot_sensitivity(found, options.plot, style=options.style)
     show(
         options.json,
-        lambda: sensitivity_json(found),
+        found.to_json,
         lambda to: print_sensitivity(to, found),
     )
 
@@ -80,8 +80,9 @@ def noise(
     axes: SetOption = None,
 ) -> None:
     """Print how the step time of FILE is distributed when tasks take longer or shorter."""
+    from stepsim.explore.noise.document import NoiseDocument
     from stepsim.explore.noise.draws import NoiseModel, simulate_noise
-    from stepsim.explore.sensitivity.output import noise_json, print_noise
+    from stepsim.explore.sensitivity.output import print_noise
     from stepsim.files.load import load_workload
     from stepsim.show.figures.sensitivity import plot_noise
     from stepsim.show.terminal.progress import working
@@ -104,7 +105,7 @@ def noise(
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_noise(found, options.plot, style=options.style)
-    show(options.json, lambda: noise_json(found), lambda to: print_noise(to, found))
+    show(options.json, lambda: NoiseDocument.of(found).to_json(), lambda to: print_noise(to, found))
 
 
 def _noise_over(
@@ -117,7 +118,8 @@ def _noise_over(
     seed: int,
 ) -> None:
     """Noise of every combination of some axes."""
-    from stepsim.explore.noise.output import noise_sweep_json, print_noise_sweep
+    from stepsim.explore.noise.document import NoiseSweepDocument
+    from stepsim.explore.noise.output import print_noise_sweep
     from stepsim.explore.noise.sweeps import sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.load import load_topology
@@ -137,4 +139,8 @@ def _noise_over(
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     if options.plot:
         plot_noise_sweep(found, options.plot, style=options.style)
-    show(options.json, lambda: noise_sweep_json(found), lambda to: print_noise_sweep(to, found))
+    show(
+        options.json,
+        lambda: NoiseSweepDocument.of(found).to_json(),
+        lambda to: print_noise_sweep(to, found),
+    )

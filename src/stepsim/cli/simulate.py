@@ -57,7 +57,7 @@ def simulate(
     """Simulate one training step of a workload FILE, or replay a measured run."""
     from stepsim.base import garbage as collector
     from stepsim.files.load import load_workload
-    from stepsim.files.result_json import report_json
+    from stepsim.results.document import ResultDocument
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.show.terminal.tables import print_report
     from stepsim.step import simulate as api
@@ -109,4 +109,8 @@ def simulate(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(workload, **arguments)
             write_step(result, report, command=command_line(), what_if=found)
-    show(json, lambda: report_json(result.report), lambda to: print_report(to, result.report))
+    show(
+        json,
+        lambda: ResultDocument.of(result.report).to_json(),
+        lambda to: print_report(to, result.report),
+    )

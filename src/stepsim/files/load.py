@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
+from stepsim.files.reading import read_json
 from stepsim.files.shipped import topology_file
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.topology.formats import read_topology
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.listed import ListedTopology
+from stepsim.results.document import ResultDocument
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
@@ -47,6 +49,15 @@ def _topology(topology: object) -> Topology:
     from stepsim.files.topology.graph import topology_of_graph
 
     return topology_of_graph(topology)
+
+
+def load_result(path: str | Path) -> ResultDocument:
+    """The result in a JSON file.
+
+    Raises StepsimError naming the file, the place in it, the value and what is allowed.
+    """
+    raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
+    return ResultDocument.from_plain(raw, str(path))
 
 
 def load_comm_table(

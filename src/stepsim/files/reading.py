@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
+from stepsim.base.documents import plain_document
 from stepsim.base.errors import StepsimError
 
 Document = TypeVar("Document")
@@ -66,6 +67,18 @@ def read_toml(path: Path, schema: type[Document], error: type[StepsimError], wha
         raise error(f"{path}: {reason}") from None
     except ValueError as reason:
         raise error(f"{path}: not valid TOML: {reason}") from None
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Plain data of a JSON file that should be `what`, a document of this stepsim.
+
+    Raises StepsimError naming the file.
+    """
+    try:
+        data = read_bytes(path)
+    except OSError as error:
+        raise StepsimError(f"{path}: cannot read the result: {error.strerror}") from None
+    return plain_document(data, str(path), what)
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from msgspec import Meta
 from stepsim.base.errors import SweepError, bad_value
 from stepsim.files.reading import read_toml
 
-Scalar = str | int | float | bool
-Axis = Annotated[
+_Scalar = str | int | float | bool
+_Axis = Annotated[
     Any,
     Meta(
         description="a range, a list, or a table of such: `fabric.bandwidth` is a key in `fabric`",
@@ -47,9 +47,9 @@ class SweepFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     """A sweep file. `axes` maps names to ranges; paths are those of the file's folder."""
 
     workload: Annotated[str, Meta(description="a workload file, from the folder of this one")]
-    axes: Annotated[dict[str, Axis], Meta(description="what is varied, by name of the axis")]
+    axes: Annotated[dict[str, _Axis], Meta(description="what is varied, by name of the axis")]
     options: Annotated[
-        dict[str, Scalar], Meta(description="of `stepsim simulate`, by their long names")
+        dict[str, _Scalar], Meta(description="of `stepsim simulate`, by their long names")
     ] = {}
     output: OutputTable = OutputTable()
     run: RunTable = RunTable()
@@ -79,7 +79,7 @@ def read_sweep(path: Path) -> SweepFile:
     )
 
 
-def _option(path: Path, value: Scalar) -> Scalar:
+def _option(path: Path, value: _Scalar) -> _Scalar:
     """An option's value; a file beside the sweep file is found from anywhere."""
     is_file = isinstance(value, str) and Path(value).suffix and isfile(path.parent / value)
     return str(path.parent / str(value)) if is_file else value

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
+from stepsim.base.fields import Picoseconds
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.engine.contention import Sharing
 from stepsim.engine.prices import Prices
@@ -22,8 +23,6 @@ from stepsim.results.critical_path import critical_path, path_parts
 from stepsim.results.links import LinkUse, link_use
 from stepsim.workload.axes import Part
 
-SCHEMA_VERSION = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
@@ -32,10 +31,10 @@ class Idle:
     Communication inside an action counts as busy; `busy` is the time inside actions.
     """
 
-    head: int
-    inner: int
-    tail: int
-    busy: int
+    head: Picoseconds
+    inner: Picoseconds
+    tail: Picoseconds
+    busy: Picoseconds
 
     @property
     def total(self) -> int:

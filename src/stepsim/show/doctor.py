@@ -11,16 +11,14 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
+from stepsim.base.documents import Document, Entry
 from stepsim.base.errors import StepsimError
-from stepsim.base.json_text import json_text
 from stepsim.files.writing import FIGURE_SUFFIXES
-from stepsim.results.report import SCHEMA_VERSION
 
 _DISTRIBUTION = "stepsim"
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
@@ -35,18 +33,18 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """What was checked, how it ended, and what was seen or what to do."""
+class Check(Entry, frozen=True, kw_only=True):
+    """A check of an installation; `detail` says what was seen, or what to do."""
 
     name: str
     status: Status
     detail: str
 
 
-def doctor_json(checks: Sequence[Check]) -> bytes:
-    """Checks as JSON, see `stepsim.show.schemas.documents.Diagnosis`."""
-    return json_text({"schema_version": SCHEMA_VERSION, "checks": checks})
+class Diagnosis(Document, frozen=True, kw_only=True):
+    """`stepsim doctor --json`: whether this installation works."""
+
+    checks: tuple[Check, ...]
 
 
 def diagnose() -> Iterator[Check]:

@@ -6,17 +6,12 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from stepsim.base.errors import PlanError, ScheduleError
-from stepsim.base.json_text import json_text
 from stepsim.files.load import load_workload
-from stepsim.files.result_json import report_dict
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import options_of, parse_name
-from stepsim.results.report import SCHEMA_VERSION
 from stepsim.step.simulate import SimulatedStep, simulate
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Workload
@@ -50,35 +45,6 @@ class ComparedSchedules:
     def warnings(self) -> tuple[str, ...]:
         """Warnings of all candidates, each once."""
         return tuple(dict.fromkeys(w for _, r in self.valid for w in r.report.warnings))
-
-
-def comparison_json(comparison: ComparedSchedules, simai: SimaiTotals | None = None) -> bytes:
-    """The comparison as UTF-8 JSON, see `comparison_dict`."""
-    document = comparison_dict(comparison)
-    if simai:
-        document["simai_formula"] = msgspec.to_builtins(simai)
-    return json_text(document)
-
-
-def comparison_dict(comparison: ComparedSchedules) -> dict[str, Any]:
-    """The comparison as plain data: an entry per candidate, valid (without `ranks`) or refused."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
-    }
-
-
-def _candidate(comparison: ComparedSchedules, candidate: Candidate) -> dict[str, Any]:
-    if candidate.result is None:
-        return {"name": candidate.name, "valid": False, "refusal": candidate.refusal}
-    report = report_dict(candidate.result.report)
-    return {
-        "name": candidate.name,
-        "valid": True,
-        "speedup": comparison.speedup(candidate.result),
-        "exposed_p2p_ps": exposed_p2p_ps(candidate.result),
-        **{key: value for key, value in report.items() if key != "ranks"},
-    }
 
 
 def compare(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.files.result_read import LinkEntry, ResultDocument
+from stepsim.results.document import LinkEntry, ResultDocument
 from stepsim.workload.axes import Part, PartKind
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepsim.base.errors import TraceError
-from stepsim.measured.calibration.document import LinkFit
+from stepsim.measured.calibration.calibration import LinkFit
 from stepsim.measured.clocks import Placement
 from stepsim.measured.run import MESSAGE_KINDS, Ints, OpKind, RankTrace
 from stepsim.measured.summary import RunSummary, Sample, StageTimes, gaps, traced_actions

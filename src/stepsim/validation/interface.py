@@ -13,7 +13,7 @@ from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.step_table import is_step_table, read_step_table
 from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
-from stepsim.measured.calibration.document import Calibration, message_topology
+from stepsim.measured.calibration.calibration import Calibration, message_topology
 from stepsim.measured.calibration.runs import calibrate as calibrate_traces
 from stepsim.measured.calibration.runs import fastest
 from stepsim.measured.clocks import Placement
@@ -22,6 +22,7 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.step.simulate import SimulatedStep
+from stepsim.validation.document import Validation
 from stepsim.validation.leaf import fit_overhead, simulate_leaves, validate_logs
 from stepsim.validation.load import (
     MeasuredRuntime,
@@ -30,7 +31,6 @@ from stepsim.validation.load import (
     with_bandwidth,
     with_runtime,
 )
-from stepsim.validation.output import Validation
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.table import validate_table
 from stepsim.validation.validate import validate_runs

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import CalibrationError
-from stepsim.measured.calibration.document import (
+from stepsim.measured.calibration.calibration import (
     CLEAR,
-    DEFAULT_NODE_SIZE,
     Calibration,
     Fitted,
     LeafOverhead,
     message_topology,
 )
+from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
 from stepsim.parallel.ranks import ParallelPlan

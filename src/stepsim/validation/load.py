@@ -9,7 +9,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import format_size_bytes
 from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
 from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
-from stepsim.measured.calibration.document import Calibration, LinkFit, message_topology
+from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate
 from stepsim.measured.clocks import Placement
 from stepsim.measured.leaf_log import LeafRun

@@ -7,7 +7,7 @@ then reduced in the time a micro-benchmark took for such a group.
 from collections.abc import Sequence
 
 from stepsim.base.units import PS_PER_S
-from stepsim.measured.calibration.document import Calibration, LayerTimes
+from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
 from stepsim.measured.calibration.runs import shape_of
 from stepsim.measured.layers import StageCost

@@ -5,7 +5,7 @@ from typing import Any
 
 from stepsim.base.errors import StepsimError, TraceError
 from stepsim.files.step_table import MeasuredStep
-from stepsim.measured.calibration.document import Calibration
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
 from stepsim.step.simulate import simulate
 from stepsim.validation.load import simulate_options

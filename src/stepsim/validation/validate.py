@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from stepsim.base.errors import CalibrationError
+from stepsim.base.fields import Share
 from stepsim.base.units import format_size_bytes
-from stepsim.measured.calibration.document import Calibration
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.runs import calibrate
 from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
@@ -115,8 +116,8 @@ class RunValidation:
 class Errors:
     """Mean and largest absolute error of some comparisons."""
 
-    mean: float
-    largest: float
+    mean: Share
+    largest: Share
     count: int
 
 

@@ -16,7 +16,7 @@ from stepsim.cli.calibrate import RunsByDefault, runs
 from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.calibration_toml import read_calibration
 from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
-from stepsim.measured.calibration.document import Calibration, Fitted, LeafOverhead
+from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead
 from stepsim.validation.load import is_measured, load_run
 from stepsim.validation.table import validate_table
 

@@ -108,7 +108,7 @@ def test_closed_form() -> None:
     assert found.step_time_ps == 12_000_000
     assert slopes["compute"].derivative == 12_000_000
     assert slopes["compute"].gain == pytest.approx(0.01)
-    assert found.elasticity(slopes["compute_scale.forward"]) == pytest.approx(1 / 3)
+    assert slopes["compute_scale.forward"].elasticity == pytest.approx(1 / 3)
     assert slopes["fabric.bandwidth"].derivative == slopes["fabric.bandwidth"].gain == 0
     assert found.slopes[0].name == "compute"
 

@@ -11,7 +11,7 @@ from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.engine.prices import Prices
 from stepsim.face import simulate
 from stepsim.files.traces.megatron_trace import read_megatron_trace
-from stepsim.measured.calibration.document import Calibration, Fitted, LinkFit, message_topology
+from stepsim.measured.calibration.calibration import Calibration, Fitted, LinkFit, message_topology
 from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate, fastest
 from stepsim.measured.clocks import Placement

@@ -13,7 +13,8 @@ from rich.console import Console
 
 import stepsim
 from stepsim.base.errors import StepsimError
-from stepsim.files.result_read import LinkEntry, ResultDocument, StageEntry, read_result
+from stepsim.files.load import load_result
+from stepsim.results.document import LinkEntry, ResultDocument, StageEntry
 from stepsim.step.diff import ResultDiff, diff_results, explain, print_diff
 from stepsim.workload.axes import Part
 
@@ -317,7 +318,7 @@ def pair(workloads: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 def test_real_pair(pair: tuple[Path, Path]) -> None:
-    a, b = map(read_result, pair)
+    a, b = map(load_result, pair)
     written = [json.loads(file.read_text()) for file in pair]
     diff = diff_results(a, b)
     assert [(each.name, each.a, each.b) for each in diff.settings] == [
@@ -365,7 +366,7 @@ def test_later_keys_parts_and_degrees_are_tolerated(changed: Callable[[Change], 
         raw["breakdown_ps"]["exposed_cp"] = 7
         del raw["ranks"]
 
-    read = read_result(str(changed(later)))
+    read = load_result(str(changed(later)))
     assert read.plan["cp"] == 2
     assert read.breakdown_ps["exposed_cp"] == 7
 
@@ -423,7 +424,7 @@ def test_a_result_that_is_wrong_is_refused(
 ) -> None:
     path = changed(change)
     with pytest.raises(StepsimError) as caught:
-        read_result(path)
+        load_result(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
 
@@ -448,12 +449,12 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path, data: bytes, messag
     path = tmp_path / "bad.json"
     path.write_bytes(data)
     with pytest.raises(StepsimError, match=message) as caught:
-        read_result(path)
+        load_result(path)
     assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path):
         with pytest.raises(StepsimError, match="cannot read the result") as caught:
-            read_result(path)
+            load_result(path)
         assert str(path) in str(caught.value)

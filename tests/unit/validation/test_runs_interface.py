@@ -9,7 +9,7 @@ from traces import MadeRun
 
 import stepsim
 from stepsim.base.errors import CalibrationError, PlanError
-from stepsim.measured.calibration.document import Calibration, LinkFit, message_curve
+from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_curve
 from stepsim.measured.clocks import Placement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations

@@ -1,46 +1,12 @@
-"""Noise over axes as a table and as JSON."""
+"""Noise over axes as a table."""
 
-from typing import Any
-
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from stepsim.base.json_text import json_text
 from stepsim.base.units import format_time_ps
-from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.noise.sweeps import NoiseSweep
-from stepsim.results.report import SCHEMA_VERSION
 
-PERCENTILES = (5, 50, 95)
-
-
-def noise_sweep_json(found: NoiseSweep) -> bytes:
-    """UTF-8 JSON: the model, and settings and distribution, or the error, of every scenario."""
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "workload": found.source[0],
-        "topology": found.source[1],
-        "model": msgspec.to_builtins(found.model),
-        "seed": found.seed,
-        "samples": found.samples,
-        "scenarios": [
-            {"settings": found.grid.values(i), **_numbers(each)}
-            for i, each in enumerate(found.scenarios)
-        ],
-    }
-    return json_text(document)
-
-
-def _numbers(each: NoiseResult | str) -> dict[str, Any]:
-    if isinstance(each, str):
-        return {"error": each}
-    return {
-        "every_rank": each.every_rank,
-        "planned_ps": each.planned_ps,
-        "mean_ps": round(each.mean_ps),
-        **{f"p{percent}_ps": round(each.percentile_ps(percent)) for percent in PERCENTILES},
-    }
+_PERCENTILES = (5, 50, 95)
 
 
 def print_noise_sweep(console: Console, found: NoiseSweep) -> None:
@@ -49,14 +15,14 @@ def print_noise_sweep(console: Console, found: NoiseSweep) -> None:
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(name, no_wrap=True)
-    for name in ("without noise", *(f"p{percent}" for percent in PERCENTILES)):
+    for name in ("without noise", *(f"p{percent}" for percent in _PERCENTILES)):
         table.add_column(name, justify="right", no_wrap=True)
     for i, each in enumerate(found.scenarios):
         values = found.grid.values(i)
         times = ["failed"]
         if not isinstance(each, str):
             times = [format_time_ps(each.planned_ps)]
-            times += [format_time_ps(each.percentile_ps(percent)) for percent in PERCENTILES]
+            times += [format_time_ps(each.percentile_ps(percent)) for percent in _PERCENTILES]
         table.add_row(*(values[name] for name in names), *times)
     console.print(f"{found.samples} samples each, seed {found.seed}", style="bold")
     console.print(table)

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from stepsim.base.arrays import Floats
+from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import SimulationError
+from stepsim.base.fields import Picoseconds
 from stepsim.base.quantities import Quantity
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -33,8 +36,7 @@ _AGREE = 1e-3
 _OF_TASKS = ("compute", *HOST)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slope:
+class Slope(Entry, frozen=True, kw_only=True):
     """The step time's derivative by one parameter, whose value is bytes/s, ps, or a factor.
 
     `derivative` is in ps per unit, exact on the critical path; `below` and `above` are differences
@@ -45,12 +47,13 @@ class Slope:
     """
 
     name: str
-    value: float
-    derivative: float
-    below: float
-    above: float
+    value: Annotated[float, Meta(description="bytes/s, picoseconds, or a factor")]
+    derivative: Annotated[float, Meta(description="picoseconds per unit of the value")]
+    below: Annotated[float, Meta(description="picoseconds per unit, from 0.1 % below")]
+    above: Annotated[float, Meta(description="picoseconds per unit, to 0.1 % above")]
     one_sided: bool
-    gain: float
+    gain: Annotated[float, Meta(description="share of the step that 1 % of the parameter saves")]
+    elasticity: Annotated[float, Meta(description="% of the step per % of the parameter")] = 0.0
 
     @property
     def faster_is_more(self) -> bool:
@@ -58,25 +61,23 @@ class Slope:
         return self.name.endswith(".bandwidth")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
-    """Slopes of a step time, those worth most first; `notes` say what could not be found."""
+class Sensitivity(Document, frozen=True, kw_only=True):
+    """`stepsim sensitivity --json`: what each parameter is worth, those worth most first.
+
+    `notes` say what could not be found.
+    """
 
     workload: str
     topology: str
     schedule: str
-    step_time_ps: int
+    step_time_ps: Picoseconds
     slopes: tuple[Slope, ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    notes: Names
+    warnings: Names
 
     def __post_init__(self) -> None:
         if self.step_time_ps < 0:
             raise SimulationError(f"the step time is {self.step_time_ps} ps: it cannot be negative")
-
-    def elasticity(self, slope: Slope) -> float:
-        """Per cent of step time per per cent of the parameter."""
-        return slope.derivative * slope.value / self.step_time_ps if self.step_time_ps else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +229,7 @@ def _slope(
         above=sides[1],
         one_sided=not same_path,
         gain=(here - better) / here if here else 0.0,
+        elasticity=float(exact) * parameter.value / here if here else 0.0,
     )
 
 

@@ -26,7 +26,7 @@ from stepsim.files.writing import check_writable
 from stepsim.workload.axes import Part
 
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
-SCHEMA_VERSION = 1
+_VERSION = 1
 PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
 _WAIT_S = 30.0
 _MISSING = """
@@ -210,9 +210,9 @@ def _check_kind(store: SweepStore) -> None:
     (version,) = store.connection.execute("PRAGMA user_version").fetchone()
     if kind != APPLICATION_ID:
         raise SweepError(f"{store.path}: a database, but not of a sweep")
-    if version != SCHEMA_VERSION:
+    if version != _VERSION:
         raise SweepError(
-            f"{store.path}: written with schema version {version}: expected {SCHEMA_VERSION}"
+            f"{store.path}: written with schema version {version}: expected {_VERSION}"
         )
 
 
@@ -249,7 +249,7 @@ def _check_identity(store: SweepStore, wanted: Mapping[str, str]) -> None:
 def _create(connection: sqlite3.Connection, study: Study) -> None:
     grid = study.grid
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute(f"PRAGMA user_version = {_VERSION}")
     connection.execute("CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
     connection.executemany("INSERT INTO identity VALUES (?, ?)", identity(study).items())
     connection.execute("CREATE TABLE sweep (workload TEXT, topology TEXT, size INTEGER)")

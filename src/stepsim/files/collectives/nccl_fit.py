@@ -1,25 +1,19 @@
-"""What was fitted to measured collectives, written: a topology as TOML, everything as JSON."""
+"""The links that were fitted to measured collectives, written as a topology file."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
+from stepsim.base.documents import toml_text
 from stepsim.base.errors import CalibrationError
-from stepsim.base.json_text import json_text
 from stepsim.base.units import format_bandwidth
+from stepsim.files.topology.tables import CollectiveTable, DimensionTable, TopologyFile
 from stepsim.files.writing import write_whole
-from stepsim.measured.calibration.curves import CurveFit
-from stepsim.measured.calibration.document import Fitted
-from stepsim.measured.calibration.lines import Line
+from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.link_classes import Capacity, LatencyFit, Regime
-from stepsim.measured.calibration.nccl import MachineFit, NcclFit
+from stepsim.measured.calibration.nccl import MachineFit
 from stepsim.measured.clocks import Placement
 
-SCHEMA_VERSION = 1
-ALGORITHMS = ["ring", "double_binary_tree"]
+_ALGORITHMS = ("ring", "double_binary_tree")
 """Those of NCCL whose steps the latencies were fitted to."""
 
 
@@ -55,20 +49,19 @@ def topology_text(
         raise CalibrationError(f"{fit.machine or 'topology'}: the {what} is not known: {_why(fit)}")
     launch = latency.launch or latency.together
     step = latency.node_step if latency.launch else None
-    lines = [
-        f"name = {json.dumps(name)}",
-        f"source = {json.dumps(_source(fit, latency))}",
-        "",
-        "[collective]",
-        f'launch_latency = "{_micros(launch)}"',
-        f"algorithms = {json.dumps(ALGORITHMS)}",
-        *_dimension("node", "switch", fit.node_size, inside, step, nominal),
-    ]
+    dimensions = [_dimension("node", "switch", fit.node_size, inside, step, nominal)]
     between = fit.capacity(Placement.INTER_NODE)
     if between:
         across = latency.fabric_step or step
-        lines += _dimension("fabric", "rail", "auto", between, across, nominal)
-    return "\n".join(lines) + "\n"
+        dimensions.append(_dimension("fabric", "rail", "auto", between, across, nominal))
+    return toml_text(
+        TopologyFile(
+            name=name,
+            source=_source(fit, latency),
+            dimension=dimensions,
+            collective=CollectiveTable(launch_latency=_micros(launch), algorithms=[*_ALGORITHMS]),
+        )
+    )
 
 
 def _dimension(
@@ -78,24 +71,22 @@ def _dimension(
     capacity: Capacity,
     step: Fitted | None,
     nominal: Mapping[Placement, float] | None,
-) -> list[str]:
+) -> DimensionTable:
     bandwidth = (nominal or {}).get(capacity.placement, capacity.bandwidth)
     if capacity.bandwidth > bandwidth:
         raise CalibrationError(
             f"{capacity.placement}: {format_bandwidth(capacity.bandwidth)} measured: expected at "
             f"most the nominal {format_bandwidth(bandwidth)}"
         )
-    return [
-        "",
-        "[[dimension]]",
-        f'name = "{name}"',
-        f'kind = "{kind}"',
-        f"size = {json.dumps(size)}",
-        f'bandwidth = "{bandwidth / 1e9:.6g} GB/s"',
-        'latency = "0 ns"',
-        f'endpoint_latency = "{_micros(step)}"',
-        f"efficiency = {min(1.0, capacity.bandwidth / bandwidth):.6g}",
-    ]
+    return DimensionTable(
+        name=name,
+        kind=kind,
+        size=size,
+        bandwidth=f"{bandwidth / 1e9:.6g} GB/s",
+        latency="0 ns",
+        endpoint_latency=_micros(step),
+        efficiency=float(f"{min(1.0, capacity.bandwidth / bandwidth):.6g}"),
+    )
 
 
 def _micros(latency: Fitted | None) -> str:
@@ -120,48 +111,3 @@ def _source(fit: MachineFit, latency: LatencyFit) -> str:
 def _why(fit: MachineFit) -> str:
     """What could not be identified, each with its reason."""
     return "; ".join(f"{name} ({reason})" for name, reason in fit.unidentified)
-
-
-def fit_json(fit: NcclFit) -> bytes:
-    """Everything fitted as UTF-8 JSON, ending with a newline: ps, and bandwidths in bytes/s."""
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "source": fit.source,
-        "machines": [_machine(machine) for machine in fit.machines],
-        "outliers": [msgspec.to_builtins(outlier) for outlier in fit.outliers],
-        "warnings": list(fit.warnings),
-    }
-    return json_text(document)
-
-
-def _machine(fit: MachineFit) -> dict[str, Any]:
-    rows = [msgspec.to_builtins(row) for row in fit.rows()]
-    return {
-        "machine": fit.machine,
-        "node_size": fit.node_size,
-        "latencies": [msgspec.to_builtins(each) for each in fit.latencies],
-        "capacities": [msgspec.to_builtins(each) for each in fit.capacities],
-        "unidentified": [{"name": name, "reason": text} for name, text in fit.unidentified],
-        "curves": [_curve(curve) for curve in fit.curves],
-        "rows": rows,
-    }
-
-
-def _curve(fit: CurveFit) -> dict[str, Any]:
-    curve = fit.curve
-    return {
-        "source": curve.source,
-        "kind": curve.kind,
-        "ranks": curve.ranks,
-        "nodes": curve.nodes,
-        "sizes": len(curve.size_bytes),
-        "bus_bandwidth": fit.bus_bandwidth or None,
-        "regimes": [_line(line) for line in fit.regimes],
-        "bulk": _line(fit.bulk) if fit.bulk else None,
-    }
-
-
-def _line(line: Line) -> dict[str, Any]:
-    """A line; `bandwidth` is null where size costs nothing."""
-    plain: dict[str, Any] = msgspec.to_builtins(line)
-    return plain | {"bandwidth": line.bandwidth if line.ps_per_byte else None}

@@ -5,12 +5,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from stepsim.files.quantities import Bandwidth, Share, Time
+from stepsim.base.fields import Bandwidth, Share, Time
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
-Count = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
+Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
 AlgorithmName = Annotated[str, Meta(extra_json_schema={"enum": _ALGORITHMS})]
 Kind = Annotated[
     str,
@@ -28,7 +28,7 @@ Extent = Annotated[
 ]
 
 
-class CollectiveTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class CollectiveTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """`[collective]`: what is paid once per collective, and which algorithms its library has.
 
     Without `algorithms` it has all.
@@ -38,7 +38,7 @@ class CollectiveTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     algorithms: list[AlgorithmName] = []
 
 
-class LinkClassTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class LinkClassTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """`[[link_class]]`: links that are alike."""
 
     name: Annotated[str, Meta(description="of the class, in reports and axes of sweeps")]
@@ -50,18 +50,20 @@ class LinkClassTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     efficiency: Annotated[Share, Meta(description="of the bandwidth that payload gets")] = 1.0
 
 
-class DimensionTable(LinkClassTable, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class DimensionTable(
+    LinkClassTable, forbid_unknown_fields=True, frozen=True, omit_defaults=True, kw_only=True
+):
     """`[[dimension]]`, innermost first; which options go with which kind is in docs/formats.md."""
 
     kind: Kind
     size: Extent | None = None
-    nics: Annotated[Count, Meta(description="links of each NPU, used evenly")] = 1
-    npus_per_nic: Annotated[Count, Meta(description="neighbours that share a NIC")] = 1
+    nics: Annotated[Positive, Meta(description="links of each NPU, used evenly")] = 1
+    npus_per_nic: Annotated[Positive, Meta(description="neighbours that share a NIC")] = 1
     reduces: Annotated[bool, Meta(description="whether the switch reduces in flight")] = False
     reduce_efficiency: Annotated[
         Share, Meta(description="of the links' capacity when the switch reduces")
     ] = 1.0
-    shape: Annotated[list[Count] | None, Meta(description="sides of a torus or mesh")] = None
+    shape: Annotated[list[Positive] | None, Meta(description="sides of a torus or mesh")] = None
     cables: Annotated[
         list[tuple[int, int]] | None,
         Meta(description="pairs of NPUs; repeated where cables are parallel"),
@@ -70,24 +72,26 @@ class DimensionTable(LinkClassTable, forbid_unknown_fields=True, frozen=True, kw
         bool | None, Meta(description="fat tree: whether it joins equal inner coordinates only")
     ] = None
     radix: Annotated[
-        Count | None, Meta(description="fat tree: ports of a switch; three layers")
+        Positive | None, Meta(description="fat tree: ports of a switch; three layers")
     ] = None
-    leaf: Annotated[Count | None, Meta(description="fat tree: NPUs of a leaf switch")] = None
-    spines: Annotated[Count | None, Meta(description="fat tree: links up from a leaf")] = None
+    leaf: Annotated[Positive | None, Meta(description="fat tree: NPUs of a leaf switch")] = None
+    spines: Annotated[Positive | None, Meta(description="fat tree: links up from a leaf")] = None
     oversubscription: Annotated[
         float | None, Meta(description="fat tree: bandwidth down over bandwidth up of a leaf")
     ] = None
     pod: Annotated[
-        Count | None, Meta(description="fat tree: NPUs below one group of spines; three layers")
+        Positive | None, Meta(description="fat tree: NPUs below one group of spines; three layers")
     ] = None
-    cores: Annotated[Count | None, Meta(description="fat tree: links up from a spine")] = None
+    cores: Annotated[Positive | None, Meta(description="fat tree: links up from a spine")] = None
     up_bandwidth: Annotated[
         Bandwidth | None, Meta(description="fat tree: of a link between switches, with its unit")
     ] = None
-    routers: Annotated[Count | None, Meta(description="dragonfly: routers of a group")] = None
-    npus_per_router: Annotated[Count | None, Meta(description="dragonfly: NPUs of a router")] = None
+    routers: Annotated[Positive | None, Meta(description="dragonfly: routers of a group")] = None
+    npus_per_router: Annotated[Positive | None, Meta(description="dragonfly: NPUs of a router")] = (
+        None
+    )
     global_links: Annotated[
-        Count | None, Meta(description="dragonfly: links of a router to other groups")
+        Positive | None, Meta(description="dragonfly: links of a router to other groups")
     ] = None
     global_bandwidth: Annotated[
         Bandwidth | None, Meta(description="dragonfly: of a link between groups, with its unit")
@@ -97,7 +101,13 @@ class DimensionTable(LinkClassTable, forbid_unknown_fields=True, frozen=True, kw
     ] = None
 
 
-class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"start": "from"}):
+class LinkTable(
+    msgspec.Struct,
+    forbid_unknown_fields=True,
+    frozen=True,
+    omit_defaults=True,
+    rename={"start": "from"},
+):
     """`[[link]]`: a cable between `npu0`, `npu1`, ... and switches of any other name."""
 
     start: Annotated[str, Meta(description="a node")]
@@ -106,7 +116,7 @@ class LinkTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename=
     oneway: Annotated[bool, Meta(description="one direction only")] = False
 
 
-class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """A topology: nested `[[dimension]]` tables, or `[[link_class]]` and `[[link]]` tables."""
 
     name: Annotated[str, Meta(description="of the topology, in reports")]
@@ -114,9 +124,9 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     dimension: list[DimensionTable] = []
     link_class: list[LinkClassTable] = []
     link: list[LinkTable] = []
-    npus: Annotated[Count | None, Meta(description="NPUs of a topology of links")] = None
+    npus: Annotated[Positive | None, Meta(description="NPUs of a topology of links")] = None
     node_size: Annotated[
-        Count | None, Meta(description="consecutive NPUs that share a node, of links; or all")
+        Positive | None, Meta(description="consecutive NPUs that share a node, of links; or all")
     ] = None
     npus_forward: Annotated[
         bool, Meta(description="whether NPUs pass on others' traffic, of links")

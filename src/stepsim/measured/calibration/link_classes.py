@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit
-from stepsim.measured.calibration.document import Fitted
 from stepsim.measured.calibration.lines import least_distance
 from stepsim.measured.clocks import Placement
 from stepsim.network.measured_times import FLOOR_BYTES, Floats, bus_factor

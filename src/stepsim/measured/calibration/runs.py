@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.units import PS_PER_S
-from stepsim.measured.calibration.document import (
+from stepsim.measured.calibration.calibration import (
     Calibration,
     ExpertImbalance,
     Fitted,

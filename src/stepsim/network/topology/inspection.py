@@ -1,7 +1,10 @@
 """What a topology is made of: the numbers behind `stepsim inspect TOPOLOGY`."""
 
 from dataclasses import dataclass
+from typing import Self
 
+from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.fields import BytesPerSecond, Picoseconds, Share, finite
 from stepsim.network.topology import LinkClass, Topology
 
 
@@ -41,6 +44,53 @@ class TopologyInspection:
     def nodes(self) -> int:
         """Nodes, the last of which may be partly filled."""
         return -(-self.npus // self.node_size)
+
+
+class LinkNumbers(Entry, frozen=True, kw_only=True):
+    """A class of links, as rated; `efficiency` is the share that payload gets."""
+
+    name: str
+    bandwidth: BytesPerSecond | None
+    latency_ps: Picoseconds
+    endpoint_latency_ps: Picoseconds
+    efficiency: Share
+    count: int
+
+
+class TopologyNumbers(Document, frozen=True, kw_only=False):
+    """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated.
+
+    The keys of all documents stand last, those by keyword only.
+    """
+
+    name: str
+    source: str
+    npus: int
+    node_size: int
+    grows: bool
+    links: tuple[LinkNumbers, ...]
+    injection_bandwidth: BytesPerSecond | None
+    bisection_bandwidth: BytesPerSecond | None
+    bisection_method: str
+    diameter_hops: int
+    diameter_ps: Picoseconds
+    launch_latency_ps: Picoseconds
+    algorithms: Names
+
+    @classmethod
+    def of(cls, seen: TopologyInspection) -> Self:
+        """The document of an inspection; bandwidths are None where they are free."""
+        return cls.taken_from(
+            seen,
+            injection_bandwidth=finite(seen.injection_bandwidth),
+            bisection_bandwidth=finite(seen.bisection_bandwidth),
+            links=[
+                LinkNumbers.taken_from(
+                    row.link, bandwidth=finite(row.link.bandwidth), count=row.count
+                )
+                for row in seen.links
+            ],
+        )
 
 
 def inspect_topology(topology: Topology) -> TopologyInspection:

@@ -21,7 +21,7 @@ from stepsim.show.figures.drawing import (
 )
 from stepsim.show.figures.style import FigureStyle
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.output import Validation
+from stepsim.validation.document import Validation
 from stepsim.validation.validate import Source
 
 if TYPE_CHECKING:

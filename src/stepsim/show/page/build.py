@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.sensitivity.analysis import Sensitivity
-from stepsim.files.comparison_read import ComparisonDocument
-from stepsim.files.result_read import ResultDocument
+from stepsim.results.document import ResultDocument
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.page import Cell, Column, Page, Section, Table
 from stepsim.show.page.sections import (
@@ -24,6 +23,7 @@ from stepsim.show.page.sections import (
     timeline_section,
 )
 from stepsim.show.page.what_if import what_if_section
+from stepsim.step.document import ComparisonDocument
 
 _OF_ALL_RUNS = ("Workload", "Topology", "Job", "Contention", "Settings")
 NO_SPANS = "The file holds no tasks, so there is no timeline: --report of {} draws it."

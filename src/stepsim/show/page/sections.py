@@ -9,7 +9,7 @@ from stepsim.base.units import (
     format_size_bytes,
     format_time_ps,
 )
-from stepsim.files.result_read import LinkEntry, ResultDocument, StageEntry
+from stepsim.results.document import LinkEntry, ResultDocument, StageEntry, StepDocument
 from stepsim.show.figures.drawing import PART_COLOURS, PATH
 from stepsim.show.page.colours import SHADES, Shade
 from stepsim.show.page.columns import SpanColumns
@@ -49,13 +49,13 @@ def count_cell(count: int) -> Cell:
     return Cell(f"{count:,}", count)
 
 
-def job_words(result: ResultDocument) -> str:
+def job_words(result: StepDocument) -> str:
     """Size and degrees of a job."""
     degrees = ", ".join(f"{name} {size}" for name, size in result.plan.items())
     return f"{result.npus:,} NPUs: {degrees}"
 
 
-def step_facts(result: ResultDocument) -> tuple[tuple[str, str], ...]:
+def step_facts(result: StepDocument) -> tuple[tuple[str, str], ...]:
     """The few numbers that are looked for first."""
     step_s = result.step_time_ps / PS_PER_S
     facts = [("Step time", format_time_ps(result.step_time_ps))]
@@ -71,7 +71,7 @@ def step_facts(result: ResultDocument) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def _share(result: ResultDocument, part: str) -> str:
+def _share(result: StepDocument, part: str) -> str:
     return _percent(result.breakdown_ps.get(part, 0), result.step_time_ps)
 
 
@@ -79,7 +79,7 @@ def _percent(time_ps: int, step_ps: int) -> str:
     return f"{time_ps / step_ps:.1%}" if step_ps else "-"
 
 
-def step_settings(result: ResultDocument) -> tuple[tuple[str, str], ...]:
+def step_settings(result: StepDocument) -> tuple[tuple[str, str], ...]:
     """The job and how it is run."""
     piped = result.plan["pp"] > 1
     pairs = [
@@ -104,7 +104,7 @@ def step_settings(result: ResultDocument) -> tuple[tuple[str, str], ...]:
 
 
 def timeline_section(
-    runs: Sequence[tuple[str, ResultDocument, SpanColumns]], missing: str = ""
+    runs: Sequence[tuple[str, StepDocument, SpanColumns]], missing: str = ""
 ) -> Section:
     """Timelines of runs under each other on one time axis."""
     charts: list[Chart] = []
@@ -228,7 +228,7 @@ def _bars(result: ResultDocument, used: Sequence[str]) -> Table:
     )
 
 
-def parts_bars(runs: Mapping[str, ResultDocument]) -> Table:
+def parts_bars(runs: Mapping[str, StepDocument]) -> Table:
     """A bar per run, mean over its ranks, all on the scale of the longest step."""
     longest = max(run.step_time_ps for run in runs.values())
     used = [name for run in runs.values() for name, time in run.breakdown_ps.items() if time]
@@ -294,7 +294,7 @@ def _stages(stages: Sequence[StageEntry]) -> Table:
     )
 
 
-def path_section(result: ResultDocument) -> Section:
+def path_section(result: StepDocument) -> Section:
     """What the chain of tasks that sets the step time is made of."""
     parts = {name: time for name, time in result.critical_path_ps.items() if time}
     if not parts:
@@ -325,7 +325,7 @@ def path_section(result: ResultDocument) -> Section:
     )
 
 
-def network_section(result: ResultDocument) -> Section:
+def network_section(result: StepDocument) -> Section:
     """Links and communications."""
     tables = []
     if result.comms:
@@ -372,7 +372,7 @@ def _link(link: LinkEntry) -> tuple[Cell, ...]:
     )
 
 
-def _comms(result: ResultDocument) -> Table:
+def _comms(result: StepDocument) -> Table:
     names = ("Ranks", "Bytes", "Count", "One alone", "All alone")
     return Table(
         caption="Communications, of the rank that does most; alone: with the links to itself",

@@ -2,25 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from stepsim.base import garbage as collector
 from stepsim.base.errors import StepsimError
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.explore.sweep import open_for_reading
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.files.comparison_read import read_comparison
-from stepsim.files.reading import open_file
-from stepsim.files.result_json import report_dict
-from stepsim.files.result_read import ResultDocument, check_result, convert, read_plain
+from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
+from stepsim.results.document import ResultDocument
 from stepsim.show.page.build import comparison_page, sensitivity_page, step_page
 from stepsim.show.page.columns import MOST_SPANS, span_columns
 from stepsim.show.page.page import Page, render
 from stepsim.show.page.sweep_page import sweep_page
-from stepsim.step.compare import ComparedSchedules, comparison_dict
+from stepsim.step.compare import ComparedSchedules
+from stepsim.step.document import ComparisonDocument
 from stepsim.step.simulate import SimulatedStep
 
 _DATABASE = b"SQLite format 3\0"
@@ -35,7 +31,7 @@ def write_step(
 
     Raises OutputError when the file cannot be written.
     """
-    document = msgspec.convert(report_dict(result.report), ResultDocument)
+    document = ResultDocument.of(result.report)
     spans = span_columns(result.timeline, result.report)
     _write(step_page(document, command=command, spans=spans, what_if=what_if), path)
 
@@ -53,7 +49,7 @@ def write_comparison(
     `what_if` belongs to the schedules that run, in order. The timelines share the spans that a
     page has room for.
     """
-    document = read_comparison(Path("comparison"), comparison_dict(comparison))
+    document = ComparisonDocument.of(comparison)
     most = MOST_SPANS // len(comparison.valid)
     spans = [span_columns(each.timeline, each.report, most) for _, each in comparison.valid]
     _write(comparison_page(document, command=command, spans=spans, what_if=what_if), path)
@@ -85,20 +81,14 @@ def _starts_as_database(source: Path) -> bool:
 
 
 def _read(source: Path, command: str) -> Page:
-    raw = read_plain(source, _KNOWN)
+    raw, place = read_json(source, _KNOWN), str(source)
     if "candidates" in raw:
-        return comparison_page(read_comparison(source, raw), command=command)
+        return comparison_page(ComparisonDocument.from_plain(raw, place), command=command)
     if "slopes" in raw:
-        return sensitivity_page(_sensitivity(source, raw), command=command)
+        return sensitivity_page(Sensitivity.from_plain(raw, place), command=command)
     if "breakdown_ps" not in raw:
         raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
-    document = convert(source, raw, ResultDocument)
-    check_result(source, document)
-    return step_page(document, command=command)
-
-
-def _sensitivity(source: Path, raw: dict[str, Any]) -> Sensitivity:
-    return convert(source, raw, Sensitivity)
+    return step_page(ResultDocument.from_plain(raw, place), command=command)
 
 
 def _write(page: Page, path: str | Path) -> None:

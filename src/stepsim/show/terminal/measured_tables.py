@@ -5,11 +5,11 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.measured.calibration.document import Calibration, LeafOverhead
+from stepsim.measured.calibration.calibration import Calibration, LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.results.report import Report
-from stepsim.validation.output import Validation
+from stepsim.validation.document import Validation
 from stepsim.validation.validate import Compared, RunValidation
 from stepsim.validation.what_if import WhatIf
 

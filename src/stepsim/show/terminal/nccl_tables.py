@@ -7,8 +7,8 @@ import numpy as np
 from rich.console import Console
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit, FitRow
-from stepsim.measured.calibration.document import Fitted
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit
 from stepsim.show.terminal.tables import print_table, table_of
 

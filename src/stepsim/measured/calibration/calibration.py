@@ -6,17 +6,23 @@ What could not be identified is absent, and `unidentified` says why.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta, structs
 
+from stepsim.base.documents import Table
 from stepsim.base.errors import CalibrationError
+from stepsim.base.fields import Count
 from stepsim.base.units import MAX_INT64, PS_PER_S
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Placement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.workload.rows import CollectiveKind
 
-DEFAULT_NODE_SIZE = 8
+Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
+Ratio = Annotated[float, Meta(ge=0, le=1e6, description="relative: 0.1 is 10 %")]
+
 CLEAR = 2.0
 """Standard errors that a number must be above its bound to count as seen."""
 
@@ -86,16 +92,19 @@ FREE = LinkFit(
 """Messages that cost nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertImbalance:
-    """Tokens of the busiest expert rank over the mean, as one run had it."""
+class ExpertImbalance(Table, frozen=True, kw_only=True):
+    """`[[expert_imbalance]]`: tokens of the busiest expert rank over the mean, of one run."""
 
     source: str
-    ep: int
-    experts: int | None
-    mean: float
-    largest: float
-    samples: int
+    ep: Degree
+    experts: Degree | None = None
+    mean: Ratio
+    largest: Ratio
+    samples: Count
+
+    def rounded(self) -> "ExpertImbalance":
+        """With as many digits as a file holds."""
+        return structs.replace(self, mean=round(self.mean, 4), largest=round(self.largest, 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
 """Types of values in files, with what a JSON Schema says of them; a reader sees text or numbers."""
 
+from math import isfinite
 from typing import Annotated
 
 from msgspec import Meta
 
-from stepsim.base.units import BANDWIDTH_PATTERN, SIZE_PATTERN, TIME_PATTERN
+from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, SIZE_PATTERN, TIME_PATTERN
 
 Time = Annotated[
     str,
@@ -31,8 +32,14 @@ Bandwidth = Annotated[
     ),
 ]
 
-Picoseconds = Annotated[int, Meta(description="picoseconds")]
+Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Picoseconds = Annotated[int, Meta(ge=0, le=MAX_INT64, description="picoseconds")]
 Seconds = Annotated[float, Meta(description="seconds")]
-Bytes = Annotated[int, Meta(description="bytes")]
+Bytes = Annotated[int, Meta(ge=0, le=MAX_INT64, description="bytes")]
 BytesPerSecond = Annotated[float, Meta(description="bytes/s, one way")]
 Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]
+
+
+def finite(value: float) -> float | None:
+    """A number as documents hold it: None without bound, such as the bandwidth of a free link."""
+    return value if isfinite(value) else None

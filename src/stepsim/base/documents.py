@@ -1,0 +1,134 @@
+"""Documents: types that are written as JSON, read again, and described by a JSON Schema.
+
+A document's type stands beside what produces it. Everything it names is written. When it is read,
+keys that a later stepsim adds are ignored, and those with a default may be missing.
+"""
+
+import re
+from typing import Annotated, Any, ClassVar, Self
+
+import msgspec
+import tomli_w
+from msgspec import Meta
+
+from stepsim.base.errors import StepsimError, bad_value
+from stepsim.base.units import MAX_INT64
+
+SCHEMA_VERSION = 1
+"""The form of all documents; one of another version is refused."""
+
+Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
+Names = tuple[str, ...]
+
+_MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
+_MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a document."""
+
+    @classmethod
+    def taken_from(cls, source: object, **others: object) -> Self:
+        """An entry of the attributes that bear its keys' names; `others` are not taken."""
+        names = [name for name in cls.__struct_fields__ if name not in others]
+        taken = {name: getattr(source, name) for name in names if name != "schema_version"}
+        return msgspec.convert(taken | others, cls, from_attributes=True)
+
+    @classmethod
+    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+        """What plain data of a file say; raises StepsimError naming place, value and allowed."""
+        try:
+            return msgspec.convert(raw, cls)
+        except msgspec.ValidationError as error:
+            raise StepsimError(_explain(place, raw, str(error))) from None
+
+
+class Document(Entry, frozen=True, kw_only=True):
+    """A whole document; `named` are types that its schema names where no field has them."""
+
+    named: ClassVar[tuple[type, ...]] = ()
+
+    schema_version: Version = SCHEMA_VERSION
+
+    def to_json(self) -> bytes:
+        """The document as UTF-8 JSON, ending with a newline."""
+        return json_text(self)
+
+
+class Table(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True
+):
+    """A table of a TOML file: keys that it does not name are refused, defaults are not written."""
+
+
+def json_text(document: object, indent: int = 1) -> bytes:
+    """A document as UTF-8 JSON for people to read too, ending with a newline."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=indent) + b"\n"
+
+
+def toml_text(document: msgspec.Struct) -> str:
+    """A document as TOML, without what may be left out and is: None, and empty lists."""
+    optional = {f.encode_name for f in msgspec.structs.fields(document) if not f.required}
+    plain = msgspec.to_builtins(document)
+    return tomli_w.dumps(
+        {key: v for key, v in plain.items() if key not in optional or v not in (None, [], ())}
+    )
+
+
+def plain_document(data: bytes, place: str, what: str) -> dict[str, Any]:
+    """Plain data of JSON that should be `what`; raises StepsimError, naming `place`, if not."""
+    raw = _decode(data, place)
+    if not isinstance(raw, dict) or "schema_version" not in raw:
+        raise StepsimError(f"{place}: not {what}: no schema_version")
+    version = raw["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:
+        allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
+        raise StepsimError(bad_value(place, "schema_version", version, allowed))
+    return raw
+
+
+def missing_key(place: str, inside: str, key: str) -> str:
+    """The message for a key that a document lacks."""
+    found = f"{inside}: " if inside else ""
+    return f"{place}: {found}key {key!r} is missing: expected in every result of schema_version 1"
+
+
+def _decode(data: bytes, place: str) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except UnicodeDecodeError:
+        raise StepsimError(f"{place}: not a text file: expected a result in JSON") from None
+    except RecursionError:
+        raise StepsimError(f"{place}: not a result: its JSON is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StepsimError(f"{place}: not valid JSON: {error}") from None
+
+
+def _explain(place: str, raw: Any, message: str) -> str:
+    """What msgspec says, with the place and the value it stumbled over."""
+    if missing := _MISSING.fullmatch(message):
+        return missing_key(place, (missing["at"] or "").lstrip("."), missing["key"])
+    wrong = _MESSAGE.fullmatch(message)
+    if wrong is None:
+        return f"{place}: {message}"
+    field, value = _look_up(raw, wrong["at"] or "")
+    return bad_value(place, field, value, wrong["allowed"].replace("`", ""))
+
+
+def _look_up(raw: Any, at: str) -> tuple[str, Any]:
+    """Place and value of a path such as `.stages[0].breakdown_ps[...]`.
+
+    The dots stand for the value of some key: it is the first that is no count.
+    """
+    place, value = "", raw
+    for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
+        if index.isdecimal():
+            place, value = f"{place}[{index}]", value[int(index)]
+            continue
+        name = key or next(k for k, each in value.items() if not _is_count(each))
+        place, value = f"{place}.{name}", value[name]
+    return place.lstrip("."), value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_INT64

@@ -1,0 +1,208 @@
+"""A measured run as a document: what `stepsim inspect RUN --json` writes. Times in seconds."""
+
+from typing import Self
+
+from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.fields import Bytes, Seconds, Share
+from stepsim.base.units import PS_PER_S
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.run import Degrees, OpKind
+from stepsim.measured.step_ops import StepOp
+from stepsim.measured.summary import Imbalance, RankTimes, RunSummary, Sample, StageTimes
+
+
+class ClocksEntry(Entry, frozen=True, kw_only=True):
+    """How clocks were aligned: ranks of a node, and what is left between ends of a message."""
+
+    node_size: int
+    residual_s: Seconds
+
+
+class OperationEntry(Entry, frozen=True, kw_only=True):
+    """An operation of a stage over ranks and microbatches; low and high are 10 % and 90 %."""
+
+    kind: str
+    median_s: Seconds
+    mean_s: Seconds
+    low_s: Seconds
+    high_s: Seconds
+    samples: int
+    by_microbatch_s: tuple[Seconds, ...]
+    collectives_s: Seconds
+
+    @classmethod
+    def of(cls, kind: OpKind, sample: Sample, inner_ps: int) -> Self:
+        """The entry of an operation, of which collectives inside take `inner_ps`."""
+        return cls(
+            kind=kind.name.lower(),
+            median_s=sample.median / PS_PER_S,
+            mean_s=sample.mean / PS_PER_S,
+            low_s=sample.low / PS_PER_S,
+            high_s=sample.high / PS_PER_S,
+            samples=sample.count,
+            by_microbatch_s=tuple(time / PS_PER_S for time in sample.by_microbatch.tolist()),
+            collectives_s=inner_ps / PS_PER_S,
+        )
+
+
+class TracedStageEntry(Entry, frozen=True, kw_only=True):
+    """A stage with traces."""
+
+    stage: int
+    ranks: tuple[int, ...]
+    wait_s: Seconds
+    operations: tuple[OperationEntry, ...]
+
+    @classmethod
+    def of(cls, stage: StageTimes) -> Self:
+        """The entry of a stage."""
+        return cls(
+            stage=stage.stage,
+            ranks=stage.ranks,
+            wait_s=stage.wait_ps / PS_PER_S,
+            operations=tuple(
+                OperationEntry.of(kind, sample, stage.inner_ps[kind])
+                for kind, sample in stage.work.items()
+            ),
+        )
+
+
+class TracedRankEntry(Entry, frozen=True, kw_only=True):
+    """A rank with a trace; `host_s` per action."""
+
+    rank: int
+    stage: int
+    pipeline_s: Seconds
+    step_s: Seconds
+    work_s: Seconds
+    host_s: Seconds
+    wait_s: Seconds
+    actions: int
+    bubble: Share
+
+    @classmethod
+    def of(cls, rank: RankTimes, bubble: float) -> Self:
+        """The entry of a rank, idle for the share `bubble` of its pipeline time."""
+        return cls(
+            rank=rank.rank,
+            stage=rank.stage,
+            pipeline_s=rank.pipeline_ps / PS_PER_S,
+            step_s=rank.step_ps / PS_PER_S,
+            work_s=rank.work_ps / PS_PER_S,
+            host_s=rank.host_ps / PS_PER_S,
+            wait_s=rank.wait_ps / PS_PER_S,
+            actions=rank.actions,
+            bubble=bubble,
+        )
+
+
+class StepOpEntry(Entry, frozen=True, kw_only=True):
+    """An operation after the pipeline."""
+
+    stage: int
+    operation: str
+    size_bytes: Bytes
+    group: tuple[int, ...]
+    duration_s: Seconds
+    groups_s: tuple[Seconds, ...]
+    wait_s: Seconds
+
+    @classmethod
+    def of(cls, op: StepOp) -> Self:
+        """The entry of an operation."""
+        return cls(
+            stage=op.stage,
+            operation=op.label,
+            size_bytes=op.size_bytes,
+            group=op.group,
+            duration_s=op.duration_ps / PS_PER_S,
+            groups_s=tuple(time / PS_PER_S for time in op.times_ps),
+            wait_s=op.wait_ps / PS_PER_S,
+        )
+
+
+class RunDocument(Document, frozen=True, kw_only=True):
+    """A run of traces."""
+
+    source: str
+    degrees: Degrees
+    schedule: str | None
+    pipeline_s: Seconds
+    step_s: Seconds
+    clocks: ClocksEntry
+    stages: tuple[TracedStageEntry, ...]
+    ranks: tuple[TracedRankEntry, ...]
+    step_operations: tuple[StepOpEntry, ...]
+    expert_imbalance: Imbalance | None
+    warnings: Names
+
+    @classmethod
+    def of(cls, found: RunSummary) -> Self:
+        """The document of a run's analysis."""
+        clocks = found.clocks
+        return cls(
+            source=found.run.source,
+            degrees=found.run.degrees,
+            schedule=found.schedule.label if found.schedule else None,
+            pipeline_s=found.pipeline_ps / PS_PER_S,
+            step_s=found.step_ps / PS_PER_S,
+            clocks=ClocksEntry(
+                node_size=clocks.node_size, residual_s=clocks.residual_ps / PS_PER_S
+            ),
+            stages=tuple(TracedStageEntry.of(stage) for stage in found.stages),
+            ranks=tuple(TracedRankEntry.of(rank, found.bubble(rank)) for rank in found.ranks),
+            step_operations=tuple(StepOpEntry.of(op) for op in found.step_ops),
+            expert_imbalance=found.imbalance,
+            warnings=found.run.warnings,
+        )
+
+
+class LoggedStageEntry(Entry, frozen=True, kw_only=True):
+    """A stage of a log: forward sums of its leaf modules."""
+
+    stage: int
+    layers: float
+    leaf_modules_of_layers_s: Seconds
+    leaf_modules_of_ends_s: Seconds
+    samples: int
+
+
+class LogDocument(Document, frozen=True, kw_only=True):
+    """A run that logged leaf modules only; `microbatch_size` in samples."""
+
+    source: str
+    degrees: dict[str, int]
+    microbatch_size: int
+    step_s: Seconds
+    step_spread_s: Seconds
+    steps: int
+    stages: tuple[LoggedStageEntry, ...]
+    warnings: Names
+
+    @classmethod
+    def of(cls, log: LeafRun) -> Self:
+        """The document of a log."""
+        return cls(
+            source=log.source,
+            degrees={name: getattr(log, name) for name in ("pp", "tp", "dp", "microbatches")},
+            microbatch_size=log.microbatch_size,
+            step_s=log.step_ps / PS_PER_S,
+            step_spread_s=log.step_spread_ps / PS_PER_S,
+            steps=log.steps,
+            stages=tuple(
+                LoggedStageEntry(
+                    stage=stage.stage,
+                    layers=stage.layers,
+                    leaf_modules_of_layers_s=stage.layers_ps / PS_PER_S,
+                    leaf_modules_of_ends_s=stage.ends_ps / PS_PER_S,
+                    samples=stage.samples,
+                )
+                for stage in log.stages
+            ),
+            warnings=log.warnings,
+        )
+
+
+def run_document(run: RunSummary | LeafRun) -> RunDocument | LogDocument:
+    """The document of a measured run: traces analysed, or a log of leaf modules."""
+    return LogDocument.of(run) if isinstance(run, LeafRun) else RunDocument.of(run)

@@ -1,0 +1,269 @@
+"""The result of a step as a document: what `stepsim simulate --json` writes."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+import msgspec
+from msgspec import Meta
+
+from stepsim.base.documents import Document, Entry, Names, json_text, missing_key
+from stepsim.base.errors import StepsimError, bad_value
+from stepsim.base.fields import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Picoseconds,
+    Seconds,
+    Share,
+    finite,
+)
+from stepsim.base.units import PS_PER_S
+from stepsim.results.links import LinkUse
+from stepsim.results.report import Idle, Report, StageReport
+from stepsim.workload.axes import ParallelAxis, Part
+
+_DEGREES = tuple(map(str, ParallelAxis))
+_PARTS = tuple(part.key for part in Part)
+
+_Plan = msgspec.defstruct(
+    "Plan",
+    [(name, Count) for name in _DEGREES],
+    namespace={"__doc__": "Parallel degrees."},
+)
+_Parts = msgspec.defstruct(
+    "Parts",
+    [(name, Picoseconds) for name in _PARTS],
+    namespace={"__doc__": "Where the step of a rank goes; the parts sum to `step_time_ps`."},
+)
+_Degrees = Annotated[dict[str, Count], Meta(extra_json_schema={"$ref": "#/$defs/Plan"})]
+_PartTimes = Annotated[dict[str, Picoseconds], Meta(extra_json_schema={"$ref": "#/$defs/Parts"})]
+"""By name: those that a later stepsim adds are kept, and the parts still sum to the step."""
+
+
+class PeakEntry(Entry, frozen=True, kw_only=True):
+    """Most live (chunk, microbatch) activations: freed at the backward, or at its W part."""
+
+    freed_at_b: Count = 0
+    freed_at_w: Count = 0
+
+
+class RankEntry(Entry, frozen=True, kw_only=True):
+    """A rank; `like` is the lowest rank that behaves the same."""
+
+    rank: Count
+    stage: Count
+    like: Count
+    idle_ps: Idle | None = None
+    breakdown_ps: _PartTimes
+
+
+class StageEntry(Entry, frozen=True, kw_only=True):
+    """A stage, means over its ranks; steady from its first backward to its last forward."""
+
+    stage: Count
+    first_rank: Count = 0
+    last_rank: Count = 0
+    steady_start_ps: Picoseconds = 0
+    steady_end_ps: Picoseconds = 0
+    peak_activations: PeakEntry = PeakEntry()
+    forward_ps: Picoseconds = 0
+    backward_ps: Picoseconds = 0
+    idle_ps: Idle | None = None
+    breakdown_ps: _PartTimes
+
+    @classmethod
+    def of(cls, stage: StageReport) -> Self:
+        """The entry of a stage."""
+        return cls.taken_from(
+            stage,
+            first_rank=stage.ranks[0],
+            last_rank=stage.ranks[1],
+            peak_activations=PeakEntry.taken_from(stage.peak_activations),
+            idle_ps=stage.idle,
+            breakdown_ps=_named(stage.breakdown_ps),
+        )
+
+
+class UserEntry(Entry, frozen=True, kw_only=True):
+    """Whose bytes the busiest link of a class carries."""
+
+    group: str
+    kind: str
+    bytes: Bytes
+
+
+class LinkEntry(Entry, frozen=True, kw_only=True):
+    """A class of links, one direction each: `used` of the `links` carry anything.
+
+    `busy_ps` is how long the busiest takes to carry its bytes, `utilisation` that over the step.
+    """
+
+    name: str
+    links: Count = 0
+    used: Count = 0
+    bandwidth_bytes_per_s: Annotated[BytesPerSecond, Meta(gt=0)] | None
+    total_bytes: Bytes
+    busiest: str = ""
+    busiest_bytes: Bytes = 0
+    busy_ps: Picoseconds
+    utilisation: Share = 0.0
+    users: tuple[UserEntry, ...] = ()
+
+    @classmethod
+    def of(cls, link: LinkUse) -> Self:
+        """The entry of a class of links."""
+        return cls.taken_from(
+            link,
+            bandwidth_bytes_per_s=finite(link.bandwidth),
+            total_bytes=round(link.total_bytes),
+            busiest_bytes=round(link.busiest_bytes),
+            users=tuple(
+                UserEntry(group=user.group, kind=user.kind, bytes=round(user.size_bytes))
+                for user in link.users
+            ),
+        )
+
+
+class CommEntry(Entry, frozen=True, kw_only=True):
+    """A kind of communication of one size; `time_ps` is of a lone one, in its slowest group."""
+
+    group: str
+    kind: str
+    ranks: Count
+    size_bytes: Bytes
+    count: Count
+    algorithms: Names
+    time_ps: Picoseconds
+
+
+class StepDocument(Document, frozen=True, kw_only=True):
+    """What a result and a candidate of a comparison share.
+
+    What has a default is what the comparison of two results does without.
+    """
+
+    named: ClassVar[tuple[type, ...]] = (_Plan, _Parts)
+
+    workload: str
+    topology: str
+    schedule: str
+    p2p: str
+    contention: str = "none"
+    npus: Count
+    microbatches: Count
+    rank_order: str = ""
+    plan: _Degrees
+    settings: Annotated[dict[str, str], Meta(description="options that are not the default")] = (
+        msgspec.field(default_factory=dict)
+    )
+    step_time_s: Seconds = 0.0
+    step_time_ps: Picoseconds
+    pipeline_time_s: Seconds = 0.0
+    pipeline_time_ps: Picoseconds = 0
+    bubble_fraction: Share = 0.0
+    zero_bubble_rate: Share = 0.0
+    peak_activations: Count = 0
+    peak_activation_bytes: Bytes | None = None
+    breakdown_ps: _PartTimes
+    critical_path_ps: _PartTimes = msgspec.field(default_factory=dict)
+    stages: tuple[StageEntry, ...]
+    links: tuple[LinkEntry, ...]
+    comms: tuple[CommEntry, ...] = ()
+    warnings: Names = ()
+
+    @classmethod
+    def of_report(cls, report: Report, **others: object) -> Self:
+        """The document of a report; `others` are the keys that not all steps have."""
+        plan = report.plan
+        return cls.taken_from(
+            report,
+            npus=plan.npus,
+            microbatches=plan.microbatches,
+            rank_order=plan.rank_order,
+            plan=plan.degrees(),
+            settings=dict(report.settings),
+            pipeline_time_s=report.pipeline_time_ps / PS_PER_S,
+            breakdown_ps=_named(report.mean_breakdown_ps()),
+            critical_path_ps=_named(report.critical_path_ps),
+            stages=tuple(StageEntry.of(stage) for stage in report.stages),
+            links=tuple(LinkEntry.of(link) for link in report.links),
+            **others,
+        )
+
+    @classmethod
+    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+        """As for every document; the parts must add up, and stages and links have own places."""
+        found = super().from_plain(raw, place)
+        _check(found, place)
+        return found
+
+
+class ResultDocument(StepDocument, frozen=True, kw_only=True):
+    """`stepsim simulate --json`: one step. `breakdown_ps` is the mean over ranks.
+
+    `bubble_fraction` is idle time over pipeline time, mean over ranks; `zero_bubble_rate` is
+    (T - m(F + B + W)) / T of the busiest rank (Qi et al., arXiv:2401.10241).
+    """
+
+    ranks: tuple[RankEntry, ...] = ()
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        """The document of a report."""
+        return cls.of_report(report, ranks=tuple(_rank_entries(report)))
+
+    def to_json(self) -> bytes:
+        """The document as UTF-8 JSON, ending with a newline; the ranks stand before the stages."""
+        keys = [name for name in self.__struct_fields__ if name != "ranks"]
+        keys.insert(keys.index("stages"), "ranks")
+        return json_text({key: getattr(self, key) for key in keys})
+
+
+def _rank_entries(report: Report) -> Iterable[RankEntry]:
+    """Ranks that behave the same share what they hold."""
+    parts = [dict(zip(_PARTS, row, strict=True)) for row in report.breakdown.tolist()]
+    first: dict[int, int] = {}
+    for rank, actor in enumerate(report.actor_of.tolist()):
+        yield RankEntry(
+            rank=rank,
+            stage=report.plan.stage_of(rank),
+            like=first.setdefault(actor, rank),
+            idle_ps=report.idle[actor],
+            breakdown_ps=parts[actor],
+        )
+
+
+def _named(parts: Mapping[Part, int]) -> dict[str, int]:
+    """Parts by name, e.g. `exposed_tp`."""
+    return {part.key: value for part, value in parts.items()}
+
+
+def _check(found: StepDocument, place: str) -> None:
+    """Raise StepsimError unless the parts add up, and stages and links have places of their own."""
+    step = found.step_time_ps
+    _need(place, "plan", found.plan, _DEGREES)
+    _check_parts(place, "breakdown_ps", found.breakdown_ps, step)
+    for i, stage in enumerate(found.stages):
+        if stage.stage != i:
+            allowed = f"{i}: stages are numbered from 0 in order"
+            raise StepsimError(bad_value(place, f"stages[{i}].stage", stage.stage, allowed))
+        _check_parts(place, f"stages[{i}].breakdown_ps", stage.breakdown_ps, step)
+    seen: set[str] = set()
+    for i, link in enumerate(found.links):
+        if link.name in seen:
+            raise StepsimError(bad_value(place, f"links[{i}].name", link.name, "a name of its own"))
+        seen.add(link.name)
+
+
+def _check_parts(place: str, key: str, parts: Mapping[str, int], step_ps: int) -> None:
+    _need(place, key, parts, _PARTS)
+    total = sum(parts.values())
+    if total != step_ps:
+        allowed = f"step_time_ps, which is {step_ps}: the file is inconsistent"
+        raise StepsimError(bad_value(place, f"sum of {key}", total, allowed))
+
+
+def _need(place: str, inside: str, found: Mapping[str, int], names: Iterable[str]) -> None:
+    for name in names:
+        if name not in found:
+            raise StepsimError(missing_key(place, inside, name))

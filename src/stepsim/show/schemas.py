@@ -1,0 +1,97 @@
+"""JSON Schemas of the files that stepsim reads and writes, made from their types."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import cleandoc
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from stepsim.base.documents import Document, json_text
+from stepsim.base.errors import StepsimError
+from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
+from stepsim.explore.sensitivity.analysis import Sensitivity
+from stepsim.files.step_table import StepTable
+from stepsim.files.sweep_toml import SweepFile
+from stepsim.files.topology.tables import TopologyFile
+from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
+from stepsim.measured.calibration.toml import CalibrationFile
+from stepsim.measured.run_document import LogDocument, RunDocument
+from stepsim.network.collective_document import CollectiveDocument
+from stepsim.network.topology.inspection import TopologyNumbers
+from stepsim.results.document import ResultDocument
+from stepsim.show.doctor import Diagnosis
+from stepsim.step.document import ComparisonDocument
+from stepsim.validation.document import ValidationDocument
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A format: what it is, and the type of its root."""
+
+    what: str
+    root: type
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "topology": Format(what="a topology file, TOML", root=TopologyFile),
+        "sweep": Format(what="a sweep file, TOML", root=SweepFile),
+        "calibration": Format(what="a calibration file, TOML", root=CalibrationFile),
+        "step-table": Format(what="a table of measured steps, TOML", root=StepTable),
+        "result": Format(what="simulate --json", root=ResultDocument),
+        "comparison": Format(what="compare --json", root=ComparisonDocument),
+        "collective": Format(what="collective --json", root=CollectiveDocument),
+        "topology-numbers": Format(what="inspect --json", root=TopologyNumbers),
+        "sensitivity": Format(what="sensitivity --json", root=Sensitivity),
+        "noise": Format(what="noise --json", root=NoiseDocument),
+        "noise-sweep": Format(what="noise --set ... --json", root=NoiseSweepDocument),
+        "run": Format(what="inspect --json of traces", root=RunDocument),
+        "log": Format(what="inspect --json of a log of leaf modules", root=LogDocument),
+        "validation": Format(what="validate --json", root=ValidationDocument),
+        "doctor": Format(what="doctor --json", root=Diagnosis),
+        "collective-fit": Format(what="calibrate nccl --json", root=CollectiveFitDocument),
+    }
+)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a format; raises StepsimError for an unknown name."""
+    if name not in FORMATS:
+        raise StepsimError(f"format is {name!r}: expected one of {', '.join(FORMATS)}")
+    form = FORMATS[name]
+    written = issubclass(form.root, Document)
+    (root, *_), definitions = msgspec.json.schema_components(
+        (form.root, *(form.root.named if issubclass(form.root, Document) else ())),
+        ref_template="#/$defs/{name}",
+    )
+    for definition in definitions.values():
+        definition["description"] = cleandoc(definition["description"])
+        if written and "properties" in definition:
+            _as_written(definition)
+    title = f"stepsim {name}: {form.what}"
+    return {"$schema": _DIALECT, "title": title, **root, "$defs": definitions}
+
+
+def schema_json(name: str) -> bytes:
+    """The JSON Schema of a format as UTF-8 JSON, ending with a newline; raises StepsimError."""
+    return json_text(schema(name))
+
+
+def _as_written(definition: dict[str, Any]) -> None:
+    """Keys that a reader may do without are always written, and no others."""
+    found: dict[str, dict[str, Any]] = definition["properties"]
+    absent = {key for key in found if "default" not in found[key]} - {*definition["required"]}
+    definition["required"] = [key for key in found if key not in absent]
+    definition["properties"] = {key: _one_type(field) for key, field in found.items()}
+    definition["additionalProperties"] = False
+
+
+def _one_type(field: dict[str, Any]) -> dict[str, Any]:
+    """A field without a default; one that names a type says nothing else."""
+    if "$ref" in field:
+        return {"$ref": field["$ref"]}
+    return {key: value for key, value in field.items() if key != "default"}

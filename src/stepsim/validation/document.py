@@ -1,0 +1,142 @@
+"""A validation: its errors by kind of number, as JSON, and against a limit."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from stepsim.base.documents import Document, Entry, Names, json_text
+from stepsim.base.fields import Seconds, Share
+from stepsim.base.units import PS_PER_S
+from stepsim.validation.validate import Compared, Errors, RunValidation, Source, error_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """Measured runs, and `rows`: steps of logs and of a table of measurements.
+
+    `warnings` say what was assumed while reading and simulating.
+    """
+
+    runs: tuple[RunValidation, ...] = ()
+    rows: tuple[Compared, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether the error of any time is above a limit, a share."""
+        times = [*(each for run in self.runs for each in run.times()), *self.rows]
+        return any(abs(each.error) > limit for each in times)
+
+    def errors(self) -> dict[str, Errors]:
+        """Errors by kind of number, kinds without numbers left out."""
+        runs, rows = self.runs, self.rows
+        kinds = {
+            "pipeline (replay)": [run.pipeline for run in runs],
+            "step (replay)": [
+                *(run.step for run in runs),
+                *(row for row in rows if row.source is Source.REPLAY),
+            ],
+            "per-step operations (prediction)": [each for run in runs for each in run.finalize],
+            "pipeline (prediction)": [e for r in runs for e in r.predicted if e.name == "pipeline"],
+            "waits (replay)": [each for run in runs for each in run.waits],
+            "step (prediction)": [
+                *(each for run in runs for each in run.predicted if each.name == "step"),
+                *(row for row in rows if row.source is Source.PREDICTION),
+            ],
+        }
+        return {name: error_of(compared) for name, compared in kinds.items() if compared}
+
+    def to_json(self) -> str:
+        """The whole validation as JSON; times in seconds, errors as shares."""
+        return ValidationDocument.of(self).to_json().decode()
+
+
+class TimeEntry(Entry, frozen=True, kw_only=True):
+    """A time, simulated and measured; `error` is simulated over measured, minus 1."""
+
+    name: str
+    source: str
+    simulated_s: Seconds
+    measured_s: Seconds
+    error: Share | None
+    samples_s: tuple[Seconds, ...]
+
+    @classmethod
+    def of(cls, found: Compared) -> Self:
+        """The entry of a time; it has no error where nothing was measured."""
+        return cls(
+            name=found.name,
+            source=found.source,
+            simulated_s=found.simulated_ps / PS_PER_S,
+            measured_s=found.measured_ps / PS_PER_S,
+            error=found.error if found.measured_ps else None,
+            samples_s=tuple(time / PS_PER_S for time in found.samples_ps),
+        )
+
+
+class BubbleEntry(Entry, frozen=True, kw_only=True):
+    """Idle shares of a rank's pipeline time."""
+
+    rank: int
+    stage: int
+    simulated: Share
+    measured: Share
+    points: Annotated[float, Meta(description="difference in percentage points")]
+
+
+class RunEntry(Entry, frozen=True, kw_only=True):
+    """A measured run; `pipeline`, `step`, `waits` and `bubbles` are replays."""
+
+    name: str
+    durations: str
+    calibrated_from: Names
+    calibrated_on_itself: bool
+    inferred_stages: tuple[int, ...]
+    pipeline: TimeEntry
+    step: TimeEntry
+    predicted: tuple[TimeEntry, ...]
+    finalize: tuple[TimeEntry, ...]
+    waits: tuple[TimeEntry, ...]
+    bubbles: tuple[BubbleEntry, ...]
+    notes: Names
+
+    @classmethod
+    def of(cls, run: RunValidation) -> Self:
+        """The entry of a run."""
+        return cls(
+            name=run.name,
+            durations=run.durations,
+            calibrated_from=run.calibrated_from,
+            calibrated_on_itself=run.calibrated_on_itself,
+            inferred_stages=run.inferred,
+            pipeline=TimeEntry.of(run.pipeline),
+            step=TimeEntry.of(run.step),
+            predicted=tuple(map(TimeEntry.of, run.predicted)),
+            finalize=tuple(map(TimeEntry.of, run.finalize)),
+            waits=tuple(map(TimeEntry.of, run.waits)),
+            bubbles=tuple(map(BubbleEntry.taken_from, run.bubbles)),
+            notes=run.notes,
+        )
+
+
+class ValidationDocument(Document, frozen=True, kw_only=True):
+    """`stepsim validate --json`: measured runs, rows of a table, and errors per kind of number."""
+
+    runs: tuple[RunEntry, ...]
+    rows: tuple[TimeEntry, ...]
+    warnings: Names
+    errors: dict[str, Errors]
+
+    @classmethod
+    def of(cls, found: Validation) -> Self:
+        """The document of a validation."""
+        return cls(
+            runs=tuple(map(RunEntry.of, found.runs)),
+            rows=tuple(map(TimeEntry.of, found.rows)),
+            warnings=found.warnings,
+            errors=found.errors(),
+        )
+
+    def to_json(self) -> bytes:
+        """The document as UTF-8 JSON, ending with a newline, by two spaces a level."""
+        return json_text(self, indent=2)

@@ -1,0 +1,144 @@
+"""Calibration files: whatever a calibration holds is read as it was written."""
+
+import string
+import tomllib
+
+import msgspec
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.base.documents import toml_text
+from stepsim.measured.calibration.calibration import (
+    Calibration,
+    ExpertImbalance,
+    Fitted,
+    LayerTimes,
+    LeafOverhead,
+    LinkFit,
+)
+from stepsim.measured.calibration.toml import CalibrationFile
+from stepsim.measured.clocks import Placement
+from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.workload.rows import CollectiveKind
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ['a "box"', "\x7f", "a\nb", "#", "[x]", "\\", "'''", '"""', "\x00", "\r"]
+)
+PLAIN = st.text(string.ascii_letters, min_size=1, max_size=8)
+COUNTS = st.integers(1, 1 << 24)
+TIMES = st.integers(0, 10**15)
+FITS = st.builds(Fitted, value=st.floats(1e7, 1e15), residual=st.floats(0, 1e12), samples=COUNTS)
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> MeasuredCurve:
+    sizes = draw(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=6, unique=True))
+    times = draw(st.lists(st.integers(1, 10**15), min_size=len(sizes), max_size=len(sizes)))
+    ranks = draw(st.integers(2, 64))
+    return MeasuredCurve(
+        machine=draw(TEXTS),
+        source=draw(TEXTS),
+        kind=draw(st.sampled_from(CollectiveKind)),
+        ranks=ranks,
+        nodes=draw(st.integers(1, ranks)),
+        size_bytes=np.array(sorted(sizes), dtype=np.int64),
+        time_ps=np.array(times, dtype=np.int64),
+    )
+
+
+CALIBRATIONS = st.builds(
+    Calibration,
+    sources=st.lists(TEXTS, max_size=3).map(tuple),
+    traces=st.lists(PLAIN, max_size=3).map(tuple),
+    node_size=COUNTS,
+    host_overhead=FITS | st.none(),
+    gradient_launch=FITS | st.none(),
+    gradient_scaling=FITS | st.none(),
+    optimizer=FITS | st.none(),
+    leaf_overhead=st.builds(
+        LeafOverhead,
+        action=FITS,
+        layer_factor=st.builds(
+            Fitted, value=st.floats(1, 100), residual=st.floats(0, 1), samples=COUNTS
+        ),
+    )
+    | st.none(),
+    point_to_point=st.lists(
+        st.builds(
+            LinkFit,
+            placement=st.sampled_from(Placement),
+            latency_ps=TIMES,
+            bandwidth=st.floats(1e7, 1e13),
+            residual=st.floats(0, 10),
+            samples=COUNTS,
+            sizes=st.lists(st.integers(0, 1 << 40), max_size=3).map(tuple),
+            both_ways=st.booleans(),
+        ),
+        max_size=2,
+        unique_by=lambda link: link.placement,
+    ).map(tuple),
+    expert_imbalance=st.lists(
+        st.builds(
+            ExpertImbalance,
+            source=TEXTS,
+            ep=COUNTS,
+            experts=COUNTS | st.none(),
+            mean=st.floats(0, 1e6),
+            largest=st.floats(0, 1e6),
+            samples=COUNTS,
+        ),
+        max_size=2,
+    ).map(tuple),
+    layer_times=st.lists(
+        st.builds(
+            LayerTimes,
+            source=TEXTS,
+            experts=COUNTS | st.none(),
+            tp=COUNTS,
+            ep=COUNTS,
+            **dict.fromkeys(("hidden", "sequence"), COUNTS),
+            **{
+                f"{name}_ps": st.integers(-(10**15), 10**15)
+                for name in (
+                    *("forward", "backward", "first_forward", "first_backward"),
+                    *("last_forward", "last_backward", "get_batch", "loss"),
+                )
+            },
+        ),
+        max_size=2,
+    ).map(tuple),
+    unidentified=st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
+    collectives=st.lists(curves(), min_size=1, max_size=2, unique_by=lambda curve: curve.key).map(
+        lambda found: CommTable(source="collective", curves=tuple(found))
+    )
+    | st.none(),
+)
+
+
+def read(text: str) -> CalibrationFile:
+    return msgspec.convert(tomllib.loads(text), CalibrationFile)
+
+
+@given(CALIBRATIONS)
+def test_a_calibration_file_is_read_as_it_was_written(calibration: Calibration) -> None:
+    file = CalibrationFile.of(calibration)
+    text = toml_text(file)
+    again = read(text)
+    assert again == file
+    assert toml_text(CalibrationFile.of(again.calibration())) == text
+
+
+@given(CALIBRATIONS)
+def test_whole_numbers_come_back_exactly(calibration: Calibration) -> None:
+    """Times of layers and curves, names and counts lose nothing; others keep their digits."""
+    found = read(toml_text(CalibrationFile.of(calibration))).calibration()
+    assert found.layer_times == calibration.layer_times
+    assert (found.sources, found.traces) == (calibration.sources, calibration.traces)
+    assert found.unidentified == calibration.unidentified
+    assert (found.collectives is None) == (calibration.collectives is None)
+    if found.collectives and calibration.collectives:
+        pairs = zip(found.collectives.curves, calibration.collectives.curves, strict=True)
+        for one, other in pairs:
+            assert one.time_ps.tolist() == other.time_ps.tolist()
+            assert one.size_bytes.tolist() == other.size_bytes.tolist()
