@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
 from stepsim.workload.rows import CollectiveKind
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-OUTLIER_FACTOR = 1.5
+_OUTLIER_FACTOR = 1.5
 FLOOR_BYTES = 1 << 16
 FLAT, LINEAR = 1.15, 3.5
 _FEWEST = 3
@@ -201,7 +198,7 @@ class CommTable:
         return curve.duration_ps(size_bytes) if curve else None
 
     def without_outliers(
-        self, factor: float = OUTLIER_FACTOR
+        self, factor: float = _OUTLIER_FACTOR
     ) -> "tuple[CommTable, tuple[Outlier, ...]]":
         """The table without outliers, and these.
 

@@ -23,6 +23,7 @@ from stepsim.network.collectives import (
     flow_steps,
 )
 from stepsim.network.collectives.flows import step_load
+from stepsim.network.measured_times import bus_factor
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import sum_loads
 from stepsim.network.topology.network import MAX_NPUS
@@ -117,17 +118,6 @@ def probe_algorithms(
     return able_algorithms(kind, topology.layout(_members(topology, ranks)))
 
 
-def bus_factor(kind: CollectiveKind, ranks: int) -> float:
-    """Ratio of busbw to algbw: what a rank's link must carry, in sizes (nccl-tests)."""
-    match kind:
-        case CollectiveKind.BROADCAST | CollectiveKind.REDUCE | CollectiveKind.SEND_RECV:
-            return 1.0
-        case CollectiveKind.ALL_REDUCE:
-            return 2 * (ranks - 1) / ranks
-        case _:
-            return (ranks - 1) / ranks
-
-
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Bytes in `64MiB`, or in a range such as `8..1GiB:x2`: first, last, factor (2 if left out).
 
@@ -206,7 +196,7 @@ def _row(
         time_ps=cost.time_ps,
         latency_ps=cost.latency_ps,
         algbw=algbw,
-        busbw=algbw * bus_factor(kind, len(members)) if len(members) > 1 else algbw,
+        busbw=algbw * bus_factor(kind, len(members)) if cost.time_ps else algbw,
         algorithm=str(cost.algorithm),
         links=tuple(
             _link_traffic(topology, c, links[classes == c], carried[classes == c], cost.time_ps)

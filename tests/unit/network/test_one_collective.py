@@ -14,8 +14,8 @@ from stepsim.cli.collective import collective
 from stepsim.face import collective_time
 from stepsim.files.load import load_topology
 from stepsim.network.collectives import Algorithm, parse_algorithm
+from stepsim.network.measured_times import bus_factor
 from stepsim.network.one_collective import (
-    bus_factor,
     parse_ranks,
     parse_sizes,
     probe_algorithms,
@@ -71,10 +71,12 @@ def test_ranks() -> None:
             parse_ranks(text)
 
 
-@pytest.mark.parametrize("kind", CollectiveKind)
-def test_bus_bandwidth_is_that_of_nccl_tests(kind: CollectiveKind) -> None:
-    factor = {"all_reduce": 1.75, "broadcast": 1, "reduce": 1, "send_recv": 1}.get(kind, 0.875)
-    assert bus_factor(kind, 8) == factor
+@pytest.mark.parametrize("kind", [kind for kind in CollectiveKind if kind != "send_recv"])
+def test_a_rank_alone_takes_no_time_and_sends_nothing(kind: CollectiveKind) -> None:
+    """Its bandwidths are those of any collective without a time; its bus carries nothing."""
+    row = probe_collective(NODES, kind, [1 << 20], [3]).rows[0]
+    assert (row.time_ps, row.algbw, row.busbw, row.links) == (0, inf, inf, ())
+    assert bus_factor(kind, 1) == 0
 
 
 def test_ring_on_a_switch_works_at_the_rate_of_its_ports() -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepsim.base.arrays import Floats, Ints
 from stepsim.measured.calibration.lines import FEWEST_SIZES, Line, fit_line, fit_regimes
-from stepsim.network.measured_times import Floats, Ints, MeasuredCurve, bus_factor
+from stepsim.network.measured_times import MeasuredCurve, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
 BULK_BYTES = 1 << 20

@@ -9,9 +9,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.units import PS_PER_S
-from stepsim.network.measured_times import Floats, Ints
 
 FEWEST_SIZES = 4
 MOST_REGIMES = 3

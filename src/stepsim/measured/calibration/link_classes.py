@@ -12,11 +12,12 @@ from enum import StrEnum
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit
 from stepsim.measured.calibration.lines import least_distance
 from stepsim.measured.clocks import Placement
-from stepsim.network.measured_times import FLOOR_BYTES, Floats, bus_factor
+from stepsim.network.measured_times import FLOOR_BYTES, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
 Missing = list[tuple[str, str]]
