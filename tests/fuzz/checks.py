@@ -318,7 +318,7 @@ def parse_sizes(text: str) -> None:
 
 
 def parse_algorithm(text: str) -> None:
-    from stepsim.network.collectives.asked import parse_algorithms
+    from stepsim.network.collectives import parse_algorithms
 
     parse_algorithms(text.split(" "))
 

@@ -5,12 +5,12 @@ carry out what and which ones `auto` prices; `cost` traces and prices them.
 """
 
 from stepsim.network.collectives.algorithms import Algorithm, AlgorithmChoice, parse_algorithm
-from stepsim.network.collectives.asked import parse_algorithms
 from stepsim.network.collectives.choices import (
     able_algorithms,
     basic_algorithm,
     candidates,
     flow_steps,
+    parse_algorithms,
 )
 from stepsim.network.collectives.cost import (
     Candidate,

@@ -1,9 +1,19 @@
-"""The algorithms' names, and the choice of one."""
+"""The list of algorithms: their names, and where each is; the choice of one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
+from stepsim.network.collectives.direct import DIRECT
+from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
+from stepsim.network.collectives.halving_doubling import HALVING_DOUBLING
+from stepsim.network.collectives.hierarchical import HIERARCHICAL, PER_DIMENSION
+from stepsim.network.collectives.kinds import FlatAlgorithm, LevelledAlgorithm
+from stepsim.network.collectives.nvls import NVLS
+from stepsim.network.collectives.ring import BIDIRECTIONAL_RING, RING
+from stepsim.network.collectives.tree import TREE
 
 
 class Algorithm(StrEnum):
@@ -24,21 +34,25 @@ class Algorithm(StrEnum):
     TREE = "tree"
     PER_DIMENSION = "per_dimension"
 
-    @property
-    def levelled(self) -> bool:
-        """Whether it is made of another algorithm at each level."""
-        return self in (Algorithm.HIERARCHICAL, Algorithm.PER_DIMENSION)
 
-
-LEVEL_ALGORITHMS = (
-    Algorithm.RING,
-    Algorithm.BIDIRECTIONAL_RING,
-    Algorithm.DIRECT,
-    Algorithm.HALVING_DOUBLING,
-    Algorithm.DOUBLE_BINARY_TREE,
-    Algorithm.NVLS,
+FLAT: Mapping[Algorithm, FlatAlgorithm] = MappingProxyType(
+    {
+        Algorithm.RING: RING,
+        Algorithm.BIDIRECTIONAL_RING: BIDIRECTIONAL_RING,
+        Algorithm.DIRECT: DIRECT,
+        Algorithm.HALVING_DOUBLING: HALVING_DOUBLING,
+        Algorithm.DOUBLE_BINARY_TREE: DOUBLE_BINARY_TREE,
+        Algorithm.NVLS: NVLS,
+        Algorithm.TREE: TREE,
+    }
 )
-"""What a level of a hierarchical algorithm can use."""
+LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
+    {Algorithm.HIERARCHICAL: HIERARCHICAL, Algorithm.PER_DIMENSION: PER_DIMENSION}
+)
+LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
+"""What a level of a levelled algorithm can use."""
+UNEVEN = Algorithm.DIRECT
+"""What carries out an all-to-all with uneven loads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +66,7 @@ class AlgorithmChoice:
     levels: tuple[Algorithm, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.levels and not self.algorithm.levelled:
+        if self.levels and self.algorithm not in LEVELLED:
             raise PlanError(f"{self.algorithm} has no levels: leave out {':'.join(self.levels)}")
         for level in self.levels:
             if level not in LEVEL_ALGORITHMS:

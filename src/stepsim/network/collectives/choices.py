@@ -1,55 +1,58 @@
 """Which algorithms can carry out a collective, which of them `auto` prices, and their steps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from stepsim.base.errors import PlanError
-from stepsim.network.collectives.algorithms import LEVEL_ALGORITHMS, Algorithm, AlgorithmChoice
-from stepsim.network.collectives.direct import direct, uneven_all_to_all
-from stepsim.network.collectives.double_binary_tree import double_binary_tree
+from stepsim.network.collectives.algorithms import (
+    FLAT,
+    LEVEL_ALGORITHMS,
+    LEVELLED,
+    Algorithm,
+    AlgorithmChoice,
+    parse_algorithm,
+)
+from stepsim.network.collectives.direct import uneven_all_to_all
 from stepsim.network.collectives.flows import FlowStep
-from stepsim.network.collectives.halving_doubling import halving_doubling
-from stepsim.network.collectives.hierarchical import hierarchical, level_kind, per_dimension
 from stepsim.network.collectives.levels import Levels, levels_of
-from stepsim.network.collectives.nvls import nvls
-from stepsim.network.collectives.ring import bidirectional_ring, ring
-from stepsim.network.collectives.tree import binomial_tree
 from stepsim.network.topology import DimensionKind, Layout
 from stepsim.workload.rows import CollectiveKind as Kind
 
-_MOST_PAIRS = 1 << 17
-_MOST_CROSSINGS = 1 << 20
 _LINEAR = (DimensionKind.RING, DimensionKind.LINE)
 
-_REDUCING = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
-_ROOTED = (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER)
-_KINDS: dict[Algorithm, tuple[Kind, ...]] = {
-    Algorithm.RING: (*_REDUCING, Kind.ALL_TO_ALL, Kind.BROADCAST, Kind.REDUCE),
-    Algorithm.BIDIRECTIONAL_RING: _REDUCING,
-    Algorithm.DIRECT: (*_REDUCING, Kind.ALL_TO_ALL, Kind.GATHER, Kind.SCATTER, Kind.SEND_RECV),
-    Algorithm.HALVING_DOUBLING: _REDUCING,
-    Algorithm.DOUBLE_BINARY_TREE: (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.REDUCE),
-    Algorithm.HIERARCHICAL: (*_REDUCING, Kind.ALL_TO_ALL),
-    Algorithm.NVLS: _REDUCING,
-    Algorithm.TREE: _ROOTED,
-    Algorithm.PER_DIMENSION: (*_REDUCING, Kind.ALL_TO_ALL),
-}
-_FLAT: dict[Algorithm, Callable[[Kind, Layout], list[FlowStep]]] = {
-    Algorithm.RING: ring,
-    Algorithm.BIDIRECTIONAL_RING: bidirectional_ring,
-    Algorithm.DIRECT: direct,
-    Algorithm.HALVING_DOUBLING: halving_doubling,
-    Algorithm.DOUBLE_BINARY_TREE: double_binary_tree,
-    Algorithm.NVLS: nvls,
-    Algorithm.TREE: binomial_tree,
-}
+
+def parse_algorithms(texts: Sequence[str]) -> dict[Kind, AlgorithmChoice]:
+    """Choices in `all_reduce=ring`, or in `ring`: for every collective that it can carry out.
+
+    Later texts win. Raises PlanError for kinds and algorithms that do not exist or do not go
+    together.
+    """
+    asked: dict[Kind, AlgorithmChoice] = {}
+    for text in texts:
+        name, equals, algorithm = text.rpartition("=")
+        choice = parse_algorithm(algorithm)
+        if equals:
+            kinds = [_asked_kind(text, name)]
+            if not _carries_out(kinds[0], choice):
+                raise PlanError(f"algorithm is {text!r}: {choice} cannot carry out {kinds[0]}")
+        else:
+            every = (kind for kind in Kind if kind is not Kind.SEND_RECV)
+            kinds = [kind for kind in every if _carries_out(kind, choice)]
+        asked |= dict.fromkeys(kinds, choice)
+    return asked
+
+
+def _asked_kind(text: str, name: str) -> Kind:
+    try:
+        return Kind(name.strip())
+    except ValueError:
+        expected = ", ".join(Kind)
+        raise PlanError(f"algorithm is {text!r}: expected one of {expected} before =") from None
 
 
 def basic_algorithm(kind: Kind) -> Algorithm:
     """What carries out a kind on any network, where the machine's library offers nothing else."""
-    if kind in _ROOTED:
-        return Algorithm.TREE
-    return Algorithm.RING if kind in _REDUCING else Algorithm.DIRECT
+    return next(name for name, algorithm in FLAT.items() if kind in algorithm.basic)
 
 
 def flow_steps(
@@ -64,7 +67,7 @@ def flow_steps(
     `uneven_all_to_all`. Raises PlanError when the algorithm
     cannot carry it out, or when the choice leaves something open: `auto`, or levels.
     """
-    choice = as_choice(choice or basic_algorithm(kind))
+    choice = _as_choice(choice or basic_algorithm(kind))
     reason = refusal(kind, layout, choice)
     if reason:
         raise PlanError(f"{kind} cannot use {choice}: {reason}")
@@ -72,16 +75,16 @@ def flow_steps(
         return []
     if loads:
         return uneven_all_to_all(loads)
-    if not choice.algorithm.levelled:
-        return _FLAT[choice.algorithm](kind, layout)
+    if choice.algorithm in FLAT:
+        return FLAT[choice.algorithm].steps(kind, layout)
     levels = levels_of(layout)
     if levels is None or len(choice.levels) != len(levels.sizes):
         raise PlanError(f"{choice} leaves its levels open")
-    build = hierarchical if choice.algorithm is Algorithm.HIERARCHICAL else per_dimension
-    return build(kind, levels, choice.levels, _flat)
+    flat = tuple(FLAT[level] for level in choice.levels)
+    return LEVELLED[choice.algorithm].steps(kind, levels, flat)
 
 
-def as_choice(algorithm: AlgorithmChoice | Algorithm) -> AlgorithmChoice:
+def _as_choice(algorithm: AlgorithmChoice | Algorithm) -> AlgorithmChoice:
     """A choice, of an algorithm by its name too."""
     if isinstance(algorithm, AlgorithmChoice):
         return algorithm
@@ -100,7 +103,7 @@ def candidates(
     worth its price: see `_worth_pricing`. Where that is nothing, the basic algorithm remains.
     Raises PlanError when the wanted algorithm cannot.
     """
-    wanted = as_choice(wanted)
+    wanted = _as_choice(wanted)
     if wanted.algorithm is not Algorithm.AUTO:
         reason = refusal(kind, layout, wanted)
         if reason:
@@ -110,34 +113,39 @@ def candidates(
         choice
         for algorithm in Algorithm
         if algorithm in offered or not offered
-        if not refusal(kind, layout, as_choice(algorithm))
+        if not refusal(kind, layout, _as_choice(algorithm))
         if _worth_pricing(kind, layout, algorithm)
-        for choice in _with_levels(kind, layout, as_choice(algorithm), offered)
+        for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
     ]
-    return tuple(found) or (as_choice(basic_algorithm(kind)),)
+    return tuple(found) or (_as_choice(basic_algorithm(kind)),)
 
 
 def able_algorithms(kind: Kind, layout: Layout) -> tuple[Algorithm, ...]:
     """All algorithms that can carry out the kind over this group."""
-    return tuple(a for a in Algorithm if not refusal(kind, layout, as_choice(a)))
+    return tuple(a for a in Algorithm if not refusal(kind, layout, _as_choice(a)))
 
 
-def carries_out(kind: Kind, choice: AlgorithmChoice) -> bool:
+def _carries_out(kind: Kind, choice: AlgorithmChoice) -> bool:
     """Whether a choice can carry out a kind at all, on some group; `auto` can."""
-    return choice.algorithm is Algorithm.AUTO or kind in _KINDS[choice.algorithm]
+    return choice.algorithm is Algorithm.AUTO or kind in _kinds(choice.algorithm)
+
+
+def _kinds(algorithm: Algorithm) -> tuple[Kind, ...]:
+    if algorithm in LEVELLED:
+        return LEVELLED[algorithm].kinds
+    return FLAT[algorithm].kinds if algorithm in FLAT else ()
 
 
 def refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
     """Why a choice cannot carry out a collective over this group; empty if it can."""
     algorithm = choice.algorithm
-    if kind not in _KINDS.get(algorithm, ()):
-        names = [name for name, kinds in _KINDS.items() if kind in kinds]
-        return f"expected {', '.join(names)}"
+    if kind not in _kinds(algorithm):
+        return f"expected {', '.join(name for name in Algorithm if kind in _kinds(name))}"
     if layout.ranks < 2:
         return ""
-    if algorithm is Algorithm.NVLS and not layout.reduces:
-        return _nvls_refusal(kind, layout)
-    return _levels_refusal(kind, layout, choice) if algorithm.levelled else ""
+    if algorithm in LEVELLED:
+        return _levels_refusal(kind, layout, choice)
+    return FLAT[algorithm].refuses(kind, layout)
 
 
 def _levels_refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
@@ -149,47 +157,21 @@ def _levels_refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
     if choice.levels and len(choice.levels) != len(levels.sizes):
         return f"its ranks differ along {len(levels.sizes)} dimensions: name an algorithm for each"
     for level, name in enumerate(choice.levels):
-        part = level_kind(kind, choice.algorithm, level, len(levels.sizes))
-        reason = refusal(part, levels.layout(level), as_choice(name))
+        part = LEVELLED[choice.algorithm].part(kind, level, len(levels.sizes))
+        reason = refusal(part, levels.layout(level), _as_choice(name))
         if reason:
             return f"level {level} ({part}) cannot use {name}: {reason}"
     return ""
 
 
-def _nvls_refusal(kind: Kind, layout: Layout) -> str:
-    if not layout.reduces_inside:
-        return "its ranks meet in no switch that reduces"
-    if kind is not Kind.ALL_REDUCE:
-        return "over several nodes the switches only all-reduce"
-    levels = levels_of(layout)
-    if levels is None or len(levels.sizes) < 2 or not levels.reduces_inside:
-        return "every node needs the same number of ranks, at least two"
-    return ""
-
-
-def _flat(kind: Kind, layout: Layout, algorithm: Algorithm) -> list[FlowStep]:
-    return _FLAT[algorithm](kind, layout)
-
-
 def _worth_pricing(kind: Kind, layout: Layout, algorithm: Algorithm, groups: int = 1) -> bool:
-    """Whether `auto` prices an algorithm in `groups` groups: it can win and is soon traced.
-
-    Left out: `per_dimension`, which `hierarchical` beats, and an all-to-all round a ring, which
-    sending directly beats; exchanges of all pairs that cross more than 131,072 dimensions (362
-    ranks on a switch), unless they are basic; exchanges over distances that cross more than a
-    million in one step (halving-doubling and trees on rings of more than 1,448 NPUs).
-    """
-    if algorithm is basic_algorithm(kind):
-        return True
-    if algorithm is Algorithm.PER_DIMENSION:
-        return False
-    if algorithm is Algorithm.RING:
-        return kind is not Kind.ALL_TO_ALL
+    """Whether `auto` prices an algorithm in `groups` groups: see `FlatAlgorithm`."""
+    if algorithm in LEVELLED:
+        return LEVELLED[algorithm].worth_pricing
     crossed = groups * layout.ranks * _reach(layout)
-    if algorithm is Algorithm.DIRECT and kind in _REDUCING:
-        return crossed * (layout.ranks - 1) <= _MOST_PAIRS
-    far = algorithm in (Algorithm.HALVING_DOUBLING, Algorithm.DOUBLE_BINARY_TREE)
-    return crossed <= _MOST_CROSSINGS or not far
+    return kind in FLAT[algorithm].basic or FLAT[algorithm].worth_pricing(
+        kind, crossed, layout.ranks
+    )
 
 
 def _reach(layout: Layout) -> int:
@@ -206,13 +188,14 @@ def _with_levels(
     kind: Kind, layout: Layout, choice: AlgorithmChoice, offered: tuple[str, ...]
 ) -> Iterator[AlgorithmChoice]:
     """The choice with every sensible algorithm at each level it leaves open."""
-    levels = levels_of(layout) if choice.algorithm.levelled and not choice.levels else None
+    open_levels = choice.algorithm in LEVELLED and not choice.levels
+    levels = levels_of(layout) if open_levels else None
     if levels is None:
         yield choice
         return
     options = [
         _level_options(
-            level_kind(kind, choice.algorithm, level, len(levels.sizes)), levels, level, offered
+            LEVELLED[choice.algorithm].part(kind, level, len(levels.sizes)), levels, level, offered
         )
         for level in range(len(levels.sizes))
     ]
@@ -228,13 +211,11 @@ def _level_options(
     Two ranks do the same in every algorithm; where each has a link to each, nothing beats `direct`.
     """
     layout = levels.layout(level)
-    able = [a for a in LEVEL_ALGORITHMS if not refusal(kind, layout, as_choice(a))]
+    able = [a for a in LEVEL_ALGORITHMS if not refusal(kind, layout, _as_choice(a))]
     groups = len(levels.groups(level))
     able = [a for a in able if _worth_pricing(kind, layout, a, groups)] or able[:1]
     listed = [a for a in able if a in offered] or able
-    if Algorithm.NVLS not in listed:
-        if layout.ranks == 2:
-            return listed[:1]
-        if layout.kinds[0] is DimensionKind.FULLY_CONNECTED and Algorithm.DIRECT in listed:
-            return [Algorithm.DIRECT]
-    return listed
+    if any(FLAT[each].in_switch for each in listed):
+        return listed
+    best = [each for each in listed if layout.kinds[0] in FLAT[each].best_on]
+    return listed[:1] if layout.ranks == 2 else best or listed

@@ -14,7 +14,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.network.collectives.algorithms import Algorithm, AlgorithmChoice
+from stepsim.network.collectives.algorithms import UNEVEN, Algorithm, AlgorithmChoice
 from stepsim.network.collectives.choices import candidates, flow_steps
 from stepsim.network.collectives.flows import (
     FlowStep,
@@ -120,7 +120,7 @@ def collective_shape(
         return numbers[key]
 
     found = []
-    wanted = Algorithm.DIRECT if loads else algorithm
+    wanted = UNEVEN if loads else algorithm
     for choice in candidates(kind, layout, wanted, topology.algorithms):
         steps = flow_steps(kind, layout, choice, loads)
         order, repeats = tuple(map(number, steps)), tuple(step.repeat for step in steps)

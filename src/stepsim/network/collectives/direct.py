@@ -6,11 +6,14 @@ So are all-to-alls in NCCL, of grouped sends and receives; ASTRA-sim calls it `d
 import numpy as np
 
 from stepsim.network.collectives.flows import FlowStep, inwards, swapped
-from stepsim.network.topology import Layout
+from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm
+from stepsim.network.topology import DimensionKind, Layout
 from stepsim.workload.rows import CollectiveKind
 
+_MOST_PAIRS = 1 << 17
 
-def direct(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+
+def _direct(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     """Steps of a collective whose blocks all travel at once."""
     if kind is CollectiveKind.SEND_RECV:
         return _send_recv(layout)
@@ -60,3 +63,24 @@ def _send_recv(layout: Layout) -> list[FlowStep]:
     """One message of the whole size from the first member to the second."""
     first = np.zeros(min(1, layout.ranks - 1), dtype=np.int64)
     return [FlowStep(sources=first, destinations=first + 1, fraction=1.0)]
+
+
+def _worth_pricing(kind: CollectiveKind, crossed: int, ranks: int) -> bool:
+    """Not for exchanges of all pairs that cross many dimensions (362 ranks on a switch)."""
+    return kind not in REDUCING or crossed * (ranks - 1) <= _MOST_PAIRS
+
+
+DIRECT = FlatAlgorithm(
+    kinds=(
+        *REDUCING,
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.GATHER,
+        CollectiveKind.SCATTER,
+        CollectiveKind.SEND_RECV,
+    ),
+    steps=_direct,
+    basic=(CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV),
+    level=True,
+    worth_pricing=_worth_pricing,
+    best_on=(DimensionKind.FULLY_CONNECTED,),
+)

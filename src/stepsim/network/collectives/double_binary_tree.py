@@ -12,11 +12,12 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.network.collectives.flows import FlowStep, flows, inwards, swapped
+from stepsim.network.collectives.kinds import FlatAlgorithm, soon_traced
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 
 
-def double_binary_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+def _double_binary_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     """Steps of an all-reduce, a broadcast or a reduction."""
     if kind is CollectiveKind.ALL_REDUCE:
         return _all_reduce(layout)
@@ -104,3 +105,11 @@ def _nodes(layout: Layout, order: Ints) -> tuple[Ints, Ints, int]:
     inside = np.flatnonzero(~enters)
     longest = int(np.diff([*first, layout.ranks]).max()) - 1
     return order[first], np.stack((order[inside - 1], order[inside])), longest
+
+
+DOUBLE_BINARY_TREE = FlatAlgorithm(
+    kinds=(CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE),
+    steps=_double_binary_tree,
+    level=True,
+    worth_pricing=soon_traced,
+)

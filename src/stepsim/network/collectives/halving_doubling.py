@@ -13,11 +13,12 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.network.collectives.flows import FlowStep, backwards
+from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm, soon_traced
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 
 
-def halving_doubling(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+def _halving_doubling(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     """Steps of a reduce-scatter, an all-gather or an all-reduce."""
     ranks = layout.ranks
     members, outside = _core(ranks)
@@ -62,3 +63,8 @@ def _exchanges(members: Ints, shares: Floats) -> list[FlowStep]:
             )
         )
     return steps
+
+
+HALVING_DOUBLING = FlatAlgorithm(
+    kinds=REDUCING, steps=_halving_doubling, level=True, worth_pricing=soon_traced
+)

@@ -9,52 +9,45 @@ first, so that data lies on the right rail, then across (DeepSpeed-MoE; HetuMoE)
 moves at least as much as hierarchically, so it is never faster.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from stepsim.network.collectives.algorithms import Algorithm
 from stepsim.network.collectives.flows import FlowStep
+from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm, LevelledAlgorithm
 from stepsim.network.collectives.levels import Levels
-from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
-
-Flat = Callable[[CollectiveKind, Layout, Algorithm], list[FlowStep]]
-"""Steps of a flat algorithm."""
 
 _SCATTER, _GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
 
 
-def hierarchical(
-    kind: CollectiveKind, levels: Levels, algorithms: tuple[Algorithm, ...], flat: Flat
+def _hierarchical(
+    kind: CollectiveKind, levels: Levels, algorithms: tuple[FlatAlgorithm, ...]
 ) -> list[FlowStep]:
     """Steps with one algorithm per level, innermost first."""
     return [
         step
         for phase, level, scale in _phases(kind, levels)
         for step in levels.everywhere(
-            flat(phase, levels.layout(level), algorithms[level]), level, scale
+            algorithms[level].steps(phase, levels.layout(level)), level, scale
         )
     ]
 
 
-def per_dimension(
-    kind: CollectiveKind, levels: Levels, algorithms: tuple[Algorithm, ...], flat: Flat
+def _per_dimension(
+    kind: CollectiveKind, levels: Levels, algorithms: tuple[FlatAlgorithm, ...]
 ) -> list[FlowStep]:
-    """Steps of an all-reduce at each level, innermost first; others as `hierarchical`."""
+    """Steps of an all-reduce at each level, innermost first; others as hierarchically."""
     if kind is not CollectiveKind.ALL_REDUCE:
-        return hierarchical(kind, levels, algorithms, flat)
+        return _hierarchical(kind, levels, algorithms)
     return [
         step
         for level, algorithm in enumerate(algorithms)
-        for step in levels.everywhere(flat(kind, levels.layout(level), algorithm), level, 1.0)
+        for step in levels.everywhere(algorithm.steps(kind, levels.layout(level)), level, 1.0)
     ]
 
 
-def level_kind(
-    kind: CollectiveKind, algorithm: Algorithm, level: int, count: int
-) -> CollectiveKind:
-    """What one of `count` levels carries out, for the question which algorithms it can use."""
-    inside = algorithm is Algorithm.HIERARCHICAL and level < count - 1
-    return _SCATTER if kind is CollectiveKind.ALL_REDUCE and inside else kind
+def _part(kind: CollectiveKind, level: int, count: int) -> CollectiveKind:
+    """What one of `count` levels carries out: an all-reduce scatters inside the outermost."""
+    return _SCATTER if kind is CollectiveKind.ALL_REDUCE and level < count - 1 else kind
 
 
 def _phases(kind: CollectiveKind, levels: Levels) -> Iterator[tuple[CollectiveKind, int, float]]:
@@ -70,3 +63,14 @@ def _phases(kind: CollectiveKind, levels: Levels) -> Iterator[tuple[CollectiveKi
         yield kind, last, levels.share(last)
     if kind is not _SCATTER:
         yield from ((_GATHER, level, levels.share(level)) for level in reversed(inwards[:last]))
+
+
+_KINDS = (*REDUCING, CollectiveKind.ALL_TO_ALL)
+
+HIERARCHICAL = LevelledAlgorithm(kinds=_KINDS, steps=_hierarchical, part=_part)
+PER_DIMENSION = LevelledAlgorithm(
+    kinds=_KINDS,
+    steps=_per_dimension,
+    part=lambda kind, level, count: kind,
+    worth_pricing=False,
+)

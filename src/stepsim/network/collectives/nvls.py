@@ -20,12 +20,13 @@ from stepsim.network.collectives.double_binary_tree import (
     tree_edges,
 )
 from stepsim.network.collectives.flows import FlowStep, flows
+from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm
 from stepsim.network.collectives.levels import levels_of
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 
 
-def nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+def _nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     """All-reduce moves S(1 + 1/n) over each port of a switch that holds all members, others S."""
     if not layout.reduces:
         return _tree(layout)
@@ -39,7 +40,7 @@ def _tree(layout: Layout) -> list[FlowStep]:
     """All-reduce over several nodes of k ranks, as one pipeline."""
     levels = levels_of(layout)
     if levels is None:
-        raise ValueError("nodes of different size: see choices.refusal")
+        raise ValueError("nodes of different size: see _refuses")
     nodes = levels.groups(0)
     inside = _ports(nodes)
     parents = double_tree(len(nodes))
@@ -58,3 +59,20 @@ def _tree(layout: Layout) -> list[FlowStep]:
 def _ports(groups: Ints) -> Ints:
     """Each member and the next of its group: every port once up and once down."""
     return np.stack((groups.reshape(-1), np.roll(groups, -1, axis=1).reshape(-1)))
+
+
+def _refuses(kind: CollectiveKind, layout: Layout) -> str:
+    """Why the switches cannot carry out a kind over a group; nothing if they can."""
+    if layout.reduces:
+        return ""
+    if not layout.reduces_inside:
+        return "its ranks meet in no switch that reduces"
+    if kind is not CollectiveKind.ALL_REDUCE:
+        return "over several nodes the switches only all-reduce"
+    levels = levels_of(layout)
+    if levels is None or len(levels.sizes) < 2 or not levels.reduces_inside:
+        return "every node needs the same number of ranks, at least two"
+    return ""
+
+
+NVLS = FlatAlgorithm(kinds=REDUCING, steps=_nvls, level=True, refuses=_refuses, in_switch=True)

@@ -5,23 +5,22 @@ All-gather and reduce-scatter take n-1 steps of S/n, all-reduce 2(n-1): Patarasu
 directions at once half the steps do: Jain and Sabharwal, "Optimal bucket algorithms for large MPI
 collectives on torus interconnects", ICS 2010.
 Over several nodes with k ranks each, k rings of S/k run side by side, each entering and leaving
-the nodes through other NPUs, as NCCL's channels do. Broadcasts and reductions leave the rings open,
-see `chain`.
+the nodes through other NPUs, as NCCL's channels do. Broadcasts and reductions leave the rings open.
 """
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.network.collectives.chain import chain_broadcast
-from stepsim.network.collectives.flows import FlowStep, inwards, swapped
+from stepsim.network.collectives.flows import FlowStep, flows, inwards, swapped
+from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 
 
-def ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     """Steps of a ring collective along the rings of the layout, an equal share on each."""
     if kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
-        steps = chain_broadcast(layout)
+        steps = _chains(layout)
         return swapped(steps) if inwards(kind) else steps
     if kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all(layout)
@@ -36,7 +35,7 @@ def ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     ]
 
 
-def bidirectional_ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+def _bidirectional(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     """Blocks travel both ways round and meet opposite: (n-1)/2 steps of S/n on every link.
 
     Of an even number of ranks the opposite block comes half from either side, in a last step.
@@ -84,3 +83,43 @@ def _edges(layout: Layout) -> tuple[Ints, Ints]:
         np.concatenate(layout.orders),
         np.concatenate([np.roll(order, -1) for order in layout.orders]),
     )
+
+
+def _chains(layout: Layout) -> list[FlowStep]:
+    """Broadcast of an equal share along each ring, which stays open.
+
+    This is NCCL's ring broadcast and, backwards, its reduction. All hops are busy at once, so they
+    are one step; a stage through which the chain fills costs a path latency before. Pieces are
+    taken to be small.
+    A stage of the fill costs the slowest path among the hops that leave the same axes; the chain
+    that leaves the outermost ones most often is the last to fill.
+    """
+    chains = [np.roll(order, -int(np.argmin(order))) for order in layout.orders]
+    hops = np.stack([np.stack((chain[:-1], chain[1:])) for chain in chains], axis=1)
+    reach = _outermost_axis(layout, hops)
+    stages = max(np.bincount(each, minlength=reach.max() + 1).tolist()[::-1] for each in reach)
+    stages[0] -= 1  # the step that carries everything pays for one hop of the farthest kind
+    fill = [
+        flows(hops[:, reach == axis], 0.0, count)
+        for axis, count in enumerate(reversed(stages))
+        if count
+    ]
+    return [*fill, flows(hops.reshape(2, -1), 1 / len(chains))]
+
+
+def _outermost_axis(layout: Layout, hops: Ints) -> Ints:
+    """Of each hop the outermost axis along which its ends differ."""
+    differ = layout.coordinates[hops[0]] != layout.coordinates[hops[1]]
+    axes: Ints = differ.shape[-1] - 1 - np.argmax(differ[..., ::-1], axis=-1)
+    return axes
+
+
+RING = FlatAlgorithm(
+    kinds=(*REDUCING, CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST, CollectiveKind.REDUCE),
+    steps=_ring,
+    basic=REDUCING,
+    level=True,
+    worth_pricing=lambda kind, crossed, ranks: kind is not CollectiveKind.ALL_TO_ALL,
+)
+"""An all-to-all round a ring is never faster than one sent directly."""
+BIDIRECTIONAL_RING = FlatAlgorithm(kinds=REDUCING, steps=_bidirectional, level=True)

@@ -8,11 +8,12 @@ MPICH: Thakur et al., "Optimization of collective communication operations in MP
 import numpy as np
 
 from stepsim.network.collectives.flows import FlowStep, backwards, inwards
+from stepsim.network.collectives.kinds import ROOTED, FlatAlgorithm
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 
 
-def binomial_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
+def _binomial_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     """Steps of a broadcast or a scatter from the first member, or backwards to it."""
     whole = kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
     steps = _broadcast(layout) if whole else _scatter(layout)
@@ -46,3 +47,6 @@ def _scatter(layout: Layout) -> list[FlowStep]:
         )
         distance //= 2
     return steps
+
+
+TREE = FlatAlgorithm(kinds=ROOTED, steps=_binomial_tree, basic=ROOTED)
