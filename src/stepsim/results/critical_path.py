@@ -5,9 +5,9 @@ be walked back from the last task of the step to its beginning without a gap.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from stepsim.workload.rows import Group
 
 Place = tuple[int, int]
 """An actor and the number of a task in its flat program."""
+
+Node = TypeVar("Node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +44,29 @@ def critical_path(timeline: Timeline) -> list[PathStep]:
     path has a gap, which no run without contention has.
     """
     walk = Walk(timeline=timeline)
-    place = walk.last_task()
-    steps: list[PathStep] = []
-    while True:
-        steps.append(walk.step(place))
-        if steps[-1].start_ps == 0:
-            return steps[::-1]
-        place = walk.cause(place, steps[-1].start_ps)
+    places = walk_back(walk.last_task(), walk.before, walk.start_ps, walk.end_ps)
+    return [walk.step(place) for place in places][::-1]
+
+
+def walk_back(
+    last: Node,
+    before: Callable[[Node], Iterable[Node]],
+    start_ps: Callable[[Node], int],
+    end_ps: Callable[[Node], int],
+) -> Iterator[Node]:
+    """The chain of nodes that makes `last` end when it does, last first.
+
+    Of the nodes `before` one, that it waits for, the first that ends when it starts is taken, until
+    one starts at 0. Raises SimulationError where none does.
+    """
+    node = last
+    yield node
+    while now := start_ps(node):
+        found = next((each for each in before(node) if end_ps(each) == now), None)
+        if found is None:
+            raise SimulationError(f"critical path: nothing ends at {now} ps, where a task starts")
+        node = found
+        yield node
 
 
 class PathTask(NamedTuple):
@@ -92,14 +110,15 @@ def path_parts(timeline: Timeline, path: Sequence[PathStep]) -> dict[Part, int]:
 
 
 def _inside(fragment: Fragment, times: FragmentTimes) -> Iterator[int]:
-    """Tasks of the path through a coalesced fragment, walked back in the same way."""
-    now = times.duration_ps
-    candidates: Sequence[int] = range(len(fragment.tasks))
-    while now > 0:
-        number = next(i for i in reversed(candidates) if times.end[i] == now)
-        yield number
-        now = int(times.start[number])
-        candidates = fragment.tasks[number].after
+    """Tasks of the path through a coalesced fragment; none where it takes no time."""
+    if not times.duration_ps:
+        return iter(())
+    return walk_back(
+        int(np.flatnonzero(times.end == times.duration_ps)[-1]),
+        lambda i: reversed(fragment.tasks[i].after),
+        lambda i: int(times.start[i]),
+        lambda i: int(times.end[i]),
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,26 +147,30 @@ class Walk:
     def step(self, place: Place) -> PathStep:
         """The path's step at a task."""
         actor, task = place
-        cohort, column = self.columns[actor]
+        flat = self.columns[actor][0].flat
         return PathStep(
             rank=int(self.timeline.actors.ranks[actor]),
             task=task,
-            segment=cohort.flat.program.segments[cohort.flat.segment[task]],
-            start_ps=int(cohort.start[task, column]),
-            end_ps=int(cohort.end[task, column]),
+            segment=flat.program.segments[flat.segment[task]],
+            start_ps=self.start_ps(place),
+            end_ps=self.end_ps(place),
         )
 
-    def cause(self, place: Place, start_ps: int) -> Place:
-        """A task that ends when this one starts, among what its members wait for.
+    def start_ps(self, place: Place) -> int:
+        """When a task starts."""
+        cohort, column = self.columns[place[0]]
+        return int(cohort.start[place[1], column])
 
-        Raises SimulationError where none does.
-        """
+    def end_ps(self, place: Place) -> int:
+        """When a task ends."""
+        cohort, column = self.columns[place[0]]
+        return int(cohort.end[place[1], column])
+
+    def before(self, place: Place) -> Iterator[Place]:
+        """What the members of a task wait for, the task's own first, the latest first."""
         for actor, task in self.members(place):
-            cohort, column = self.columns[actor]
-            for before in reversed(cohort.flat.after[task]):
-                if cohort.end[before, column] == start_ps:
-                    return actor, before
-        raise SimulationError(f"critical path: nothing ends at {start_ps} ps, where a task starts")
+            for before in reversed(self.columns[actor][0].flat.after[task]):
+                yield actor, before
 
     def peer(self, actor: int, segment: Segment) -> int:
         """The actor at the other end of an actor's message."""

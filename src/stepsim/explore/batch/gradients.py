@@ -27,6 +27,7 @@ from stepsim.explore.batch.scenarios import HOST, Scenarios
 from stepsim.network.collectives.cost import steps_of
 from stepsim.network.collectives.flows import StepShape
 from stepsim.network.topology.numbers import leaders
+from stepsim.results.critical_path import walk_back
 
 Bounds = tuple[int, int, int]
 """Of a step: the path that takes longest, the class that sets its endpoint latency (-1: none), and
@@ -84,14 +85,13 @@ def _elementary(
 
 def _through(block: BlockLength, values: Sequence[int]) -> Iterable[int]:
     """Lengths of the tasks on the longest path through a block, last first."""
-    ends: list[int] = []
+    starts, ends = list[int](), list[int]()
     for number, after in zip(block.numbers, block.after, strict=True):
-        ends.append(max((ends[i] for i in after), default=0) + values[number])
-    candidates: Sequence[int] = range(len(ends))
-    while candidates:
-        task = max(candidates, key=lambda i: ends[i])
-        yield block.numbers[task]
-        candidates = block.after[task]
+        starts.append(max((ends[i] for i in after), default=0))
+        ends.append(starts[-1] + values[number])
+    last = ends.index(max(ends))
+    path = walk_back(last, block.after.__getitem__, starts.__getitem__, ends.__getitem__)
+    return (block.numbers[task] for task in path)
 
 
 def _taken(length: CommLength, scenario: Scenarios) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.program import BatchProgram
+from stepsim.results.critical_path import walk_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +97,11 @@ class Passes:
         return start, end
 
     def path(self, start: Times, end: Times, column: int) -> Iterator[int]:
-        """Nodes of the longest path of one scenario, from the last to the first."""
+        """Nodes of the longest path of one scenario, last first."""
         final = sorted(self.program.last)
-        node = final[int(np.argmax(end[final, column]))]
-        while True:
-            yield node
-            after = self.program.after[node]
-            if not after:
-                return
-            node = next(i for i in after if end[i, column] == start[node, column])
+        return walk_back(
+            final[int(np.argmax(end[final, column]))],
+            lambda node: self.program.after[node],
+            lambda node: int(start[node, column]),
+            lambda node: int(end[node, column]),
+        )

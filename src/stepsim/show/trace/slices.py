@@ -171,5 +171,6 @@ class _Teller:
                 return name
         walk = self.slicer.walk
         flat = walk.columns[self.actor][0].flat
-        other, _ = walk.cause((self.actor, flat.first[number] + inner), start)
+        place = self.actor, flat.first[number] + inner
+        other, _ = next(p for p in walk.before(place) if walk.end_ps(p) == start)
         return f"rank {walk.timeline.actors.ranks[other]}"
