@@ -15,7 +15,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.engine.shared_links import Colours, Sites, site_kind
 from stepsim.graph.build import TaskGraph, Use
-from stepsim.network.flights import Phase, Transfer, level_alone
+from stepsim.network.flights import Transfer, TransferPhase, level_alone
 from stepsim.workload.axes import Stream
 
 
@@ -70,12 +70,12 @@ class Contention:
             if site in chosen
         }
 
-    def _phase(self, site: int, comm: int, number: int) -> Phase:
+    def _phase(self, site: int, comm: int, number: int) -> TransferPhase:
         price = self.sites.prices[site, comm][number]
         link, own, load = self._slots.get(
             (int(self.colours.site[site]), comm, number), (np.zeros(0, np.int64), *_NO_LOADS)
         )
-        return Phase(
+        return TransferPhase(
             latency_ps=price.latency_ps,
             alone_ps=price.alone_ps,
             link=link,

@@ -47,7 +47,7 @@ class Fragment:
 
 
 @dataclass(slots=True, kw_only=True)
-class CommTable:
+class CommNumbers:
     """The distinct communications of a graph, numbered as they are met.
 
     A collective of one rank does not exist: `dropped` counts those met, by group.
@@ -78,7 +78,7 @@ class FragmentBuilder:
     collectives reduce gradients: all of them queue on the dp stream.
     """
 
-    comms: CommTable
+    comms: CommNumbers
     detached: bool = False
     tasks: list[Task] = field(default_factory=list)
     _last: dict[Stream, int] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class HostTimes:
     loss_ps: int = 0
 
 
-def forward_fragment(rows: Sequence[Row], comms: CommTable, host: HostTimes) -> Fragment:
+def forward_fragment(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> Fragment:
     """Forward of a chunk: each row computes, then waits for its collective.
 
     A row with a `forward_lag` waits only at the end of the row that many places on.
@@ -185,7 +185,7 @@ class BackwardParts:
 
 
 def backward_fragment(
-    rows: Sequence[Row], comms: CommTable, parts: BackwardParts, host: HostTimes
+    rows: Sequence[Row], comms: CommNumbers, parts: BackwardParts, host: HostTimes
 ) -> Fragment:
     """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
 
@@ -213,7 +213,7 @@ def backward_fragment(
 
 
 def fused_fragment(
-    forward: Fragment, backward: Fragment, comms: CommTable, factor: float
+    forward: Fragment, backward: Fragment, comms: CommNumbers, factor: float
 ) -> Fragment:
     """A forward and a backward as one: they take turns on the compute stream.
 
@@ -250,7 +250,7 @@ def _progress(fragment: Fragment) -> list[float]:
     return shares
 
 
-def per_step_fragment(items: Sequence[StepItem], comms: CommTable) -> Fragment:
+def per_step_fragment(items: Sequence[StepItem], comms: CommNumbers) -> Fragment:
     """Rows run after the pipeline, one after the other, each with its compute and collectives."""
     builder = FragmentBuilder(comms=comms)
     after: tuple[int, ...] = ()
@@ -260,7 +260,9 @@ def per_step_fragment(items: Sequence[StepItem], comms: CommTable) -> Fragment:
     return builder.build("per-step", Phase.FORWARD)
 
 
-def reduction_fragment(label: str, reduced: Sequence[CommOp], comms: CommTable) -> Fragment | None:
+def reduction_fragment(
+    label: str, reduced: Sequence[CommOp], comms: CommNumbers
+) -> Fragment | None:
     """Weight-gradient collectives, None if none transfers anything."""
     builder = FragmentBuilder(comms=comms, detached=True)
     builder.collectives(label, Phase.WEIGHT_GRAD, Work(comms=tuple(reduced)), ())

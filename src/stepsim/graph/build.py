@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stepsim.base.errors import ScheduleError
-from stepsim.graph.actions import CommTable, Fragment
+from stepsim.graph.actions import CommNumbers, Fragment
 from stepsim.graph.programs import GraphOptions, Program, Segment, SegmentKind
 from stepsim.graph.writer import Draft, FragmentFactory
 from stepsim.parallel.p2p import Direction, Message, P2PMode, Post, programs
@@ -100,7 +100,7 @@ def build_taskgraph(
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
     factory = FragmentFactory(
-        comms=CommTable(plan=plan), options=options, last_stage=schedule.placement.stages - 1
+        comms=CommNumbers(plan=plan), options=options, last_stage=schedule.placement.stages - 1
     )
     message = factory.comms.number(
         CommOp(
@@ -135,7 +135,7 @@ def build_taskgraph(
     )
 
 
-def _dropped_warnings(comms: CommTable) -> tuple[str, ...]:
+def _dropped_warnings(comms: CommNumbers) -> tuple[str, ...]:
     if not comms.dropped:
         return ()
     groups = ", ".join(sorted(comms.dropped))

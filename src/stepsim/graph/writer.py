@@ -6,7 +6,7 @@ from functools import cached_property
 
 from stepsim.graph.actions import (
     BackwardParts,
-    CommTable,
+    CommNumbers,
     Fragment,
     HostTimes,
     backward_fragment,
@@ -34,7 +34,7 @@ _GRADIENTS = {
 class FragmentFactory:
     """Makes each distinct fragment once: rows that say the same share one."""
 
-    comms: CommTable
+    comms: CommNumbers
     options: GraphOptions
     last_stage: int
     fragments: list[Fragment] = field(default_factory=list)

@@ -20,7 +20,7 @@ _SLOWEST = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Phase:
+class TransferPhase:
     """A part of a transfer: `latency_ps` without traffic, then bytes that take `alone_ps` alone.
 
     `load[i]` flows cross each of `link[i]` while they go, counting those of all transfers that do
@@ -50,7 +50,7 @@ class Phase:
 class Transfer:
     """A collective or a message as a sequence of phases."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[TransferPhase, ...]
 
     @cached_property
     def duration_ps(self) -> int:
@@ -76,7 +76,7 @@ def time_left_ps(remaining_ps: float, speed: float) -> int:
 class _Flight:
     """The bytes of one phase on their way: `remaining_ps` of time alone were left at `since_ps`."""
 
-    phase: Phase
+    phase: TransferPhase
     remaining_ps: float
     since_ps: int
     speed: float = 0.0
@@ -91,7 +91,7 @@ class Fabric:
     _users: dict[int, set[int]] = field(default_factory=dict)
     _touched: set[int] = field(default_factory=set)
 
-    def enter(self, flight: int, phase: Phase, now_ps: int) -> None:
+    def enter(self, flight: int, phase: TransferPhase, now_ps: int) -> None:
         """Begin to send a phase's bytes; `settle` says when they end."""
         self._flights[flight] = _Flight(
             phase=phase, remaining_ps=float(phase.alone_ps), since_ps=now_ps

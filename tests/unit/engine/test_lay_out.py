@@ -11,7 +11,7 @@ from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import Execution, flatten, fragment_times
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import CommTable, HostTimes, forward_fragment
+from stepsim.graph.actions import CommNumbers, HostTimes, forward_fragment
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.graph.programs import GraphOptions
 from stepsim.parallel.ranks import ParallelPlan
@@ -111,7 +111,7 @@ def test_microbatches_share_the_times_of_their_actions() -> None:
 
 
 def test_times_inside_an_action() -> None:
-    fragment = forward_fragment([reducing(TP), row(9, 0)], CommTable(plan=ALONE), HostTimes())
+    fragment = forward_fragment([reducing(TP), row(9, 0)], CommNumbers(plan=ALONE), HostTimes())
     times = fragment_times(fragment, lambda task: 20 if task.comm >= 0 else task.duration_ps)
     assert times.start.tolist() == [0, 5, 25]
     assert times.end.tolist() == [5, 25, 34]
@@ -120,6 +120,6 @@ def test_times_inside_an_action() -> None:
 
 def test_times_that_do_not_fit_64_bits_are_refused() -> None:
     rows = [row(MAX_INT64 // 2 + 1, 0)] * 2
-    fragment = forward_fragment(rows, CommTable(plan=ALONE), HostTimes())
+    fragment = forward_fragment(rows, CommNumbers(plan=ALONE), HostTimes())
     with pytest.raises(SimulationError, match="106 days"):
         fragment_times(fragment, lambda task: task.duration_ps)

@@ -16,7 +16,7 @@ from stepsim.explore.batch.lengths import block_starts
 from stepsim.face import simulate
 from stepsim.graph.actions import (
     BackwardParts,
-    CommTable,
+    CommNumbers,
     HostTimes,
     backward_fragment,
     forward_fragment,
@@ -195,7 +195,7 @@ def test_blocks_of_a_backward() -> None:
             weight_grad=Work(compute_ps=10),
         )
     ] * 3
-    comms = CommTable(plan=ParallelPlan(tp=2))
+    comms = CommNumbers(plan=ParallelPlan(tp=2))
     forward = forward_fragment(rows, comms, HostTimes())
     assert block_starts(forward) == [0, 2, 4]
     backward = backward_fragment(rows, comms, BackwardParts(), HostTimes())
@@ -210,6 +210,6 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
     rows = [
         replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops
     ]
-    comms = CommTable(plan=ParallelPlan(tp=2))
+    comms = CommNumbers(plan=ParallelPlan(tp=2))
     loss = forward_fragment(rows, comms, HostTimes(loss_ps=1)).tasks[-1]
     assert loss.after == (1, 2, 3)

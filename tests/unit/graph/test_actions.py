@@ -12,7 +12,7 @@ from helpers import row
 from stepsim.engine.lay_out import fragment_times
 from stepsim.graph.actions import (
     BackwardParts,
-    CommTable,
+    CommNumbers,
     Fragment,
     HostTimes,
     Task,
@@ -49,8 +49,8 @@ def reducing(
     )
 
 
-def comms() -> CommTable:
-    return CommTable(plan=PLAN)
+def comms() -> CommNumbers:
+    return CommNumbers(plan=PLAN)
 
 
 def spans(fragment: Fragment, comm_ps: int) -> list[tuple[str, int, int]]:
@@ -82,7 +82,7 @@ def test_equal_communications_have_one_number() -> None:
 
 
 def test_a_collective_of_one_rank_does_not_exist_and_is_counted() -> None:
-    table = CommTable(plan=ParallelPlan(tp=1, dp=2))
+    table = CommNumbers(plan=ParallelPlan(tp=1, dp=2))
     assert [table.number(op(Group.TP)), table.number(op(Group.TP)), table.number(op(Group.DP))] == [
         None,
         None,
@@ -268,5 +268,5 @@ def test_gradients_that_are_reduced_beside_compute_queue_on_the_dp_stream() -> N
 
 
 def test_a_reduction_that_nobody_shares_is_none() -> None:
-    alone = CommTable(plan=ParallelPlan(tp=2, dp=1))
+    alone = CommNumbers(plan=ParallelPlan(tp=2, dp=1))
     assert reduction_fragment("g", [op(Group.DP)], alone) is None

@@ -11,7 +11,7 @@ from fluid import levels
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.network.flights import Fabric, Phase, Transfer, level_alone, time_left_ps
+from stepsim.network.flights import Fabric, Transfer, TransferPhase, level_alone, time_left_ps
 
 
 def phase(
@@ -21,11 +21,11 @@ def phase(
     *,
     latency_ps: int = 0,
     copies: int = 1,
-) -> Phase:
+) -> TransferPhase:
     """Flows per link; `copies` transfers that do the same at the same time."""
     rates = np.array([capacity[link] for link in loads])
     load = np.array(list(loads.values()), dtype=np.float64)
-    return Phase(
+    return TransferPhase(
         latency_ps=latency_ps,
         alone_ps=alone_ps,
         link=np.array(list(loads), dtype=np.int64),
@@ -55,7 +55,7 @@ class Clock:
                 self.fabric.leave(flight)
             self.settle()
 
-    def enter(self, flight: int, each: Phase, now: int) -> None:
+    def enter(self, flight: int, each: TransferPhase, now: int) -> None:
         self.run(until=now)
         self.now = now
         self.fabric.enter(flight, each, now)
@@ -68,7 +68,9 @@ def clock(capacity: Sequence[float] = (1e9, 1e9, 1e9)) -> Clock:
     return Clock(fabric=Fabric(capacity=np.array(capacity)))
 
 
-def ends(*flights: tuple[int, Phase], capacity: Sequence[float] = (1e9, 1e9, 1e9)) -> list[int]:
+def ends(
+    *flights: tuple[int, TransferPhase], capacity: Sequence[float] = (1e9, 1e9, 1e9)
+) -> list[int]:
     """Ends of flights that enter at these times, ascending."""
     time = clock(capacity)
     for number, (now, each) in enumerate(flights):
@@ -228,14 +230,14 @@ PHASES = st.builds(
 )
 
 
-def moments(time: Clock, flights: Sequence[tuple[int, Phase]]) -> Iterator[tuple[int, int]]:
+def moments(time: Clock, flights: Sequence[tuple[int, TransferPhase]]) -> Iterator[tuple[int, int]]:
     """(begin, end) of the spans in which the same flights are on their way."""
     times = sorted({*time.ended.values(), *(now for now, _ in flights)})
     yield from pairwise(times)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), PHASES), min_size=1, max_size=6))
-def test_speed_times_time_is_the_time_alone(flights: list[tuple[int, Phase]]) -> None:
+def test_speed_times_time_is_the_time_alone(flights: list[tuple[int, TransferPhase]]) -> None:
     """Speeds are found by another program; ends are rounded up to whole picoseconds."""
     flights.sort(key=lambda each: each[0])
     time = clock(CAPACITY)
@@ -254,7 +256,7 @@ def test_speed_times_time_is_the_time_alone(flights: list[tuple[int, Phase]]) ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), PHASES), min_size=1, max_size=6))
-def test_no_flight_is_faster_than_alone(flights: list[tuple[int, Phase]]) -> None:
+def test_no_flight_is_faster_than_alone(flights: list[tuple[int, TransferPhase]]) -> None:
     flights.sort(key=lambda each: each[0])
     for (now, each), end in zip(flights, ends(*flights, capacity=CAPACITY), strict=True):
         assert end - now >= each.alone_ps

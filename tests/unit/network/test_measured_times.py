@@ -8,7 +8,6 @@ import pytest
 
 from stepsim.base.errors import CalibrationError, OutputError
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.collectives.samples import read_text
 from stepsim.files.collectives.times_csv import (
     format_comm_table,
     parse_comm_table,
@@ -339,13 +338,13 @@ def test_files_that_are_no_text_or_too_large_are_refused(
 ) -> None:
     path = tmp_path / "odd.csv"
     with pytest.raises(CalibrationError, match="cannot read the measurements: No such file"):
-        read_text(path)
+        read_measurements([path])
     path.write_bytes(b"kind\xff")
     with pytest.raises(CalibrationError, match="byte 4 is not UTF-8"):
-        read_text(path)
+        read_measurements([path])
     monkeypatch.setattr("stepsim.files.reading.MAX_FILE_BYTES", 4)
     with pytest.raises(CalibrationError, match="larger than"):
-        read_text(path)
+        read_measurements([path])
 
 
 def test_a_written_table_reads_as_it_was(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from stepsim.files.collectives.samples import Sample, collective_kind, curves_of
 from stepsim.network.measured_times import CommTable, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
-AGREEMENT = 0.06
+_AGREEMENT = 0.06
 
 _PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\s*\d+: )?\s*")
 _RANK = re.compile(
@@ -198,7 +198,7 @@ def _check_bandwidth(
     except ValueError:
         raise CalibrationError(bad_value(place, "busbw", text, "GB/s")) from None
     said = bus_bytes / time * PS_PER_S / 1e9
-    if bandwidth >= 1 and not abs(said / bandwidth - 1) <= AGREEMENT:
+    if bandwidth >= 1 and not abs(said / bandwidth - 1) <= _AGREEMENT:
         raise CalibrationError(
             f"{place}: busbw is {text} GB/s, but {kind} of this size in this time has "
             f"{said:.4g}: expected the output of {kind} with the size of the full buffer"

@@ -1,27 +1,19 @@
-"""What readers of measured collectives share: text, names of collectives, samples into curves."""
+"""What readers of measured collectives share: names of collectives, samples into curves."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
 from stepsim.base.errors import CalibrationError, bad_value
-from stepsim.files import reading
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
-CurveKey = tuple[str, str, CollectiveKind, int, int]
+_CurveKey = tuple[str, str, CollectiveKind, int, int]
 """Machine, source, kind, ranks, nodes."""
-Sample = tuple[CurveKey, int, int]
+Sample = tuple[_CurveKey, int, int]
 """A measurement: its curve, bytes, ps."""
 
 _KINDS = {kind.replace("_", ""): kind for kind in CollectiveKind}
-
-
-def read_text(path: Path) -> str:
-    """The text of a file of measurements; raises CalibrationError."""
-    expected = "measured collectives as CSV, or what nccl-tests prints"
-    return reading.read_text(path, CalibrationError, "measurements", expected, encoding="utf-8-sig")
 
 
 def collective_kind(name: str, place: str, field: str) -> CollectiveKind:
@@ -37,13 +29,13 @@ def collective_kind(name: str, place: str, field: str) -> CollectiveKind:
 
 def curves_of(samples: Iterable[Sample]) -> tuple[MeasuredCurve, ...]:
     """Curves in the order of their first samples; a size measured several times has the median."""
-    found: dict[CurveKey, dict[int, list[int]]] = {}
+    found: dict[_CurveKey, dict[int, list[int]]] = {}
     for key, size, time in samples:
         found.setdefault(key, {}).setdefault(size, []).append(time)
     return tuple(_curve(key, times) for key, times in found.items())
 
 
-def _curve(key: CurveKey, times: dict[int, list[int]]) -> MeasuredCurve:
+def _curve(key: _CurveKey, times: dict[int, list[int]]) -> MeasuredCurve:
     machine, source, kind, ranks, nodes = key
     sizes = sorted(times)
     middle = [round(float(np.median(times[size]))) for size in sizes]

@@ -34,11 +34,11 @@ from stepsim.files.writing import write_whole
 from stepsim.network.measured_times import CommTable, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
-COLUMNS = ("machine", "source", "kind", "ranks", "nodes", "bytes", "time_us")
-MAX_RANKS = 1 << 24
-AGREEMENT = 0.05
+_COLUMNS = ("machine", "source", "kind", "ranks", "nodes", "bytes", "time_us")
+_MAX_RANKS = 1 << 24
+_AGREEMENT = 0.05
 
-Number = TypeVar("Number", int, float)
+_Number = TypeVar("_Number", int, float)
 
 _NAMES = {
     "kind": ("kind", "op", "collective"),
@@ -79,7 +79,7 @@ class _Line:
             raise CalibrationError(bad_value(self.place, self.names[field], text, allowed))
         return int(text)
 
-    def quantity(self, field: str, parse: Callable[[str], Number]) -> Number:
+    def quantity(self, field: str, parse: Callable[[str], _Number]) -> _Number:
         """A quantity with a unit; a number takes the unit that the column's name ends in."""
         text, name = self.need(field), self.names[field]
         unit = _UNITS.get(name.rpartition("_")[2], "") if "_" in name else ""
@@ -122,7 +122,7 @@ def format_comm_table(table: CommTable) -> str:
     """CSV text of a table, exact to the ps."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(_COLUMNS)
     for curve in table.curves:
         columns = zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True)
         for size, time in columns:
@@ -166,7 +166,7 @@ def _columns(header: list[str], source: str) -> dict[str, str]:
 def _sample(line: _Line, source: str) -> Sample:
     """The measurement of a line."""
     kind = collective_kind(line.need("kind"), line.place, line.names["kind"])
-    ranks = line.count("ranks", MAX_RANKS)
+    ranks = line.count("ranks", _MAX_RANKS)
     nodes = line.count("nodes", ranks) if "nodes" in line.names else 1
     size = _size(line)
     key = (
@@ -203,10 +203,10 @@ def _time(line: _Line, bus_bytes: float, kind: CollectiveKind) -> int:
         text, name = line.texts[field], line.names[field]
         raise CalibrationError(bad_value(line.place, name, text, "a time above 0"))
     said = bus_bytes / time * PS_PER_S
-    if bandwidth >= 1e9 and not one_way and abs(said / bandwidth - 1) > AGREEMENT:
+    if bandwidth >= 1e9 and not one_way and abs(said / bandwidth - 1) > _AGREEMENT:
         raise CalibrationError(
             f"{line.place}: {line.names['busbw']} is {line.texts['busbw']}, but size and time give "
-            f"{said / 1e9:.4g} GB/s: expected them to agree to {AGREEMENT:.0%}"
+            f"{said / 1e9:.4g} GB/s: expected them to agree to {_AGREEMENT:.0%}"
         )
     return time
 

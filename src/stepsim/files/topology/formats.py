@@ -13,7 +13,7 @@ from stepsim.network.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyFormat:
+class _Format:
     """A form of topology files: told by `suffixes`, or by how a file with none of them `begins`."""
 
     name: str
@@ -22,13 +22,11 @@ class TopologyFormat:
     begins: Callable[[bytes], bool] = lambda start: False
 
 
-_TOML = TopologyFormat(name="TOML", suffixes=(".toml",), read=read_topology_toml)
-FORMATS = (
+_TOML = _Format(name="TOML", suffixes=(".toml",), read=read_topology_toml)
+_FORMATS = (
     _TOML,
-    TopologyFormat(
-        name="ASTRA-sim's network YAML", suffixes=(".yml", ".yaml"), read=read_astra_network
-    ),
-    TopologyFormat(
+    _Format(name="ASTRA-sim's network YAML", suffixes=(".yml", ".yaml"), read=read_astra_network),
+    _Format(
         name="SimAI's topology text",
         suffixes=(),
         read=read_simai_topology,
@@ -39,7 +37,7 @@ FORMATS = (
 
 
 def read_topology(path: Path) -> Topology:
-    """Topology in a file of any of `FORMATS`; raises TopologyError naming file and entry."""
+    """Topology in a file of any of `_FORMATS`; raises TopologyError naming file and entry."""
     return (_format(path) or _TOML).read(path)
 
 
@@ -48,10 +46,10 @@ def is_topology(name_or_path: str) -> bool:
     return name_or_path in topology_names() or _format(Path(name_or_path)) is not None
 
 
-def _format(path: Path) -> TopologyFormat | None:
-    named = [each for each in FORMATS if path.suffix in each.suffixes]
+def _format(path: Path) -> _Format | None:
+    named = [each for each in _FORMATS if path.suffix in each.suffixes]
     start = b"" if named else _start(path)
-    return next(iter([*named, *(each for each in FORMATS if each.begins(start))]), None)
+    return next(iter([*named, *(each for each in _FORMATS if each.begins(start))]), None)
 
 
 def _start(path: Path) -> bytes:

@@ -13,10 +13,10 @@ from stepsim.network.collectives.choices import (
     parse_algorithms,
 )
 from stepsim.network.collectives.cost import (
-    Candidate,
     CollectiveShape,
     Cost,
     StepCost,
+    TracedAlgorithm,
     collective_cost,
     collective_shape,
     collective_time_ps,
@@ -27,11 +27,11 @@ from stepsim.network.collectives.flows import FlowStep
 __all__ = [
     "Algorithm",
     "AlgorithmChoice",
-    "Candidate",
     "CollectiveShape",
     "Cost",
     "FlowStep",
     "StepCost",
+    "TracedAlgorithm",
     "able_algorithms",
     "basic_algorithm",
     "candidates",

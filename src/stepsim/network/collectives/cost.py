@@ -34,7 +34,7 @@ _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TracedAlgorithm:
     """A way to carry out a collective: `order[i]` is the number of its i-th traced step."""
 
     algorithm: AlgorithmChoice
@@ -50,7 +50,7 @@ class CollectiveShape:
     """
 
     steps: tuple[StepShape, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TracedAlgorithm, ...]
     launches: bool
 
     def uses(self) -> Ints:
@@ -124,7 +124,7 @@ def collective_shape(
     for choice in candidates(kind, layout, wanted, topology.algorithms):
         steps = flow_steps(kind, layout, choice, loads)
         order, repeats = tuple(map(number, steps)), tuple(step.repeat for step in steps)
-        found.append(Candidate(algorithm=choice, order=order, repeats=repeats))
+        found.append(TracedAlgorithm(algorithm=choice, order=order, repeats=repeats))
     return CollectiveShape(
         steps=tuple(shapes),
         candidates=tuple(found),

@@ -19,7 +19,7 @@ ROOTED = (
     CollectiveKind.GATHER,
     CollectiveKind.SCATTER,
 )
-MOST_CROSSINGS = 1 << 20
+_MOST_CROSSINGS = 1 << 20
 """Links or dimensions that the flows of a step may cross: what is soon traced."""
 
 
@@ -64,4 +64,4 @@ def soon_traced(kind: CollectiveKind, crossed: int, ranks: int) -> bool:
 
     Left out are rings of more than 1,448 NPUs.
     """
-    return crossed <= MOST_CROSSINGS
+    return crossed <= _MOST_CROSSINGS

@@ -7,13 +7,13 @@ from operator import mul
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.network.topology.axis import Axis
+from stepsim.network.topology.placed import PlacedWiring
 
 Turn = tuple[int, int]
 """Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
 
 
-def turns(axes: Sequence[Axis]) -> tuple[Turn, ...]:
+def turns(axes: Sequence[PlacedWiring]) -> tuple[Turn, ...]:
     """Digits that can each be shifted, for all NPUs at once, without changing the network."""
     joining = [axis for axis in axes if axis.joins_inside]
     found = [turn for axis in axes for turn in _own_digits(axis)]
@@ -29,13 +29,13 @@ def turned_to_origin(members: Ints, digits: Sequence[Turn]) -> Ints:
     return moved
 
 
-def _bounds(axis: Axis) -> list[int]:
+def _bounds(axis: PlacedWiring) -> list[int]:
     """Strides at which digits of the wiring begin, in NPU numbers, and the last one's end."""
     sizes = [digit.size for digit in axis.wiring.digits]
     return list(accumulate(sizes, mul, initial=axis.stride))
 
 
-def _own_digits(axis: Axis) -> list[Turn]:
+def _own_digits(axis: PlacedWiring) -> list[Turn]:
     """The digits of an axis outside what it joins: an inner dimension has its own."""
     bounds = _bounds(axis)
     if not axis.joins_inside:
@@ -47,7 +47,7 @@ def _own_digits(axis: Axis) -> list[Turn]:
     return list(pairwise(outside)) if aligned else []
 
 
-def _may_turn(axis: Axis, turn: Turn) -> bool:
+def _may_turn(axis: PlacedWiring, turn: Turn) -> bool:
     """Whether an axis that joins the NPUs inside looks the same when this digit is shifted."""
     low, high = turn
     if low >= axis.outer_stride * axis.outer_size:

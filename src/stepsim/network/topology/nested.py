@@ -16,11 +16,11 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, Part, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology import alike
-from stepsim.network.topology.axis import Axis
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
+from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.rings.order import rings
 
 if TYPE_CHECKING:
@@ -85,15 +85,15 @@ class NestedTopology:
         return tuple(link for dimension in self.dimensions for link in dimension.link_classes)
 
     @cached_property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[PlacedWiring, ...]:
         """The wirings of all dimensions, innermost first."""
-        axes: list[Axis] = []
+        axes: list[PlacedWiring] = []
         stride, offset, first_class = 1, 0, 0
         for dimension in self.dimensions:
             classes = range(first_class, first_class + len(dimension.link_classes))
             for wiring in dimension.wirings(stride):
                 joins = dimension.joins_inside
-                axis = Axis(
+                axis = PlacedWiring(
                     name=dimension.link.name,
                     wiring=wiring,
                     stride=1 if joins else stride,
@@ -268,7 +268,7 @@ class NestedTopology:
         return routes
 
 
-def _meet(axis: Axis, members: Ints) -> bool:
+def _meet(axis: PlacedWiring, members: Ints) -> bool:
     """Whether the members are cabled to one switch of an axis and meet there, none inside."""
     copies, positions = axis.copy_of(members), axis.positions(members)
     apart = len(np.unique(axis.coordinates(members))) == len(members)

@@ -29,9 +29,9 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
 def with_link(topology: Topology, name: str, **changes: float) -> Topology:
     """The topology with fields of one `LinkClass` replaced.
 
-    Raises TopologyError for a class that follows another (see `leader`) or is fixed.
+    Raises TopologyError for a class that follows another (see `leaders`) or is fixed.
     """
-    if leader(topology, name) != name:
+    if _leader(topology, name) != name:
         raise TopologyError(
             f"the links {name} of topology {topology.name} follow others: give them numbers of "
             "their own in the topology file"
@@ -44,7 +44,7 @@ def with_link(topology: Topology, name: str, **changes: float) -> Topology:
     return cast(Topology, _edited(topology, {name: changes}))
 
 
-def leader(topology: Topology, name: str) -> str:
+def _leader(topology: Topology, name: str) -> str:
     """The class whose numbers a class of links has: itself, unless it follows another.
 
     Uplinks without a bandwidth of their own follow their dimension. Raises TopologyError when
@@ -72,7 +72,7 @@ def is_fixed(topology: Topology, name: str) -> bool:
 
 def leaders(topology: Topology) -> tuple[str, ...]:
     """The leader of every class of links, in their order."""
-    return tuple(leader(topology, link.name) for link in topology.link_classes)
+    return tuple(_leader(topology, link.name) for link in topology.link_classes)
 
 
 def _edited(value: Any, changes: Mapping[str, Mapping[str, float]]) -> Any:

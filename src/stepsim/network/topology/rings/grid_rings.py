@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 
-Cell = tuple[int, ...]
+_Cell = tuple[int, ...]
 
 
 def grid_rings(coordinates: Ints, sizes: Sequence[int], closed: Sequence[bool]) -> tuple[Ints, ...]:
@@ -45,7 +45,7 @@ def _goes_around(level: Ints, size: int) -> bool:
     return bool(size - level[-1] + level[0] <= np.diff(level).max())
 
 
-def _disjoint_cycles(shape: Cell) -> list[list[Cell]]:
+def _disjoint_cycles(shape: _Cell) -> list[list[_Cell]]:
     """Two cycles through a torus that share no cable, where the formula gives them."""
     if len(shape) < 2 or min(shape) < 3:
         return []
@@ -55,7 +55,7 @@ def _disjoint_cycles(shape: Cell) -> list[list[Cell]]:
             return []
         flat = _two_cycles(len(inner[0]), shape[-1])
         return [[(*inner[0][a], b) for a, b in cycle] for cycle in flat]
-    return [list[Cell](cycle) for cycle in _two_cycles(*shape)]
+    return [list[_Cell](cycle) for cycle in _two_cycles(*shape)]
 
 
 def _two_cycles(m: int, k: int) -> list[list[tuple[int, int]]]:
@@ -72,7 +72,7 @@ def _two_cycles(m: int, k: int) -> list[list[tuple[int, int]]]:
     return cycles if sound else []
 
 
-def _cables(cycle: list[tuple[int, int]], shape: Cell) -> set[frozenset[Cell]]:
+def _cables(cycle: list[tuple[int, int]], shape: _Cell) -> set[frozenset[_Cell]]:
     """The cables that a cycle uses; none if it is no cycle of neighbours through all cells."""
     if len(set(cycle)) != prod(shape):
         return set()
@@ -84,7 +84,7 @@ def _cables(cycle: list[tuple[int, int]], shape: Cell) -> set[frozenset[Cell]]:
     return {frozenset(step) for step in steps}
 
 
-def _snake(shape: Cell, around: Sequence[bool]) -> list[Cell]:
+def _snake(shape: _Cell, around: Sequence[bool]) -> list[_Cell]:
     """One cycle through a block, with no long way back where there is a shorter one.
 
     Along one axis: around a ring, or out on even and back on odd places of a line. With more: back
@@ -107,7 +107,7 @@ def _snake(shape: Cell, around: Sequence[bool]) -> list[Cell]:
     return cells + [_insert(cell, home, 0) for cell in reversed(path)]
 
 
-def _back_and_forth(shape: Sequence[int]) -> list[Cell]:
+def _back_and_forth(shape: Sequence[int]) -> list[_Cell]:
     """All cells so that each is a neighbour of the one before."""
     cells = []
     for cell in product(*(range(side) for side in reversed(shape))):
@@ -118,5 +118,5 @@ def _back_and_forth(shape: Sequence[int]) -> list[Cell]:
     return cells
 
 
-def _insert(cell: Cell, axis: int, value: int) -> Cell:
+def _insert(cell: _Cell, axis: int, value: int) -> _Cell:
     return (*cell[:axis], value, *cell[axis:])

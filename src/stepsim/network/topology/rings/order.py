@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.network.topology.axis import Axis
+from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.rings.grid_rings import grid_rings
 from stepsim.network.topology.rings.search import disjoint_rings
 from stepsim.network.topology.wiring import DimensionKind
@@ -14,7 +14,7 @@ from stepsim.network.topology.wirings import Cables
 _GRID = (DimensionKind.RING, DimensionKind.LINE)
 
 
-def rings(members: Ints, node_size: int, axes: Sequence[Axis]) -> tuple[Ints, ...]:
+def rings(members: Ints, node_size: int, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]:
     """Member positions in ring order, one order per channel.
 
     A group within a torus, mesh or cabled node goes from neighbour to neighbour, where it fills a
@@ -44,7 +44,7 @@ def node_rings(members: Ints, node_size: int, inside: tuple[Ints, ...] = ()) -> 
     )
 
 
-def _inside(members: Ints, node_size: int, axes: Sequence[Axis]) -> tuple[Ints, ...]:
+def _inside(members: Ints, node_size: int, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]:
     """Orders of the members of a node, where every node has the same ones."""
     first = members[members // node_size == members[0] // node_size]
     alike = len(members) % len(first) == 0 and np.array_equal(
@@ -53,7 +53,7 @@ def _inside(members: Ints, node_size: int, axes: Sequence[Axis]) -> tuple[Ints, 
     return _neighbours(first, axes) if alike else ()
 
 
-def _neighbours(members: Ints, axes: Sequence[Axis]) -> tuple[Ints, ...]:
+def _neighbours(members: Ints, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]:
     """Rings from neighbour to neighbour; none where the group does not lie so."""
     coordinates = [(axis, axis.coordinates(members)) for axis in axes]
     spread = [(axis, column) for axis, column in coordinates if (column != column[0]).any()]

@@ -9,7 +9,7 @@ from stepsim.base.arrays import Ints, Part, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.wiring import Flows, Node
 
-MAX_SHARED = 1024
+_MAX_SHARED = 1024
 """Most NICs of an NPU, and most NPUs of a NIC."""
 
 
@@ -26,8 +26,8 @@ class Ports:
 
     def __post_init__(self) -> None:
         for name in ("nics", "npus_per_nic"):
-            if not 1 <= getattr(self, name) <= MAX_SHARED:
-                expected = f"expected 1 to {MAX_SHARED}"
+            if not 1 <= getattr(self, name) <= _MAX_SHARED:
+                expected = f"expected 1 to {_MAX_SHARED}"
                 raise TopologyError(f"{name} is {getattr(self, name)}: {expected}")
         if self.nics > 1 and self.npus_per_nic > 1:
             raise TopologyError("nics and npus_per_nic exclude each other")

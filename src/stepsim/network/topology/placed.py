@@ -10,7 +10,7 @@ from stepsim.network.topology.wirings.ports import ONE_NIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class PlacedWiring:
     """A wiring that runs through the NPUs in copies: an NPU's position is `npu // stride % size`.
 
     One that joins everything inside has stride 1. Its links are `offset` onward, of the topology's
