@@ -22,9 +22,9 @@ import pytest
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.files.simai.formula import (
     SMALL_MESSAGE_US,
+    GroupSpan,
     Servers,
     SimaiTotals,
-    Span,
     bus_bandwidth,
     collective_ns,
     group_span,
@@ -124,7 +124,7 @@ def test_seed_000_with_all_rows_is_two_optimizer_rows_more(workloads: Path) -> N
 
 @pytest.mark.parametrize("kind", CollectiveKind)
 def test_busbw_of_one_node_is_nvlink(kind: CollectiveKind) -> None:
-    assert bus_bandwidth(kind, Span(ranks=8, nodes=1, per_node=8), SERVERS) == 360
+    assert bus_bandwidth(kind, GroupSpan(ranks=8, nodes=1, per_node=8), SERVERS) == 360
 
 
 @pytest.mark.parametrize("kind", [*RING, CollectiveKind.ALL_REDUCE])
@@ -138,19 +138,19 @@ def test_busbw_of_one_node_is_nvlink(kind: CollectiveKind) -> None:
     ],
 )
 def test_busbw_across_nodes(kind: CollectiveKind, nodes: int, per_node: int, wanted: float) -> None:
-    span = Span(ranks=nodes * per_node, nodes=nodes, per_node=per_node)
+    span = GroupSpan(ranks=nodes * per_node, nodes=nodes, per_node=per_node)
     assert bus_bandwidth(kind, span, SERVERS) == wanted
 
 
 def test_busbw_across_nodes_is_bounded_by_nvlink() -> None:
-    span = Span(ranks=16, nodes=2, per_node=8)
+    span = GroupSpan(ranks=16, nodes=2, per_node=8)
     servers = replace(SERVERS, nvlink_gbps=200.0)
     assert bus_bandwidth(CollectiveKind.ALL_REDUCE, span, servers) == pytest.approx(200 * 8 / 7)
 
 
 @pytest.mark.parametrize("nics", [1, 4, 8])
 def test_busbw_of_one_npu_per_node_is_its_share_of_the_nics(nics: int) -> None:
-    span = Span(ranks=4, nodes=4, per_node=1)
+    span = GroupSpan(ranks=4, nodes=4, per_node=1)
     servers = replace(SERVERS, nics_per_server=nics)
     assert bus_bandwidth(CollectiveKind.ALL_GATHER, span, servers) == 48.5 * nics / 8
 
@@ -159,7 +159,7 @@ def test_busbw_of_one_npu_per_node_is_its_share_of_the_nics(nics: int) -> None:
     ("nodes", "per_node", "wanted"), [(4, 1, 48.5), (2, 8, 48.5 * 15 / 8), (4, 2, 48.5 * 7 / 6)]
 )
 def test_busbw_of_all_to_all_across_nodes(nodes: int, per_node: int, wanted: float) -> None:
-    span = Span(ranks=nodes * per_node, nodes=nodes, per_node=per_node)
+    span = GroupSpan(ranks=nodes * per_node, nodes=nodes, per_node=per_node)
     assert bus_bandwidth(CollectiveKind.ALL_TO_ALL, span, SERVERS) == pytest.approx(wanted)
 
 
@@ -181,7 +181,7 @@ def test_busbw_of_all_to_all_across_nodes(nodes: int, per_node: int, wanted: flo
 def test_span_of_groups(
     group: Group, plan: ParallelPlan, ranks: int, nodes: int, per_node: int
 ) -> None:
-    wanted = Span(ranks=ranks, nodes=nodes, per_node=per_node)
+    wanted = GroupSpan(ranks=ranks, nodes=nodes, per_node=per_node)
     assert group_span(group, plan, SERVERS) == wanted
 
 
@@ -190,7 +190,7 @@ def test_span_of_groups(
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_times_of_large_messages(ranks: int) -> None:
-    span = Span(ranks=ranks, nodes=1, per_node=ranks)
+    span = GroupSpan(ranks=ranks, nodes=1, per_node=ranks)
     once = GIB / GIB / 360 * (ranks - 1) / ranks * 1e9
     for kind in (*RING, CollectiveKind.ALL_TO_ALL):
         assert collective_ns(kind, GIB, span, SERVERS) == math.floor(once)
@@ -202,7 +202,7 @@ def test_times_of_large_messages(ranks: int) -> None:
     [(2, 10), (4, 12), (8, 15), (16, 66), (32, 135), (64, 200), (128, 320), (3, 0), (256, 0)],
 )
 def test_times_of_small_messages(ranks: int, microseconds: int) -> None:
-    span = Span(ranks=ranks, nodes=ranks, per_node=1)
+    span = GroupSpan(ranks=ranks, nodes=ranks, per_node=1)
     for kind in CollectiveKind:
         for size in (2, 4096, MIB - 1):
             assert collective_ns(kind, size, span, SERVERS) == microseconds * 1_000
@@ -212,7 +212,7 @@ def test_times_of_small_messages(ranks: int, microseconds: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 4096, GIB])
 def test_a_group_of_one_takes_no_time(size: int) -> None:
-    span = Span(ranks=1, nodes=1, per_node=8)
+    span = GroupSpan(ranks=1, nodes=1, per_node=8)
     assert collective_ns(CollectiveKind.ALL_REDUCE, size, span, SERVERS) == 0
 
 

@@ -34,7 +34,7 @@ _AFTER_ALL_OTHERS = EventPriority(2)
 Member = tuple[int, int]
 """An actor and one of its tasks."""
 
-Times = list["array[int]"]
+_Times = list["array[int]"]
 """A time in ps for every task of every actor."""
 
 
@@ -44,7 +44,7 @@ def run(
     plan: ParallelPlan,
     fabric: Fabric | None = None,
     progress: Progress | None = None,
-) -> tuple[Times, Times]:
+) -> tuple[_Times, _Times]:
     """Start and end of every task of every actor.
 
     `fabric` holds the links that transfers share. Raises SimulationError naming what is stuck when
@@ -93,8 +93,8 @@ class _Run:
     fabric: Fabric
     progress: Progress | None
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
-    start: Times = field(default_factory=list)
-    finish: Times = field(default_factory=list)
+    start: _Times = field(default_factory=list)
+    finish: _Times = field(default_factory=list)
     missing: list[list[int]] = field(default_factory=list)
     arrived: dict[Meeting, list[Member]] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class _Run:
     ended: int = 0
     total: int = 0
 
-    def go(self) -> tuple[Times, Times]:
+    def go(self) -> tuple[_Times, _Times]:
         self.start = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
         self.finish = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
         self.missing = [[len(before) for before in flat.after] for flat in self.flats]

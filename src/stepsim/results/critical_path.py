@@ -23,7 +23,7 @@ from stepsim.workload.rows import Group
 Place = tuple[int, int]
 """An actor and the number of a task in its flat program."""
 
-Node = TypeVar("Node")
+_Node = TypeVar("_Node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ def critical_path(timeline: Timeline) -> list[PathStep]:
 
 
 def walk_back(
-    last: Node,
-    before: Callable[[Node], Iterable[Node]],
-    start_ps: Callable[[Node], int],
-    end_ps: Callable[[Node], int],
-) -> Iterator[Node]:
+    last: _Node,
+    before: Callable[[_Node], Iterable[_Node]],
+    start_ps: Callable[[_Node], int],
+    end_ps: Callable[[_Node], int],
+) -> Iterator[_Node]:
     """The chain of nodes that makes `last` end when it does, last first.
 
     Of the nodes `before` one, that it waits for, the first that ends when it starts is taken, until

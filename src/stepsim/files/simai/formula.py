@@ -68,7 +68,7 @@ class Servers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class GroupSpan:
     """Ranks of a group and where SimAI places them: on `nodes` of `per_node` NPUs each."""
 
     ranks: int
@@ -209,7 +209,7 @@ def _has_ratio(comm: CommOp, plan: ParallelPlan) -> bool:
     return comm.kind in _RATIO_KINDS.get(comm.group, ()) and ranks > 1 and comm.size_bytes >= MIB
 
 
-def collective_ns(kind: CollectiveKind, size_bytes: int, span: Span, servers: Servers) -> int:
+def collective_ns(kind: CollectiveKind, size_bytes: int, span: GroupSpan, servers: Servers) -> int:
     """Whole nanoseconds of one collective (`Layer::compute_time`), the fraction cut off.
 
     1 < S < 1 MiB: by the size of the group, other sizes 0; else S / 2**30 / busbw * (n-1)/n
@@ -224,7 +224,7 @@ def collective_ns(kind: CollectiveKind, size_bytes: int, span: Span, servers: Se
     return int(size_bytes / GIB / busbw * NS_PER_S * passes * (span.ranks - 1) / span.ranks)
 
 
-def bus_bandwidth(kind: CollectiveKind, span: Span, servers: Servers) -> float:
+def bus_bandwidth(kind: CollectiveKind, span: GroupSpan, servers: Servers) -> float:
     """Bus bandwidth of a group in GiB/s (`calculateBusBw`, ring algorithm).
 
     One node: NVLink. All-to-all across nodes: nic*nics/g * (N-1)/((nodes-1)*g). One NPU per node:
@@ -243,7 +243,7 @@ def bus_bandwidth(kind: CollectiveKind, span: Span, servers: Servers) -> float:
     return min(nvlink * g / (g - 1), network) if network > nvlink else network
 
 
-def group_span(group: Group, plan: ParallelPlan, servers: Servers) -> Span:
+def group_span(group: Group, plan: ParallelPlan, servers: Servers) -> GroupSpan:
     """Nodes SimAI prices a group on (`Layer::compute_time`).
 
     TP ranks and TP*EP ranks fill servers. DP and DP_EP count as many nodes as they have ranks,
@@ -251,13 +251,17 @@ def group_span(group: Group, plan: ParallelPlan, servers: Servers) -> Span:
     """
     if group is Group.TP:
         nodes = _nodes(plan.tp, servers)
-        return Span(ranks=plan.tp, nodes=nodes, per_node=min(plan.tp, servers.npus_per_server))
+        return GroupSpan(ranks=plan.tp, nodes=nodes, per_node=min(plan.tp, servers.npus_per_server))
     if group is Group.EP:
         nodes = _nodes(plan.tp * plan.ep, servers)
-        return Span(ranks=plan.ep, nodes=nodes, per_node=max(servers.npus_per_server // plan.tp, 1))
+        return GroupSpan(
+            ranks=plan.ep, nodes=nodes, per_node=max(servers.npus_per_server // plan.tp, 1)
+        )
     inner = plan.tp * (plan.ep if group is Group.DP_EP else 1)
     ranks = plan.dp // (plan.ep if group is Group.DP_EP else 1)
-    return Span(ranks=ranks, nodes=max(ranks, 1), per_node=max(servers.npus_per_server // inner, 1))
+    return GroupSpan(
+        ranks=ranks, nodes=max(ranks, 1), per_node=max(servers.npus_per_server // inner, 1)
+    )
 
 
 def _nodes(npus: int, servers: Servers) -> int:

@@ -29,7 +29,7 @@ _UNKNOWN = 1 << 80
 _SLACK = 1e-9
 """What rounding may add to a sum of activations."""
 
-Times = int | Sequence[int]
+_Times = int | Sequence[int]
 """Picoseconds of one action: the same on every rank, or one value per rank."""
 
 
@@ -40,9 +40,9 @@ def auto_zb(
     *,
     ranks: int,
     microbatches: int,
-    forward_ps: Times,
-    input_grad_ps: Times,
-    weight_grad_ps: Times,
+    forward_ps: _Times,
+    input_grad_ps: _Times,
+    weight_grad_ps: _Times,
     hop_ps: int = 0,
     memory_limit: float = 2.0,
     weight_grad_share: float = 0.5,
@@ -94,7 +94,7 @@ def weight_grad_share(*, hidden: int, heads: int, sequence: int) -> float:
     return 32 * hidden / (34 * hidden + 5 * heads * sequence)
 
 
-def _per_rank(field: str, value: Times, ranks: int) -> tuple[int, ...]:
+def _per_rank(field: str, value: _Times, ranks: int) -> tuple[int, ...]:
     values = (value,) * ranks if isinstance(value, int) else tuple(value)
     if len(values) != ranks:
         raise ScheduleError(f"schedule {NAME}: {field} has {len(values)} values: expected {ranks}")

@@ -20,16 +20,16 @@ from stepsim.parallel.schedules.base import (
     check_shape,
 )
 
-Slot = tuple[tuple[ActionKind, int], ...]
+_Slot = tuple[tuple[ActionKind, int], ...]
 """What a rank runs as one: (kind, chunk), two of them for a fused pair."""
 
-_F0: Slot = ((ActionKind.FORWARD, 0),)
-_F1: Slot = ((ActionKind.FORWARD, 1),)
-_B0: Slot = ((ActionKind.BACKWARD, 0),)
-_B1: Slot = ((ActionKind.BACKWARD, 1),)
-_I0: Slot = ((ActionKind.INPUT_GRAD, 0),)
-_I1: Slot = ((ActionKind.INPUT_GRAD, 1),)
-_W: Slot = ((ActionKind.WEIGHT_GRAD, 0),)
+_F0: _Slot = ((ActionKind.FORWARD, 0),)
+_F1: _Slot = ((ActionKind.FORWARD, 1),)
+_B0: _Slot = ((ActionKind.BACKWARD, 0),)
+_B1: _Slot = ((ActionKind.BACKWARD, 1),)
+_I0: _Slot = ((ActionKind.INPUT_GRAD, 0),)
+_I1: _Slot = ((ActionKind.INPUT_GRAD, 1),)
+_W: _Slot = ((ActionKind.WEIGHT_GRAD, 0),)
 """Of the oldest input gradient that has none yet, whichever chunk that was in."""
 
 
@@ -75,7 +75,7 @@ def dualpipe_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     )
 
 
-def _slots(rank: int, ranks: int, microbatches: int) -> list[Slot]:
+def _slots(rank: int, ranks: int, microbatches: int) -> list[_Slot]:
     """The eight steps of a rank, in the original's numbering."""
     after = ranks - 1 - rank
     steady = [_F0 + _B1, _F1 + _B0] * (microbatches - ranks - after)
@@ -94,7 +94,7 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[Slot]:
     ]
 
 
-def _numbered(slots: Iterable[Slot], rank: int, placement: Placement) -> Iterator[Entry]:
+def _numbered(slots: Iterable[_Slot], rank: int, placement: Placement) -> Iterator[Entry]:
     """Microbatches count up per chunk and direction, from the first that comes by this rank."""
     stages = [placement.stage(rank, chunk) for chunk in range(2)]
     second_half = placement.microbatches // 2

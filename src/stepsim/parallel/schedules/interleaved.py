@@ -18,7 +18,7 @@ from stepsim.parallel.schedules.base import (
     check_shape,
 )
 
-Table = list[tuple[int, int]]
+ChunkTable = list[tuple[int, int]]
 """Chunk and microbatch of a rank's forwards, or of its backwards, in order."""
 
 GROUPINGS = tuple(Runtime)
@@ -60,7 +60,7 @@ def interleaved(
     )
 
 
-def forward_table(chunks: int, microbatches: int, group_size: int) -> Table:
+def forward_table(chunks: int, microbatches: int, group_size: int) -> ChunkTable:
     """Groups of `group_size` microbatches pass chunk after chunk; the last may be short."""
     return [
         (chunk, microbatch)
@@ -70,12 +70,12 @@ def forward_table(chunks: int, microbatches: int, group_size: int) -> Table:
     ]
 
 
-def backward_table(forwards: Table, chunks: int) -> Table:
+def backward_table(forwards: ChunkTable, chunks: int) -> ChunkTable:
     """The same microbatches in the same order, from the last chunk to the first."""
     return [(chunks - 1 - chunk, microbatch) for chunk, microbatch in forwards]
 
 
-def actions(kind: ActionKind, rank: int, ranks: int, table: Table) -> list[Action]:
+def actions(kind: ActionKind, rank: int, ranks: int, table: ChunkTable) -> list[Action]:
     """One action of a rank per entry of a table; chunk c is stage cP + r."""
     return [
         Action(kind=kind, stage=chunk * ranks + rank, chunk=chunk, microbatch=microbatch)
@@ -103,7 +103,7 @@ def torch_group_size(name: str, ranks: int, microbatches: int) -> int:
 
 
 def _order(
-    rank: int, ranks: int, lead: int, forward_slots: Table, backward_slots: Table
+    rank: int, ranks: int, lead: int, forward_slots: ChunkTable, backward_slots: ChunkTable
 ) -> tuple[Action, ...]:
     forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
     backwards = actions(ActionKind.BACKWARD, rank, ranks, backward_slots)

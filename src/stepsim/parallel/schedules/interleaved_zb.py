@@ -6,7 +6,7 @@ Qi et al., "Zero bubble pipeline parallelism", ICLR 2024 (ZB1P, here over severa
 
 from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
 from stepsim.parallel.schedules.interleaved import (
-    Table,
+    ChunkTable,
     actions,
     backward_table,
     by_turns,
@@ -38,7 +38,7 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
 
 
 def _order(
-    rank: int, ranks: int, lead: int, forward_slots: Table, backward_slots: Table
+    rank: int, ranks: int, lead: int, forward_slots: ChunkTable, backward_slots: ChunkTable
 ) -> tuple[Action, ...]:
     forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
     input_grads = actions(ActionKind.INPUT_GRAD, rank, ranks, backward_slots)

@@ -4,7 +4,7 @@ Lamy-Poirier, "Breadth-first pipeline parallelism", MLSys 2023; torch `ScheduleL
 """
 
 from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
-from stepsim.parallel.schedules.interleaved import Table, actions, forward_table
+from stepsim.parallel.schedules.interleaved import ChunkTable, actions, forward_table
 
 
 def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -21,7 +21,7 @@ def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     )
 
 
-def _order(rank: int, ranks: int, table: Table) -> tuple[Action, ...]:
+def _order(rank: int, ranks: int, table: ChunkTable) -> tuple[Action, ...]:
     return (
         *actions(ActionKind.FORWARD, rank, ranks, table),
         *actions(ActionKind.BACKWARD, rank, ranks, table[::-1]),

@@ -17,7 +17,7 @@ from stepsim.parallel.schedules.base import (
     check_shape,
 )
 
-Slot = tuple[ActionKind, int]
+_Slot = tuple[ActionKind, int]
 """What to do in which chunk, with the chunk's next microbatch."""
 
 _F0, _F1 = (ActionKind.FORWARD, 0), (ActionKind.FORWARD, 1)
@@ -47,7 +47,7 @@ def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     )
 
 
-def _slots(rank: int, ranks: int, microbatches: int) -> list[Slot]:
+def _slots(rank: int, ranks: int, microbatches: int) -> list[_Slot]:
     """Order of a rank for at least 2P-1 microbatches: warm-up, steady state, drain."""
     after = ranks - 1 - rank
     return [
@@ -64,10 +64,10 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[Slot]:
 
 
 def _numbered(
-    slots: Iterable[Slot], rank: int, placement: Placement, microbatches: int
+    slots: Iterable[_Slot], rank: int, placement: Placement, microbatches: int
 ) -> Iterator[Action]:
     """Microbatches count up from 0 per kind and chunk; slots beyond the last stay empty."""
-    following: defaultdict[Slot, Iterator[int]] = defaultdict(count)
+    following: defaultdict[_Slot, Iterator[int]] = defaultdict(count)
     for kind, chunk in slots:
         microbatch = next(following[kind, chunk])
         if microbatch < microbatches:
