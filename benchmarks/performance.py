@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from jobs import make_batch
 from shapes import GPT, TOPOLOGY
 from sizes import sized
 
-from stepsim.explore.batch import Batch, make_batch
-from stepsim.explore.noise.draws import NoiseModel, simulate_noise
-from stepsim.explore.sensitivity import sensitivity
-from stepsim.face import simulate
+from stepsim.explore.batch import Batch
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.face import noise, sensitivity, simulate
 from stepsim.files.load import load_workload
 
 ROUNDS = sized(5, 1)
@@ -80,8 +80,8 @@ def main() -> None:
         f"{best(lambda: sensitivity(workload, TOPOLOGY)) * 1e3:.0f} ms",
     )
     model = NoiseModel(task=0.05, straggler_probability=0.01, straggler_factor=1.2)
-    noise = best(lambda: simulate_noise(workload, TOPOLOGY, model=model, samples=sized(1024, 16)))
-    row("`noise`, 1,024 samples, a draw per class of ranks", f"{noise:.1f} s")
+    noisy = best(lambda: noise(workload, TOPOLOGY, model=model, samples=sized(1024, 16)))
+    row("`noise`, 1,024 samples, a draw per class of ranks", f"{noisy:.1f} s")
     print(f"\nPython {sys.version.split()[0]}, numpy {np.__version__}.", file=sys.stderr)
 
 

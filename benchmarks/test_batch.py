@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jobs import make_batch
 from shapes import GPT, TOPOLOGY
 from sizes import sized
 
-from stepsim.explore.batch import make_batch
-from stepsim.explore.noise.draws import NoiseModel, simulate_noise
-from stepsim.explore.sensitivity import sensitivity
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.face import noise, sensitivity
 
 CASES = [(sized(100_000, 100), False), (sized(20_000, 100), True)]
 
@@ -35,5 +35,5 @@ def test_sensitivity(benchmark: Any) -> None:
 
 def test_noise(benchmark: Any) -> None:
     options = {"model": NoiseModel(task=0.05), "samples": sized(1024, 32)}
-    found = benchmark.pedantic(simulate_noise, (GPT, TOPOLOGY), options, rounds=1)
+    found = benchmark.pedantic(noise, (GPT, TOPOLOGY), options, rounds=1)
     assert not found.every_rank

@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from jobs import make_batch
 from shapes import GPT, TOPOLOGY
 
 import stepsim
 from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import flatten
-from stepsim.explore.batch import make_batch
-from stepsim.step.prepare import prepare
+from stepsim.step.simulate import prepare
 
 
 def test_graph(benchmark: Any) -> None:

@@ -6,8 +6,8 @@ import pytest
 from shapes import GPT, TOPOLOGY
 from sizes import sized
 
-from stepsim.engine.contention import Sharing
-from stepsim.step.prepare import prepare, run_graph
+from stepsim.parallel.modes import Sharing
+from stepsim.step.simulate import prepare, run_graph
 
 CASES = sized([(True, 1488), (False, 2_454_016)], [(True, 1488)])
 

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import HostTimes
 from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.graph.programs import GraphOptions
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.parallel.p2p import P2PMode
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
@@ -61,7 +60,7 @@ def pipeline_graph(
     forward: Sequence[int],
     backward: Sequence[int],
     mode: P2PMode,
-    host: HostTimes | None = None,
+    host_overhead_ps: int = 0,
 ) -> TaskGraph:
     """One rank per stage; stage s takes `forward[s]` and `backward[s]` ps, messages one byte."""
     plan = ParallelPlan(pp=schedule.placement.ranks, microbatches=schedule.microbatches)
@@ -70,7 +69,8 @@ def pipeline_graph(
         for f, b in zip(forward, backward, strict=True)
     )
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
-    return build_taskgraph(stages, schedule, plan, GraphOptions(p2p=mode, host=host or HostTimes()))
+    options = StepOptions(p2p=mode, host_overhead_ps=host_overhead_ps)
+    return build_taskgraph(stages, schedule, plan, options)
 
 
 def prices_of(graph: TaskGraph, hop_ps: int) -> Prices:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jobs import asked
 
 import stepsim
 from stepsim.base.errors import PlanError
@@ -27,7 +28,7 @@ def study(*axes: str, breakdown: bool = False, **options: Any) -> Study:
         workload=stepsim.load_workload(SMALL),
         topology=stepsim.load_topology("hgx-h100"),
         grid=Grid(axes=tuple(map(parse_axis, axes or AXES))),
-        options=options,
+        options=asked(**options),
         breakdown=breakdown,
     )
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from helpers import line_of_npus
 
 from stepsim.graph.programs import SegmentKind
-from stepsim.parallel.p2p import Compute, Direction, End, P2PMode, P2POptions, Post, programs
+from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import Compute, Direction, End, P2POptions, Post, programs
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork

@@ -13,9 +13,13 @@ from typer import Context
 from typer.models import ArgumentInfo, OptionInfo
 
 from stepsim.cli import app
-from stepsim.cli.options import PlanOptions, RunOptions
+from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
 
-SHARED = {"Options of a run": RunOptions, "Options of a job": PlanOptions}
+_OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
+SHARED = {
+    "Options of a run": _OF_COMMANDS | {"comm_source"} | NO_MEMORY - {"schedule", "chunks"},
+    "Options of a job": _OF_COMMANDS | OF_SIZE | {"compute_scale"},
+}
 """Options that several commands share, by the title of their section; the larger set first."""
 
 _DEFAULT = re.compile(r" \[default: (.+)\]$")
@@ -67,7 +71,7 @@ def _parameter(given: inspect.Parameter) -> Parameter:
         name=", ".join(f"`{each}`" for each in names) or f"`{info.metavar or given.name.upper()}`",
         key=given.name,
         value="" if kind is bool else _value(kind),
-        default=told[1] if told else _default(given.default),
+        default=told[1] if told else _shown(info) or _default(given.default),
         what=_DEFAULT.sub("", what),
         is_option=is_option,
     )
@@ -82,6 +86,11 @@ def _value(kind: Any) -> str:
     if issubclass(kind, Enum):
         return " or ".join(str(each.value) for each in kind)
     return _WORDS[kind]
+
+
+def _shown(info: OptionInfo | ArgumentInfo) -> str:
+    """The default that an option shows in place of its own."""
+    return info.show_default if isinstance(info.show_default, str) else ""
 
 
 def _default(value: Any) -> str:
@@ -170,20 +179,16 @@ def _own(command: Any) -> tuple[list[Parameter], str | None]:
     every = parameters(command)
     names = {each.key for each in every}
     for title, options in SHARED.items():
-        shared = set(options.__dataclass_fields__)
-        if shared <= names:
-            return [each for each in every if each.key not in shared], title
+        if options <= names:
+            return [each for each in every if each.key not in options], title
     return every, None
 
 
-def _shared(title: str, options: type[PlanOptions]) -> Iterator[str]:
+def _shared(title: str, options: frozenset[str]) -> Iterator[str]:
     taking = [name for name, command in commands().items() if _own(command)[1] == title]
     command = commands()[taking[0]]
-    inner = next(
-        (t for t, o in SHARED.items() if o is not options and issubclass(options, o)), None
-    )
-    hidden = set(SHARED[inner].__dataclass_fields__) if inner else set()
-    shown = set(options.__dataclass_fields__) - hidden
+    inner = next((t for t, others in SHARED.items() if others < options), None)
+    shown = options - SHARED[inner] if inner else options
     yield f"## {title}"
     yield ""
     yield f"Of {', '.join(f'`{name}`' for name in taking)}."

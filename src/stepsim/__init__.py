@@ -3,7 +3,15 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepsim.face import Result, collective_time, simulate
+    from stepsim.face import (
+        Comparison,
+        Result,
+        collective_time,
+        compare,
+        noise,
+        sensitivity,
+        simulate,
+    )
     from stepsim.files.load import load_topology, load_workload
     from stepsim.parallel import schedules
     from stepsim.validation.interface import (
@@ -18,15 +26,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Comparison",
     "Result",
     "__version__",
     "calibrate",
     "collective_time",
+    "compare",
     "load_run",
     "load_topology",
     "load_workload",
+    "noise",
     "read_calibration",
     "schedules",
+    "sensitivity",
     "simulate",
     "simulate_run",
     "validate",
@@ -34,7 +46,15 @@ __all__ = [
     "write_calibration",
 ]
 _HOMES = {
-    "face": ("Result", "collective_time", "simulate"),
+    "face": (
+        "Comparison",
+        "Result",
+        "collective_time",
+        "compare",
+        "noise",
+        "sensitivity",
+        "simulate",
+    ),
     "files.load": ("load_topology", "load_workload"),
     "validation.interface": (
         "calibrate",

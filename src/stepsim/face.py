@@ -1,15 +1,19 @@
 """The Python interface: the words of the command line, as functions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.engine.run import Progress
+from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
+from stepsim.explore.sensitivity import Sensitivity
+from stepsim.explore.sensitivity import sensitivity as find_sensitivity
+from stepsim.files.asked import read_inputs, read_schedules
 from stepsim.files.load import load_topology
 from stepsim.network.collectives import (
     Algorithm,
@@ -18,7 +22,7 @@ from stepsim.network.collectives import (
     collective_time_ps,
     parse_algorithm,
 )
-from stepsim.network.topology import Topology
+from stepsim.parallel.schedules import Schedule
 from stepsim.show.figures.style import FigureStyle
 from stepsim.step.compare import ComparedSchedules
 from stepsim.step.compare import compare as compare_schedules
@@ -26,7 +30,8 @@ from stepsim.step.simulate import SimulatedStep
 from stepsim.step.simulate import simulate as simulate_step
 from stepsim.workload.rows import CollectiveKind, Workload
 
-Arguments = ParamSpec("Arguments")
+if TYPE_CHECKING:
+    from stepsim.files.load import TopologyLike
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -107,37 +112,89 @@ class Comparison(ComparedSchedules):
         plot_timelines(runs, Path(path), messages=messages, style=style)
 
 
-def _seen(simulate: Callable[Arguments, SimulatedStep]) -> Callable[Arguments, Result]:
-    """The function whose step can be drawn and written."""
+def simulate(
+    workload: Workload | str | Path,
+    topology: "TopologyLike | None" = None,
+    *,
+    progress: Progress | None = None,
+    **options: object,
+) -> Result:
+    """Simulate one training step.
 
-    @wraps(simulate)
-    def run(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
-        step = simulate(*args, **options)
-        return Result(report=step.report, timeline=step.timeline, prices=step.prices)
-
-    return run
-
-
-simulate = _seen(simulate_step)
+    Without `topology` it is hgx-h100. `options` are those of `stepsim.options.StepOptions`, as
+    people type them: `host_overhead="250 us"` (or 0.00025, seconds), `dp_bucket="25 MB"`,
+    `slow="12:1.3,40-47:1.1"`, `compute_scale=0.5`, a schedule's name, .csv file or noun. Raises
+    the errors of `stepsim.base.errors` when the input is wrong or contradictory.
+    """
+    job = read_inputs(workload, topology, options)
+    step = simulate_step(
+        job.workload, job.topology, job.options, notes=job.notes, progress=progress
+    )
+    return Result(report=step.report, timeline=step.timeline, prices=step.prices)
 
 
 def compare(
     workload: Workload | str | Path,
-    schedules: Sequence[str],
-    topology: Topology | str | Path | None = None,
-    **options: Any,
+    schedules: Sequence[str | Path | Schedule],
+    topology: "TopologyLike | None" = None,
+    *,
+    progress: Progress | None = None,
+    **options: object,
 ) -> Comparison:
     """Simulate a workload under each schedule; `options` are those of `simulate`.
 
     A schedule that cannot run the job is kept with its reason. Raises ScheduleError when none can,
     and every other error of `simulate`.
     """
-    found = compare_schedules(workload, schedules, topology, **options)
+    job = read_inputs(workload, topology, options)
+    named = read_schedules(schedules)
+    found = compare_schedules(
+        job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
+    )
     return Comparison(candidates=found.candidates)
 
 
+def sensitivity(
+    workload: Workload | str | Path,
+    topology: "TopologyLike | None" = None,
+    **options: object,
+) -> Sensitivity:
+    """How the step time depends on links and compute; `options` are those of `simulate`.
+
+    Raises PlanError with contention, under which times are no sums, and the errors of `simulate`.
+    """
+    job = read_inputs(workload, topology, options)
+    return find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
+
+
+def noise(
+    workload: Workload | str | Path,
+    topology: "TopologyLike | None" = None,
+    *,
+    model: NoiseModel,
+    samples: int = 1000,
+    seed: int = 0,
+    **options: object,
+) -> NoiseResult:
+    """How the step time is distributed when tasks take longer or shorter.
+
+    `options` are those of `simulate`; equal arguments give equal samples. Raises PlanError with
+    contention, and the errors of `simulate`.
+    """
+    job = read_inputs(workload, topology, options)
+    return simulate_noise(
+        job.workload,
+        job.topology,
+        job.options,
+        model=model,
+        samples=samples,
+        seed=seed,
+        notes=job.notes,
+    )
+
+
 def collective_time(
-    topology: str | Path | Topology,
+    topology: "TopologyLike",
     kind: CollectiveKind | str,
     size_bytes: int,
     ranks: Sequence[int],

@@ -14,9 +14,8 @@ import pytest
 import stepsim
 from browser.conftest import Open
 from stepsim.engine.timeline import Span
-from stepsim.face import Result
+from stepsim.face import Result, compare
 from stepsim.show.page.write import write_comparison, write_step
-from stepsim.step.compare import compare
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"

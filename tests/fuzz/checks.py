@@ -150,13 +150,13 @@ def check_sweep_file(path: Path) -> None:
 
 
 def check_calibration(path: Path) -> None:
-    from stepsim.base.units import parse_time_ps
     from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
+    from stepsim.options import StepOptions
     from stepsim.show.terminal.measured_tables import print_calibration
-    from stepsim.validation.load import simulate_options
+    from stepsim.validation.load import with_calibration
 
     calibration = read_calibration(path)
-    parse_time_ps(simulate_options(calibration).get("host_overhead", "0 ns"))
+    with_calibration(StepOptions(), calibration)
     write_calibration(calibration, path)
     written = path.read_bytes()
     write_calibration(read_calibration(path), path)
@@ -294,9 +294,9 @@ def parse_units(text: str) -> None:
 
 
 def parse_slow(text: str) -> None:
-    from stepsim.workload.scaling import slow_ranks
+    from stepsim.workload.scaling import parse_slow_ranks
 
-    assert np.isfinite(slow_ranks(text, 64)).all()
+    assert np.isfinite(parse_slow_ranks(text).factors(64)).all()
 
 
 def parse_scale(text: str) -> None:

@@ -11,10 +11,9 @@ import pytest
 from helpers import pipeline_graph, prices_of
 
 from stepsim.base.units import PS_PER_S
-from stepsim.graph.actions import HostTimes
-from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.step.prepare import run_graph
+from stepsim.step.simulate import run_graph
 
 PS_PER_US = 1_000_000
 Row = dict[str, str]
@@ -32,8 +31,8 @@ def predicted_ms(row: Row, host_us: float) -> float:
         for column in ("F_us", "B_us")
     )
     schedule = build("1f1b", ranks=int(row["P"]), microbatches=int(row["m"]))
-    host = HostTimes(overhead_ps=round(host_us * PS_PER_US))
-    graph = pipeline_graph(schedule, forward, backward, P2PMode.BLOCKING, host)
+    host_ps = round(host_us * PS_PER_US)
+    graph = pipeline_graph(schedule, forward, backward, P2PMode.BLOCKING, host_ps)
     return run_graph(graph, prices_of(graph, 0)).pipeline_time_ps / PS_PER_S * 1e3
 
 

@@ -9,10 +9,10 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.results.report import make_report
-from stepsim.step.prepare import run_graph
+from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Row, Workload
 
 
@@ -139,9 +139,7 @@ def test_eager_times_and_idle_are_the_reference_evaluation(shared: Path) -> None
             graph = pipeline_graph(schedule, *durations(case, name), P2PMode.EAGER)
             prices = prices_of(graph, expected["p2p"])
             timeline = run_graph(graph, prices)
-            report = make_report(
-                timeline, prices, workload="", schedule=schedule, p2p="eager", warnings=()
-            )
+            report = make_report(timeline, prices, workload="", warnings=())
             assert report.pipeline_time_ps == expected["makespan"], (case["P"], case["m"], name)
             idle = [report.idle[actor] for actor in report.actor_of]
             for part in ("head", "inner", "tail", "busy"):

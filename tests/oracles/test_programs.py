@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ from helpers import line_of_npus
 
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
-from stepsim.graph.programs import GraphOptions
-from stepsim.parallel.p2p import P2PMode, P2POptions
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.results.report import Report, make_report
-from stepsim.step.prepare import run_graph
+from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Row, Work
 
 FILES = {
@@ -68,7 +69,7 @@ def run(
     schedule: Schedule,
     evaluation: dict[str, Any],
     mode: P2PMode,
-    options: P2POptions,
+    options: StepOptions,
     factor: float,
 ) -> Report:
     """Run a schedule whose stage s takes the evaluation's durations."""
@@ -103,13 +104,13 @@ def run(
         stages,
         schedule,
         plan,
-        GraphOptions(p2p=mode, p2p_options=options, tp_overlap=False, fused_factor=factor),
+        replace(options, p2p=mode, tp_overlap=False, fused_factor=factor),
     )
     prices = Prices(
         plan=plan, topology=line_of_npus(plan.npus, SCALE * evaluation["p2p"]), comms=graph.comms
     )
     timeline = run_graph(graph, prices)
-    return make_report(timeline, prices, workload="", schedule=schedule, p2p=str(mode), warnings=())
+    return make_report(timeline, prices, workload="", warnings=())
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -118,7 +119,7 @@ def test_eager_runs_are_the_reference_evaluations(name: str, shared: Path) -> No
     for case, schedule in cases(shared, name):
         for label, expected in case["eval"].items():
             factor = 2 / 3 if label.endswith("overlap=max2_3") else 1.0
-            report = run(schedule, expected, P2PMode.EAGER, P2POptions(), factor)
+            report = run(schedule, expected, P2PMode.EAGER, StepOptions(), factor)
             where = (case["P"], case["m"], case["v"], label)
             assert report.pipeline_time_ps == round(SCALE * expected["makespan"]), where
             idle = [report.idle[actor] for actor in report.actor_of]
@@ -143,7 +144,7 @@ def test_programs_take_as_long_as_megatrons(name: str, eager: bool, shared: Path
             for label, expected in makespans.items():
                 evaluation, _, transfer = label.partition("|")
                 if (transfer == "eager") is eager:
-                    options = P2POptions(warmup_flush=flush, eager_transfers=eager)
+                    options = StepOptions(warmup_flush=flush, eager_transfers=eager)
                     report = run(schedule, case["eval"][evaluation], mode, options, 1.0)
                     where = (case["P"], case["m"], case["v"], program, label)
                     assert report.pipeline_time_ps == SCALE * expected, where
@@ -151,9 +152,9 @@ def test_programs_take_as_long_as_megatrons(name: str, eager: bool, shared: Path
     assert compared
 
 
-OVERLAP, FLUSH = P2POptions(), P2POptions(warmup_flush=True)
-DEALLOCATED = P2POptions(deallocate_outputs=True)
-BOTH = P2POptions(warmup_flush=True, deallocate_outputs=True)
+OVERLAP, FLUSH = StepOptions(), StepOptions(warmup_flush=True)
+DEALLOCATED = StepOptions(deallocate_outputs=True)
+BOTH = StepOptions(warmup_flush=True, deallocate_outputs=True)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_bubbles_of_megatrons_runtimes(
     schedule: str,
     group: int | None,
     mode: P2PMode,
-    options: P2POptions,
+    options: StepOptions,
     bubbles: tuple[float, float, float],
 ) -> None:
     """The table of the reference README: P = 8, m = 32, F = 12 and B = 24 per rank."""

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
-from stepsim.explore.batch import make_batch
 from stepsim.face import simulate
 from stepsim.network.topology import Topology
 from stepsim.network.topology.numbers import leaders, with_values

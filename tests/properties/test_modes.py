@@ -15,12 +15,12 @@ from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import build_taskgraph
-from stepsim.graph.programs import GraphOptions
-from stepsim.parallel.p2p import P2PMode, P2POptions
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Entry, FusedPair, Runtime, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.step.prepare import run_graph
+from stepsim.step.simulate import run_graph
 
 
 @st.composite
@@ -69,9 +69,9 @@ def costs(draw: st.DrawFn, schedule: Schedule) -> Costs:
 
 
 @st.composite
-def runtimes(draw: st.DrawFn) -> P2POptions:
+def runtimes(draw: st.DrawFn) -> StepOptions:
     """What Megatron's runtime may be configured to do."""
-    return P2POptions(warmup_flush=draw(st.booleans()), deallocate_outputs=draw(st.booleans()))
+    return StepOptions(warmup_flush=draw(st.booleans()), deallocate_outputs=draw(st.booleans()))
 
 
 def modes(schedule: Schedule) -> list[P2PMode]:
@@ -82,7 +82,7 @@ def modes(schedule: Schedule) -> list[P2PMode]:
 
 
 def run(
-    schedule: Schedule, costs: Costs, mode: P2PMode = EAGER, options: P2POptions | None = None
+    schedule: Schedule, costs: Costs, mode: P2PMode = EAGER, options: StepOptions | None = None
 ) -> Timeline:
     """One NPU per pipeline rank; every chunk of a rank takes as long, messages are one byte."""
     placement = schedule.placement
@@ -92,7 +92,7 @@ def run(
     )
     plan = ParallelPlan(pp=placement.ranks, microbatches=schedule.microbatches)
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
-    chosen = GraphOptions(p2p=mode, p2p_options=options or P2POptions())
+    chosen = replace(options or StepOptions(), p2p=mode)
     graph = build_taskgraph(stages, schedule, plan, chosen)
     network = line_of_npus(plan.npus, costs.hop)
     return run_graph(graph, Prices(plan=plan, topology=network, comms=graph.comms))
@@ -109,7 +109,7 @@ def entries_run(timeline: Timeline, rank: int) -> list[Entry]:
 @some_examples
 @given(data=st.data(), options=runtimes())
 def test_every_mode_runs_every_entry_once_in_order(
-    name: str, data: st.DataObject, options: P2POptions
+    name: str, data: st.DataObject, options: StepOptions
 ) -> None:
     schedule = data.draw(SHAPES[name])
     times = data.draw(costs(schedule))
@@ -129,7 +129,7 @@ def test_every_mode_runs_every_entry_once_in_order(
 @every_schedule
 @some_examples
 @given(data=st.data(), options=runtimes())
-def test_eager_is_the_fastest_mode(name: str, data: st.DataObject, options: P2POptions) -> None:
+def test_eager_is_the_fastest_mode(name: str, data: st.DataObject, options: StepOptions) -> None:
     schedule = data.draw(SHAPES[name])
     times = data.draw(costs(schedule))
     bound = run(schedule, times).pipeline_time_ps
@@ -141,7 +141,7 @@ def test_eager_is_the_fastest_mode(name: str, data: st.DataObject, options: P2PO
 @some_examples
 @given(data=st.data(), options=runtimes())
 def test_eager_transfers_are_between_the_bound_and_rendezvous(
-    name: str, data: st.DataObject, options: P2POptions
+    name: str, data: st.DataObject, options: StepOptions
 ) -> None:
     schedule = data.draw(SHAPES[name])
     times = data.draw(costs(schedule))
@@ -161,7 +161,7 @@ def test_waiting_for_sends_at_once_never_saves_time(
     flush = data.draw(st.booleans())
     for mode in modes(schedule):
         kept, deallocated = (
-            run(schedule, times, mode, P2POptions(warmup_flush=flush, deallocate_outputs=dealloc))
+            run(schedule, times, mode, StepOptions(warmup_flush=flush, deallocate_outputs=dealloc))
             for dealloc in (False, True)
         )
         assert kept.pipeline_time_ps <= deallocated.pipeline_time_ps, mode

@@ -6,7 +6,7 @@ per direction. `GB` is 1e9 bytes, `GiB` is 2**30 bytes, `Gbps` is 1e9 bit/s.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from stepsim.base.errors import UnitError
@@ -101,6 +101,21 @@ def format_size_bytes(size_bytes: float) -> str:
         if abs(size_bytes) >= 0.99995 * _BINARY[prefix]:
             return f"{_four_digits(size_bytes / _BINARY[prefix])} {prefix}B"
     return f"{size_bytes:.0f} B"
+
+
+def exact_time(time_ps: int) -> str:
+    """A time as text that reads back as the same picoseconds, e.g. `250 us`."""
+    return _exact(time_ps, _TIME_PS, "s")
+
+
+def exact_size(size_bytes: int) -> str:
+    """A size as text that reads back as the same bytes, e.g. `160 MB`."""
+    return _exact(size_bytes, _SIZE_BYTES, "B")
+
+
+def _exact(value: int, units: Mapping[str, int], of_nothing: str) -> str:
+    count, unit = min((value // size, unit) for unit, size in units.items() if value % size == 0)
+    return f"{count} {unit}" if value else f"0 {of_nothing}"
 
 
 def format_bandwidth(bytes_per_s: float) -> str:

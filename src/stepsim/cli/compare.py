@@ -17,8 +17,8 @@ from stepsim.cli.figures import (
     check_messages,
     check_trace,
 )
-from stepsim.cli.measured import CalibrationOption, calibrated
-from stepsim.cli.options import PIPELINE, RunOptions, takes
+from stepsim.cli.measured import CalibrationOption
+from stepsim.cli.options import ON_COMMAND_LINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
@@ -28,13 +28,14 @@ from stepsim.cli.terminal import (
     show,
     warn,
 )
+from stepsim.options import Panel
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-@takes(RunOptions)
+@takes(RunOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
 def compare(
     file: WorkloadArgument,
     options: RunOptions,
@@ -44,7 +45,7 @@ def compare(
             "--schedules",
             help="Names or CSV files, separated by commas.",
             autocompletion=completion.several(completion.schedules),
-            rich_help_panel=PIPELINE,
+            rich_help_panel=Panel.PIPELINE.value,
         ),
     ] = "1f1b,interleaved:2,interleaved:4,zb-h1",
     with_: Annotated[
@@ -60,7 +61,7 @@ def compare(
     calibration: CalibrationOption = None,
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
-    from stepsim.files.load import load_workload
+    from stepsim.files.asked import read_schedules
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.show.terminal.tables import print_comparison, print_simai
     from stepsim.step.compare import compare as run
@@ -72,12 +73,13 @@ def compare(
     check_outputs([file], json=json, figures=[plot], files=[trace], page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
-    workload = load_workload(file, strict=options.strict)
-    known, notes = calibrated(calibration, options)
-    arguments = options.arguments() | known
+    job = options.inputs(file, calibration)
+    named = read_schedules(schedules.split(","))
     with progress_bar(enabled=not options.quiet) as progress:
-        comparison = run(workload, schedules.split(","), progress=progress, **arguments)
-    warn([*notes, *comparison.warnings], quiet=options.quiet)
+        comparison = run(
+            job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
+        )
+    warn(comparison.warnings, quiet=options.quiet)
     if traced:
         traced.write(comparison.valid)
     if plot:
@@ -90,7 +92,7 @@ def compare(
         from stepsim.show.page.write import write_comparison
 
         with working("writing the page", enabled=not options.quiet):
-            found = find_each_what_if(comparison, workload, **arguments)
+            found = find_each_what_if(comparison, job)
             write_comparison(comparison, report, command=command_line(), what_if=found)
     totals = simai_totals(file, comparison) if with_ else None
 

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable
 
 
-def _choices(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+def choices(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Completes names that are looked up when a shell asks."""
+
     def complete(incomplete: str) -> list[str]:
         return sorted(name for name in names() if name.startswith(incomplete))
 
@@ -28,24 +30,6 @@ def _collectives() -> Iterable[str]:
     return CollectiveKind
 
 
-def _p2p_modes() -> Iterable[str]:
-    from stepsim.parallel.p2p import P2PMode
-
-    return P2PMode
-
-
-def _sharings() -> Iterable[str]:
-    from stepsim.engine.contention import Sharing
-
-    return Sharing
-
-
-def _stage_rows() -> Iterable[str]:
-    from stepsim.parallel.stages import StageRows
-
-    return StageRows
-
-
 def _durations() -> Iterable[str]:
     from stepsim.validation.replay import Durations
 
@@ -58,14 +42,11 @@ def _figure_kinds() -> Iterable[str]:
     return FigureKind
 
 
-figure_kinds = _choices(_figure_kinds)
-topologies = _choices(_topologies)
-schedules = _choices(_schedules)
-collectives = _choices(_collectives)
-p2p_modes = _choices(_p2p_modes)
-sharings = _choices(_sharings)
-stage_rows = _choices(_stage_rows)
-durations = _choices(_durations)
+figure_kinds = choices(_figure_kinds)
+topologies = choices(_topologies)
+schedules = choices(_schedules)
+collectives = choices(_collectives)
+durations = choices(_durations)
 
 
 def several(one: Callable[[str], list[str]]) -> Callable[[str], list[str]]:

@@ -14,18 +14,18 @@ from stepsim.cli.measured import (
     refuse_options,
     refuse_run_options,
 )
-from stepsim.cli.options import PlanOptions, takes
+from stepsim.cli.options import OF_SIZE, CommandOptions, takes
 from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
 from stepsim.show.figures.style import FigureStyle
 
 
-@takes(PlanOptions)
+@takes(CommandOptions, OF_SIZE | {"compute_scale"})
 def inspect(
     file: Annotated[
         str,
         typer.Argument(metavar="FILE", help="Workload, topology (file or name), or measured run."),
     ],
-    options: PlanOptions,
+    options: CommandOptions,
     json: JsonOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw a topology: .png, .svg or .pdf.")
@@ -50,34 +50,30 @@ def inspect(
         _inspect_workload(Path(file), options)
 
 
-def _inspect_workload(file: Path, options: PlanOptions) -> None:
-    from stepsim.files.load import load_topology, load_workload
-    from stepsim.files.shipped import DEFAULT_TOPOLOGY
+def _inspect_workload(file: Path, options: CommandOptions) -> None:
     from stepsim.parallel.inspection import inspect_workload
-    from stepsim.parallel.job_size import plan_job
     from stepsim.show.terminal.tables import print_inspection
-    from stepsim.workload.scaling import scale_compute
+    from stepsim.step.inputs import choose_plan, scaled_workload
 
-    arguments = options.arguments()
-    topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
-    workload = load_workload(file, strict=options.strict)
-    workload = scale_compute(workload, arguments.pop("compute_scale"))
-    plan, assumed = plan_job(workload, topology, **arguments)
-    topology.fit(plan.npus)
+    job = options.inputs(file)
+    workload, _ = scaled_workload(job.workload, job.options)
+    plan, assumed = choose_plan(workload, job.topology, job.options)
+    job.topology.fit(plan.npus)
     seen = inspect_workload(workload, plan, assumed)
     warn(seen.warnings, quiet=options.quiet)
     print_inspection(console(), seen)
 
 
 def _inspect_topology(
-    name: str, options: PlanOptions, json: str | None, plot: Path | None, style: FigureStyle
+    name: str, options: CommandOptions, json: str | None, plot: Path | None, style: FigureStyle
 ) -> None:
     from stepsim.files.load import load_topology
     from stepsim.network.topology.inspection import TopologyNumbers, inspect_topology
     from stepsim.show.terminal.tables import print_topology
 
     check_outputs([Path(name)], json=json, figures=[plot])
-    topology = load_topology(name, options.npus)
+    npus = options.asked.get("npus")
+    topology = load_topology(name, npus if isinstance(npus, int) else None)
     if plot:
         from stepsim.show.figures.topologies import draw_topology
 

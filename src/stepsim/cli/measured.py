@@ -1,15 +1,14 @@
 """`stepsim validate` and `stepsim what-if`; `inspect` and `simulate` of measured runs."""
 
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli import completion
 from stepsim.cli.figures import StyleOption, TraceOutput
-from stepsim.cli.options import PlanOptions, RunOptions
+from stepsim.cli.options import CommandOptions
 from stepsim.cli.terminal import (
     JsonOption,
     QuietOption,
@@ -254,31 +253,9 @@ def _draw(
         plot_measured(run, result, plot, style=style)
 
 
-def calibrated(path: Path | None, options: RunOptions) -> tuple[dict[str, Any], list[str]]:
-    """Arguments a calibration sets for a workload file where the user does not, and notes."""
-    if path is None:
-        return {}, []
-    from stepsim.validation.interface import read_calibration
-    from stepsim.validation.load import simulate_options, workload_notes
-
-    found = read_calibration(path)
-    notes = workload_notes(found)
-    arguments = simulate_options(found)
-    if options.host_overhead != RunOptions.host_overhead:
-        arguments.pop("host_overhead", None)
-    if options.comm_table and arguments.pop("comm_table", None):
-        notes.append("--comm-table replaces the calibration's collectives and messages")
-    return arguments, notes
-
-
-def refuse_options(path: Path, options: PlanOptions, *others: str) -> None:
+def refuse_options(path: Path, options: CommandOptions, *others: str) -> None:
     """A run is taken as it ran: raise PlanError for options that would do nothing."""
-    asked = [
-        "--" + field.name.replace("_", "-")
-        for field in fields(options)
-        if field.name not in ("quiet", "verbose") and getattr(options, field.name) != field.default
-    ]
-    asked += others
+    asked = [*options.flags, *others]
     if asked:
         raise PlanError(
             f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "

@@ -2,35 +2,29 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepsim.cli.figures import StyleOption
-from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, takes
+from stepsim.cli.options import RunOptions, SetOption, takes
 from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.explore.noise.draws import NoiseModel
-    from stepsim.workload.rows import Workload
+    from stepsim.files.asked import StepInputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(RunOptions):
     """A run that is looked at from several sides."""
 
-    schedule: ScheduleOption = "1f1b"
-    chunks: ChunksOption = None
     json: JsonOption = None
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
     ] = None
     style: StyleOption = FigureStyle.SCREEN
-
-    def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of `stepsim.simulate`."""
-        return super().arguments() | {"schedule": self.schedule, "chunks": self.chunks}
 
 
 @takes(StudyOptions)
@@ -38,14 +32,13 @@ def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
     from stepsim.explore.sensitivity import sensitivity as run
     from stepsim.explore.sensitivity.output import print_sensitivity
-    from stepsim.files.load import load_workload
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.terminal.progress import working
 
     check_outputs([file], json=options.json, figures=[options.plot])
-    workload = load_workload(file, strict=options.strict)
+    job = options.inputs(file)
     with working("changing one number at a time", enabled=not options.quiet):
-        found = run(workload, **options.arguments())
+        found = run(job.workload, job.topology, job.options, notes=job.notes)
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_sensitivity(found, options.plot, style=options.style)
@@ -83,7 +76,6 @@ def noise(
     from stepsim.explore.noise.document import NoiseDocument
     from stepsim.explore.noise.draws import NoiseModel, simulate_noise
     from stepsim.explore.sensitivity.output import print_noise
-    from stepsim.files.load import load_workload
     from stepsim.show.figures.sensitivity import plot_noise
     from stepsim.show.terminal.progress import working
 
@@ -95,13 +87,20 @@ def noise(
         straggler_probability=stragglers,
         straggler_factor=straggler_factor,
     )
-    workload = load_workload(file, strict=options.strict)
+    job = options.inputs(file)
     if axes:
-        _noise_over(workload, axes, options, model, samples=samples, seed=seed)
+        _noise_over(job, axes, options, model, samples=samples, seed=seed)
         return
-    arguments = options.arguments()
     with working(f"drawing {samples} steps", enabled=not options.quiet):
-        found = simulate_noise(workload, model=model, samples=samples, seed=seed, **arguments)
+        found = simulate_noise(
+            job.workload,
+            job.topology,
+            job.options,
+            model=model,
+            samples=samples,
+            seed=seed,
+            notes=job.notes,
+        )
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_noise(found, options.plot, style=options.style)
@@ -109,7 +108,7 @@ def noise(
 
 
 def _noise_over(
-    workload: "Workload",
+    job: "StepInputs",
     axes: list[str],
     options: StudyOptions,
     model: "NoiseModel",
@@ -122,19 +121,14 @@ def _noise_over(
     from stepsim.explore.noise.output import print_noise_sweep
     from stepsim.explore.noise.sweeps import sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
-    from stepsim.files.load import load_topology
-    from stepsim.files.shipped import DEFAULT_TOPOLOGY
     from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
     from stepsim.show.terminal.progress import sweep_bar
 
-    arguments = options.arguments()
-    topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
     grid = Grid(axes=tuple(parse_axis(text) for text in axes))
-    given = {name: value for name, value in arguments.items() if value is not None}
-    study = Study(workload=workload, topology=topology, grid=grid, options=given)
+    study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
     if options.plot:
         band_axes(grid)
-    warn(workload.warnings, quiet=options.quiet)
+    warn([*job.workload.warnings, *job.notes], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     if options.plot:

@@ -19,12 +19,11 @@ from stepsim.cli.measured import (
     CalibrationOption,
     NodeSizeOption,
     TimesOption,
-    calibrated,
     refuse_options,
     refuse_run_options,
     simulate_measured,
 )
-from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, takes
+from stepsim.cli.options import ON_COMMAND_LINE, RunOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
@@ -36,12 +35,10 @@ from stepsim.cli.terminal import (
 from stepsim.show.figures.style import FigureStyle
 
 
-@takes(RunOptions)
+@takes(RunOptions, ON_COMMAND_LINE)
 def simulate(
     file: WorkloadArgument,
     options: RunOptions,
-    schedule: ScheduleOption = "1f1b",
-    chunks: ChunksOption = None,
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
@@ -55,22 +52,20 @@ def simulate(
     node_size: NodeSizeOption = None,
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
-    from stepsim.base import garbage as collector
-    from stepsim.files.load import load_workload
+    from stepsim.base import garbage
     from stepsim.results.document import ResultDocument
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.show.terminal.tables import print_report
-    from stepsim.step import simulate as api
+    from stepsim.step.simulate import simulate as run
     from stepsim.validation.load import is_measured
 
-    collector.stop()
+    garbage.stop()
 
     check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     if is_measured(file):
-        unused = {"--schedule": schedule != "1f1b", "--chunks": chunks, "--messages": messages}
-        refuse_options(file, options, *(name for name, given in unused.items() if given))
+        refuse_options(file, options, *(["--messages"] if messages else []))
         simulate_measured(
             file,
             calibration=calibration,
@@ -86,12 +81,10 @@ def simulate(
         )
         return
     refuse_run_options(file, times=times, node_size=node_size)
-    known, notes = calibrated(calibration, options)
-    workload = load_workload(file, strict=options.strict)
-    arguments = options.arguments() | known | {"schedule": schedule, "chunks": chunks}
+    job = options.inputs(file, calibration)
     with progress_bar(enabled=not options.quiet) as progress:
-        result = api.simulate(workload, progress=progress, **arguments)
-    warn([*notes, *result.report.warnings], quiet=options.quiet)
+        result = run(job.workload, job.topology, job.options, notes=job.notes, progress=progress)
+    warn(result.report.warnings, quiet=options.quiet)
     if traced:
         traced.write([("", result)])
     if plot:
@@ -107,7 +100,7 @@ def simulate(
         from stepsim.show.page.write import write_step
 
         with working("writing the page", enabled=not options.quiet):
-            found = find_what_if(workload, **arguments)
+            found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
     show(
         json,

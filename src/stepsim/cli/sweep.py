@@ -1,23 +1,25 @@
 """`stepsim sweep` and `stepsim sweep-report`: many scenarios, and what was found."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stepsim.base.errors import OutputError, SweepError, printable
+from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
-from stepsim.cli.options import ChunksOption, RunOptions, ScheduleOption, SetOption, Switch, takes
+from stepsim.cli.options import NO_MEMORY, RunOptions, SetOption, takes
 from stepsim.cli.terminal import check_outputs, command_line, console, warn
+from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.explore.sweep import Study
     from stepsim.explore.sweep.table import SweepTable
     from stepsim.files.sweep_toml import SweepFile
+
+_OF_COMMAND = tuple(each.name for each in fields(RunOptions) if each.name != "asked")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +78,6 @@ class ShowOptions:
 class SweepOptions(ShowOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
-    schedule: ScheduleOption = "1f1b"
-    chunks: ChunksOption = None
     axes: SetOption = None
     database: Annotated[Path, typer.Option("--db", help="SQLite file for the results.")] = Path(
         "sweep.sqlite"
@@ -97,10 +97,6 @@ class SweepOptions(ShowOptions, RunOptions):
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
     ] = None
-
-    def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of `stepsim.simulate`, the topology among them."""
-        return super().arguments() | {"schedule": self.schedule, "chunks": self.chunks}
 
 
 @takes(SweepOptions)
@@ -162,26 +158,44 @@ def _from_file(
     from stepsim.files.sweep_toml import read_sweep
 
     content = read_sweep(file)
-    stated = _stated(file, content)
+    stated, asked = _stated(file, content), _asked(file, content)
     merged = replace(options, **{n: v for n, v in stated.items() if n not in given})
     own = {text.partition("=")[0].strip() for text in options.axes or ()}
     kept = [f"{name}={text}" for name, text in content.axes.items() if name not in own]
-    merged = replace(merged, axes=[*kept, *(options.axes or ())])
-    return Path(content.workload), merged, given | stated.keys()
+    merged = replace(merged, axes=[*kept, *(options.axes or ())], asked={**asked, **options.asked})
+    return Path(content.workload), merged, given | stated.keys() | asked.keys()
+
+
+def _asked(file: Path, content: "SweepFile") -> dict[str, object]:
+    """Options of a step that a sweep file states."""
+    from stepsim.files.asked import read_options
+
+    asked: dict[str, object] = {}
+    for name, value in content.options.items():
+        field = name.replace("-", "_")
+        if field in _OF_COMMAND:
+            continue
+        if field not in NO_MEMORY:
+            known = ", ".join([*_OF_COMMAND, *(name for name in OPTIONS if name in NO_MEMORY)])
+            raise SweepError(f"{file}: unknown option {name!r}: expected {known}")
+        try:
+            read_options({field: value})
+        except StepsimError as error:
+            raise SweepError(f"{file}: options.{name}: {error}") from None
+        asked[field] = value
+    return asked
 
 
 def _stated(file: Path, content: "SweepFile") -> dict[str, Any]:
-    """Options that a sweep file states, by the names of the fields of `SweepOptions`."""
+    """Options of the command that a sweep file states, by the names of the fields."""
     import msgspec
 
     stated: dict[str, Any] = {}
-    own = {field.name for field in fields(SweepOptions)} - {f.name for f in fields(RunOptions)}
-    known = [f.name for f in fields(RunOptions)] + ["schedule", "chunks"]
     for name, value in content.options.items():
         field = name.replace("-", "_")
-        if field not in known:
-            raise SweepError(f"{file}: unknown option {name!r}: expected {', '.join(known)}")
-        stated[field] = _converted(f"{file}: options.{name}", field, value)
+        if field in _OF_COMMAND:
+            stated[field] = _converted(f"{file}: options.{name}", field, value)
+    own = {field.name for field in fields(SweepOptions)} - {*_OF_COMMAND, "asked"}
     for table in (content.output, content.run):
         for field, value in msgspec.structs.asdict(table).items():
             if field in own and value not in (None, []):
@@ -194,10 +208,6 @@ def _converted(place: str, field: str, value: Any) -> Any:
     import msgspec
 
     hint = get_type_hints(SweepOptions)[field]
-    if hint is Switch and isinstance(value, bool):
-        value = "on" if value else "off"
-    if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
     try:
         return msgspec.convert(value, hint, dec_hook=lambda kind, text: kind(text))
     except (msgspec.ValidationError, TypeError) as error:
@@ -206,44 +216,23 @@ def _converted(place: str, field: str, value: Any) -> Any:
 
 def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
     from stepsim.explore.sweep import Grid, Study, parse_axis
-    from stepsim.files.load import load_topology, load_workload
-    from stepsim.files.shipped import DEFAULT_TOPOLOGY
     from stepsim.show.figures.sweep.views import figure_kind
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
-    _check_options(options, given, {axis.name for axis in grid.axes})
-    arguments = options.arguments()
-    topology = load_topology(arguments.pop("topology") or DEFAULT_TOPOLOGY)
-    workload = load_workload(file, strict=options.strict)
-    study = Study(
-        workload=workload,
-        topology=topology,
+    axes = {axis.name for axis in grid.axes}
+    if "expert_skew" in axes and "expert_load" in options.asked:
+        raise SweepError("expert_skew is an axis and --expert-load an option: give one of them")
+    for name in sorted(given & axes):
+        raise SweepError(f"{name} is an axis and an option: give one of them")
+    job = options.inputs(file)
+    warn([*job.workload.warnings, *job.notes], quiet=options.quiet)
+    return Study(
+        workload=job.workload,
+        topology=job.topology,
         grid=grid,
-        options={name: value for name, value in arguments.items() if value is not None},
+        options=job.options,
         breakdown=options.breakdown or figure_kind(options.plot_kind).of_parts,
     )
-    warn(workload.warnings, quiet=options.quiet)
-    if options.topology is None:
-        warn([f"no topology given: {DEFAULT_TOPOLOGY} assumed"], quiet=options.quiet)
-    return study
-
-
-def _check_options(options: SweepOptions, given: Iterable[str], axes: set[str]) -> None:
-    """Refuse what is both an axis and an option, and options that no scenario could have."""
-    from stepsim.explore.sweep.axes import ARGUMENT_AXES, make_axis
-
-    if "expert_skew" in axes and options.expert_load:
-        raise SweepError("expert_skew is an axis and --expert-load an option: give one of them")
-    for name in sorted(given):
-        if name in axes:
-            raise SweepError(f"{name} is an axis and an option: give one of them")
-        value = getattr(options, name, None)
-        if name in ARGUMENT_AXES and name != "compute_scale" and not isinstance(value, bool):
-            texts = value if isinstance(value, list) else [value]
-            try:
-                make_axis(name, "".join(f"{text};" for text in texts))
-            except SweepError as error:
-                raise SweepError(str(error).removeprefix("axis ")) from None
 
 
 def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:

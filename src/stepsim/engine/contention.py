@@ -7,7 +7,6 @@ those of this quotient (an equitable partition of ranks, sites and links).
 
 from collections import defaultdict
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -17,14 +16,6 @@ from stepsim.engine.shared_links import Colours, Sites, site_kind
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.flights import Transfer, TransferPhase, level_alone
 from stepsim.workload.axes import Stream
-
-
-class Sharing(StrEnum):
-    """How transfers that overlap in time share links: not at all, or max-min fairly."""
-
-    NONE = "none"
-    FAIR = "fair"
-
 
 _Slot = tuple[int, int, int]
 """Colour of a site, communication and phase."""

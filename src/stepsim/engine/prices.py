@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stepsim.graph.build import Use
+from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
@@ -18,9 +18,11 @@ from stepsim.network.collectives import (
     collective_cost,
     collective_shape,
     flow_steps,
+    parse_algorithms,
 )
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan, Ranks
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
@@ -164,6 +166,17 @@ def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
         start, sent, end = (mark * time_ps // whole for mark in marks)
         yield replace(phase, latency_ps=sent - start, alone_ps=end - sent)
         passed = marks[-1]
+
+
+def make_prices(graph: TaskGraph, topology: Topology, options: StepOptions) -> Prices:
+    """What the communications of a graph cost with the algorithms and measured times asked for."""
+    return Prices(
+        plan=graph.plan,
+        topology=topology,
+        comms=graph.comms,
+        algorithms=parse_algorithms(options.algorithm),
+        table=options.comm_table,
+    )
 
 
 def _patterns(members: Ranks, npus: Ranks, ranks: int, topology: Topology) -> GroupPatterns:

@@ -61,21 +61,16 @@ def load_result(path: str | Path) -> ResultDocument:
 
 
 def load_comm_table(
-    table: CommTable | str | Path | Sequence[str | Path],
-    notes: list[str] | None = None,
-    source: str = "",
-) -> CommTable:
+    paths: str | Path | Sequence[str | Path], source: str = ""
+) -> tuple[CommTable, list[str]]:
     """Measured times of collectives from CSV files or nccl-tests output, outliers left out.
 
-    `source` are texts that machine or run of a curve must hold (not: after `!`). What was assumed
-    or left out is added to `notes`. Raises CalibrationError naming file and line.
+    `source` are texts that machine or run of a curve must hold (not: after `!`). With it comes
+    what was assumed or left out. Raises CalibrationError naming file and line.
     """
     from stepsim.files.collectives.measurements import read_measurements
 
-    notes = notes if notes is not None else []
-    if not isinstance(table, CommTable):
-        several = [table] if isinstance(table, str | Path) else table
-        table = read_measurements([Path(each) for each in several])
-        table, outliers = (table.choose(source) if source else table).without_outliers()
-        notes += [*table.warnings, *(f"outlier left out: {each}" for each in outliers)]
-    return table
+    several = [paths] if isinstance(paths, str | Path) else paths
+    table = read_measurements([Path(each) for each in several])
+    table, outliers = (table.choose(source) if source else table).without_outliers()
+    return table, [*table.warnings, *(f"outlier left out: {each}" for each in outliers)]

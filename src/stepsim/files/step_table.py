@@ -18,35 +18,25 @@ from pathlib import Path
 import msgspec
 
 from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.quantities import Quantity
 from stepsim.base.units import PS_PER_S
 from stepsim.files.reading import parse_toml, read_text
 from stepsim.files.shipped import DEFAULT_TOPOLOGY
+from stepsim.options import OPTIONS
 
 Value = str | int | float | bool
 
-OPTIONS: Mapping[str, type[int] | type[float] | type[str] | type[bool]] = {
-    "microbatches": int,
-    "chunks": int,
-    "npus": int,
-    "pp": int,
-    "global_batch": int,
-    "microbatch_size": int,
-    "p2p": str,
-    "stage_rows": str,
-    "host_overhead": str,
-    "get_batch": str,
-    "loss_time": str,
-    "tp_overlap": bool,
-    "fused_factor": float,
-    "dp_overlap": bool,
-    "dp_bucket": str,
-    "contention": str,
-    "algorithm": str,
-    "slow": str,
-    "compute_scale": str,
-    "expert_skew": float,
+_KINDS: Mapping[Quantity, type[int] | type[float] | type[bool]] = {
+    Quantity.COUNT: int,
+    Quantity.SWITCH: bool,
+    Quantity.FACTOR: float,
 }
-"""Options of a row beside workload, topology and schedule: those of `stepsim simulate`."""
+_OPTIONS: Mapping[str, type[int] | type[float] | type[str] | type[bool]] = {
+    name: str if option.read else _KINDS.get(option.quantity, str)
+    for name, option in OPTIONS.items()
+    if option.flags != () and not option.is_file and name != "schedule"
+}
+"""Options of a row beside workload, topology and schedule, and what each is in TOML."""
 
 MeasuredStepRow = msgspec.defstruct(
     "MeasuredStepRow",
@@ -55,7 +45,7 @@ MeasuredStepRow = msgspec.defstruct(
         ("topology", str, DEFAULT_TOPOLOGY),
         ("schedule", str, "1f1b"),
         ("measured_s", float),
-        *((name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in OPTIONS.items()),
+        *((name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in _OPTIONS.items()),
     ],
     namespace={"__doc__": "A measured step: seconds, and options of `stepsim simulate`."},
     forbid_unknown_fields=True,
@@ -135,7 +125,7 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
         workload=path.parent / str(row["workload"]),
         topology=None if topology is None else _named(path, str(topology)),
         schedule=str(row.get("schedule", "1f1b")),
-        options={name: _option(where, name, row[name]) for name in row if name in OPTIONS},
+        options={name: _option(where, name, row[name]) for name in row if name in _OPTIONS},
         measured_ps=_seconds(where, row["measured_s"]),
     )
 
@@ -157,7 +147,7 @@ def _seconds(where: str, value: Value) -> int:
 
 
 def _option(where: str, name: str, value: Value) -> Value:
-    kind = OPTIONS[name]
+    kind = _OPTIONS[name]
     try:
         if kind is bool:
             return {"true": True, "false": False}[str(value).lower()]

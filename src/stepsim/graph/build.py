@@ -12,9 +12,11 @@ from functools import cached_property
 
 from stepsim.base.errors import ScheduleError
 from stepsim.graph.actions import CommNumbers, Fragment
-from stepsim.graph.programs import GraphOptions, Program, Segment, SegmentKind
+from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.graph.writer import Draft, FragmentFactory
-from stepsim.parallel.p2p import Direction, Message, P2PMode, Post, programs
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import Direction, Message, P2POptions, Post, default_mode, programs
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
@@ -53,7 +55,8 @@ class TaskGraph:
 
     plan: ParallelPlan
     schedule: Schedule
-    options: GraphOptions
+    options: StepOptions
+    p2p: P2PMode
     programs: tuple[Program, ...]
     fragments: tuple[Fragment, ...]
     comms: tuple[CommOp, ...]
@@ -61,7 +64,7 @@ class TaskGraph:
 
     def messages(self) -> list[list[Message]]:
         """Per stage, what the message segments of its program carry, in their order."""
-        every = programs(self.schedule, self.options.p2p, self.options.p2p_options)
+        every = programs(self.schedule, self.p2p, _switches(self.options))
         return [
             [message for step in steps if isinstance(step, Post) for _, message in step.ends]
             for steps in every
@@ -96,7 +99,7 @@ class TaskGraph:
 
 
 def build_taskgraph(
-    stages: Stages, schedule: Schedule, plan: ParallelPlan, options: GraphOptions
+    stages: Stages, schedule: Schedule, plan: ParallelPlan, options: StepOptions
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
     factory = FragmentFactory(
@@ -111,7 +114,8 @@ def build_taskgraph(
         )
     )
     drafts = []
-    every = programs(schedule, options.p2p, options.p2p_options)
+    p2p = options.p2p or default_mode(schedule)
+    every = programs(schedule, p2p, _switches(options))
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
         draft = Draft(
             stage=stage,
@@ -119,7 +123,7 @@ def build_taskgraph(
             schedule=schedule,
             factory=factory,
             message=-1 if message is None else message,
-            free=options.p2p is P2PMode.EAGER or options.p2p_options.eager_transfers,
+            free=p2p is P2PMode.EAGER or options.eager_transfers,
         )
         draft.pipeline(steps)
         draft.per_step()
@@ -128,10 +132,17 @@ def build_taskgraph(
         plan=plan,
         schedule=schedule,
         options=options,
+        p2p=p2p,
         programs=tuple(_joined(draft, drafts) for draft in drafts),
         fragments=tuple(factory.fragments),
         comms=tuple(factory.comms.ops),
         warnings=_dropped_warnings(factory.comms),
+    )
+
+
+def _switches(options: StepOptions) -> P2POptions:
+    return P2POptions(
+        warmup_flush=options.warmup_flush, deallocate_outputs=options.deallocate_outputs
     )
 
 

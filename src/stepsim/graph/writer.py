@@ -16,7 +16,8 @@ from stepsim.graph.actions import (
     reduction_fragment,
 )
 from stepsim.graph.buckets import Buckets, gradient_buckets
-from stepsim.graph.programs import GraphOptions, Segment, SegmentKind
+from stepsim.graph.programs import Segment, SegmentKind
+from stepsim.options import StepOptions
 from stepsim.parallel.p2p import Compute, Direction, End, Message, Post, Step, Wait
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork
@@ -35,7 +36,7 @@ class FragmentFactory:
     """Makes each distinct fragment once: rows that say the same share one."""
 
     comms: CommNumbers
-    options: GraphOptions
+    options: StepOptions
     last_stage: int
     fragments: list[Fragment] = field(default_factory=list)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -75,11 +76,11 @@ class FragmentFactory:
 
     def _host(self, action: Action, *, begins: bool) -> HostTimes:
         """Host time of an action: get_batch and loss are the pipeline's ends' own."""
-        host, forward = self.options.host, action.kind is ActionKind.FORWARD
+        asked, forward = self.options, action.kind is ActionKind.FORWARD
         return HostTimes(
-            overhead_ps=host.overhead_ps if begins else 0,
-            get_batch_ps=host.get_batch_ps if forward and action.stage == 0 else 0,
-            loss_ps=host.loss_ps if forward and action.stage == self.last_stage else 0,
+            overhead_ps=asked.host_overhead_ps if begins else 0,
+            get_batch_ps=asked.get_batch_ps if forward and action.stage == 0 else 0,
+            loss_ps=asked.loss_time_ps if forward and action.stage == self.last_stage else 0,
         )
 
     def _number(self, key: tuple[object, ...], make: Callable[[], Fragment]) -> int:
@@ -129,7 +130,7 @@ class Draft:
     def per_step(self) -> None:
         """Write the rows that follow the pipeline; they need the reduced gradients."""
         items = self.work.per_step
-        if self.factory.options.dp_bucket_bytes is not None:
+        if self.factory.options.dp_overlap:
             _, items = self.work.without_gradients()
         if items:
             self._front = self._behind(self._front, Stream.DP)
@@ -149,12 +150,12 @@ class Draft:
     @cached_property
     def _buckets(self) -> Buckets | None:
         """What to reduce while the last backward of every chunk goes on; None without overlap."""
-        size = self.factory.options.dp_bucket_bytes
+        options = self.factory.options
         gradients, _ = self.work.without_gradients()
-        if size is None or not gradients:
+        if not options.dp_overlap or not gradients:
             return None
         rows = [row for _, action in self._final.values() for row in self._rows(action)]
-        return gradient_buckets(gradients, rows, size)
+        return gradient_buckets(gradients, rows, options.dp_bucket_bytes)
 
     def _entry(self, place: int) -> None:
         """An action or a fused pair; a final one releases its rows' gradient reductions."""

@@ -5,27 +5,16 @@ are taken in the same order, or in another one (`RankOrder`).
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import PlanError
+from stepsim.parallel.modes import RankOrder
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group
 
 Ranks = NDArray[np.int64]
-
-
-class RankOrder(StrEnum):
-    """Which axis runs fastest through the NPUs of the network, which next, which slowest."""
-
-    TP_DP_PP = "tp-dp-pp"
-    TP_PP_DP = "tp-pp-dp"
-    DP_TP_PP = "dp-tp-pp"
-    DP_PP_TP = "dp-pp-tp"
-    PP_TP_DP = "pp-tp-dp"
-    PP_DP_TP = "pp-dp-tp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

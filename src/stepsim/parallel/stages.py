@@ -2,22 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from stepsim.base.errors import PlanError
+from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
 Rows = tuple[Row, ...]
-
-
-class StageRows(StrEnum):
-    """Who runs embedding, head and loss rows."""
-
-    ENDS = "ends"
-    EVERY = "every"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

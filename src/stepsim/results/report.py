@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from stepsim.base.arrays import Floats
 from stepsim.base.fields import Picoseconds
 from stepsim.base.units import MAX_INT64, PS_PER_S
-from stepsim.engine.contention import Sharing
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.parallel.memory import PeakLive, peak_live
+from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Schedule
 from stepsim.results.breakdown import PartsOfFragments, cohort_breakdown
@@ -170,47 +169,43 @@ def make_report(
     prices: Prices,
     *,
     workload: str,
-    schedule: Schedule,
-    p2p: str,
     warnings: tuple[str, ...],
-    contention: Sharing = Sharing.NONE,
-    activation_bytes: int | None = None,
-    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
-    """Analyse a timeline."""
+    """Analyse a timeline of a workload; `warnings` are those of before the run."""
+    graph, options = timeline.graph, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
-    links = link_use(timeline.graph, prices, step)
+    links = link_use(graph, prices, step)
     actors = timeline.actors
     breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
     idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
     known: PartsOfFragments = {}
     for cohort in timeline.cohorts:
-        breakdown[cohort.actors] = cohort_breakdown(cohort, timeline.graph, step, known).T
+        breakdown[cohort.actors] = cohort_breakdown(cohort, graph, step, known).T
         for actor, each in zip(cohort.actors.tolist(), _idle(cohort, pipeline), strict=True):
             idle[actor] = each
-    comms = comm_use(timeline.graph, prices)
+    comms = comm_use(graph, prices)
     return Report(
         workload=workload,
         topology=prices.topology.name,
-        schedule=schedule.label,
-        p2p=p2p,
-        contention=contention,
-        plan=timeline.graph.plan,
+        schedule=graph.schedule.label,
+        p2p=graph.p2p,
+        contention=options.contention,
+        plan=graph.plan,
         step_time_ps=step,
         pipeline_time_ps=pipeline,
         actor_of=actors.actor_of,
         breakdown=breakdown,
         idle=tuple(idle),
-        stages=_stages(timeline, schedule, breakdown, idle),
+        stages=_stages(timeline, graph.schedule, breakdown, idle),
         links=links,
         comms=comms,
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
-        activation_bytes=activation_bytes,
-        settings=settings,
+        activation_bytes=options.activation_size_bytes,
+        settings=options.settings(),
         warnings=(
             *warnings,
             *_price_warnings(comms, prices),
-            *_link_warnings(timeline, links, contention),
+            *_link_warnings(timeline, links, options.contention),
         ),
     )
 

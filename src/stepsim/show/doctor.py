@@ -113,6 +113,8 @@ def _topologies() -> str:
 
 def _simulation() -> str:
     """A uniform pipeline on free links takes (m + P - 1)(f + b)."""
+    from stepsim.files.load import load_topology, load_workload
+    from stepsim.options import StepOptions
     from stepsim.step.simulate import simulate
 
     expected = (_MICROBATCHES + _STAGES - 1) * (_FORWARD_NS + _BACKWARD_NS) * 1_000
@@ -127,7 +129,9 @@ def _simulation() -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "uniform.txt"
         file.write_text("\n".join(lines) + "\n")
-        found = simulate(file, "ideal", microbatches=_MICROBATCHES).report.step_time_ps
+        options = StepOptions(microbatches=_MICROBATCHES)
+        step = simulate(load_workload(file), load_topology("ideal"), options)
+    found = step.report.step_time_ps
     if found != expected:
         raise StepsimError(f"a step of {expected} ps came out as {found} ps")
     return f"{_STAGES} stages, {_MICROBATCHES} microbatches: the closed form to the picosecond"

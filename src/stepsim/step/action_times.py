@@ -1,11 +1,15 @@
 """How long the actions of a job take, for schedules that are searched for."""
 
+from dataclasses import replace
+
 from stepsim.engine.fold import fold
 from stepsim.engine.lay_out import flatten
-from stepsim.engine.prices import Prices
+from stepsim.engine.prices import make_prices
 from stepsim.graph.build import build_taskgraph
-from stepsim.graph.programs import GraphOptions, SegmentKind
+from stepsim.graph.programs import SegmentKind
 from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.parallel.stages import Stages
@@ -18,20 +22,21 @@ _KINDS = {
 
 
 def search_times(
-    stages: Stages, plan: ParallelPlan, options: GraphOptions, topology: Topology
+    stages: Stages, plan: ParallelPlan, options: StepOptions, topology: Topology
 ) -> dict[str, object]:
     """Options of `auto_zb`: mean time per rank of F, I and W, and the time of a message, in ps.
 
-    Collectives inside an action count; ranks of a stage that pay other prices are represented by
-    the first.
+    Collectives inside an action count. A stage's ranks wait for the slowest of them, so it
+    represents them where they differ.
     """
-    schedule = _one_by_one(plan)
-    graph = build_taskgraph(stages, schedule, plan, options)
-    prices = Prices(plan=plan, topology=topology, comms=graph.comms)
-    actors = fold(graph, prices)
+    every = replace(options, p2p=P2PMode.EAGER)
+    graph = build_taskgraph(stages, _one_by_one(plan), plan, every)
+    prices = make_prices(graph, topology, options)
+    slow = options.slow.factors(plan.npus) if options.slow else None
+    actors = fold(graph, prices, slow)
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
-    for actor, flat in reversed(list(enumerate(flatten(graph, actors, prices).flats))):
+    for actor, flat in enumerate(flatten(graph, actors, prices, slow).flats):
         stage = int(actors.stages[actor])
         spent = dict.fromkeys(ActionKind, 0)
         for task, number in enumerate(flat.segment):
@@ -42,7 +47,7 @@ def search_times(
             elif segment.kind is SegmentKind.SEND:
                 hop = max(hop, flat.duration_ps[task])
         for name, kind in _KINDS.items():
-            sums[name][stage] = spent[kind]
+            sums[name][stage] = max(sums[name][stage], spent[kind])
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
     return {**means, "hop_ps": hop}
 

@@ -1,20 +1,22 @@
 """One workload under several pipeline schedules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import isfile
 from pathlib import Path
-from typing import Any
 
 from stepsim.base.errors import PlanError, ScheduleError
-from stepsim.files.load import load_workload
+from stepsim.engine.run import Progress
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
-from stepsim.parallel.schedules import options_of, parse_name
+from stepsim.options import StepOptions
+from stepsim.parallel.schedules import Schedule
+from stepsim.step.inputs import for_schedule
 from stepsim.step.simulate import SimulatedStep, simulate
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Workload
+
+_DEFAULTS = StepOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,53 +50,32 @@ class ComparedSchedules:
 
 
 def compare(
-    workload: Workload | str | Path,
-    schedules: Sequence[str],
-    topology: Topology | str | Path | None = None,
-    **options: Any,
+    workload: Workload,
+    topology: Topology,
+    schedules: Sequence[tuple[str, str | Schedule]],
+    options: StepOptions = _DEFAULTS,
+    *,
+    notes: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> ComparedSchedules:
-    """Simulate a workload under each schedule; `options` are those of `simulate`.
+    """Simulate a workload under each of some schedules, which have a name or a noun.
 
     Schedule options go to the schedules that have them. A schedule that cannot run the job is kept
-    with its reason. Raises ScheduleError when none can,
-    and every other error of `simulate`.
+    with its reason. Raises ScheduleError when none can, and every other error of `simulate`.
     """
     if not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
-    workload = workload if isinstance(workload, Workload) else load_workload(workload)
     candidates = []
-    names = [name.strip() for name in schedules]
-    for name in names:
-        _check_name(name)
-    asked = options.pop("schedule_options", None) or {}
-    for name in names:
+    for name, schedule in schedules:
+        asked = for_schedule(options, schedule)
         try:
-            result = simulate(
-                workload,
-                topology,
-                schedule=name,
-                schedule_options=accepted_options(name, asked),
-                **options,
-            )
+            result = simulate(workload, topology, asked, notes=notes, progress=progress)
             candidates.append(Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
             candidates.append(Candidate(name=name, refusal=str(error)))
     if not any(candidate.result for candidate in candidates):
         raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
     return ComparedSchedules(candidates=tuple(candidates))
-
-
-def accepted_options(schedule: str, asked: Mapping[str, object]) -> dict[str, object]:
-    """The schedule options asked for that a schedule has."""
-    return {name: value for name, value in asked.items() if name in options_of(schedule)}
-
-
-def _check_name(name: str) -> None:
-    """Raise ScheduleError for what is no schedule at all, rather than one that cannot run."""
-    if not name.endswith(".csv"):
-        parse_name(name)
-    elif not isfile(name):
-        raise ScheduleError(f"{name}: cannot read the schedule: no such file")
 
 
 def simai_totals(path: Path, comparison: ComparedSchedules) -> SimaiTotals:

@@ -1,19 +1,45 @@
-"""One training step, from what a user says to what is reported."""
+"""One training step, from a workload and a network to what is reported: read this first."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
-from inspect import signature
-from typing import ParamSpec
 
-from stepsim.base import garbage as collector
-from stepsim.engine.prices import Prices
-from stepsim.engine.timeline import Timeline
+from stepsim.base import garbage
+from stepsim.base.arrays import Floats
+from stepsim.engine import run
+from stepsim.engine.contention import Contention
+from stepsim.engine.fold import every_rank, fold
+from stepsim.engine.lay_out import flatten
+from stepsim.engine.prices import Prices, make_prices
+from stepsim.engine.shared_links import colour_sites, find_sites
+from stepsim.engine.timeline import Timeline, make_timeline
+from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.flights import Fabric
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import Sharing
+from stepsim.parallel.stages import split_stages
 from stepsim.results.report import Report, make_report
-from stepsim.step.prepare import Job, prepare, run_graph
-from stepsim.step.settings import changed_settings
+from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
+from stepsim.workload.rows import Workload
 
-Arguments = ParamSpec("Arguments")
+_DEFAULTS = StepOptions()
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedStep:
+    """A step that is ready to run: its graph, what its communications cost, and how it is run.
+
+    `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
+    """
+
+    workload: Workload
+    options: StepOptions
+    graph: TaskGraph
+    prices: Prices
+    slow: Floats | None
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -30,46 +56,88 @@ class SimulatedStep:
         return self.report.step_time_s
 
 
-def run_job(job: Job, settings: Mapping[str, str]) -> SimulatedStep:
-    """Run a job and analyse what happened; the report records the `settings` that made it."""
-    timeline = run_graph(
-        job.graph,
-        job.prices,
-        fold_ranks=job.fold_ranks,
-        slow=job.slow,
-        sharing=job.sharing,
-        progress=job.progress,
+def simulate(
+    workload: Workload,
+    topology: Topology,
+    options: StepOptions = _DEFAULTS,
+    *,
+    notes: Sequence[str] = (),
+    progress: run.Progress | None = None,
+) -> SimulatedStep:
+    """Run one training step; `notes` are what was assumed before, and stand among the warnings.
+
+    Raises the errors of `stepsim.base.errors` when the input is wrong or contradictory.
+    """
+    with garbage.paused():
+        ready = prepare(workload, topology, options, notes=notes)
+        timeline = run_graph(
+            ready.graph,
+            ready.prices,
+            slow=ready.slow,
+            sharing=options.contention,
+            fold_ranks=options.fold_ranks,
+            progress=progress,
+        )
+        report = make_report(
+            timeline, ready.prices, workload=workload.source, warnings=ready.warnings
+        )
+    return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
+
+
+def prepare(
+    workload: Workload,
+    topology: Topology,
+    options: StepOptions = _DEFAULTS,
+    *,
+    notes: Sequence[str] = (),
+) -> PreparedStep:
+    """Everything before the run: who runs what, in which order, and what communication costs."""
+    work, found = scaled_workload(workload, options)
+    plan, assumed = choose_plan(work, topology, options)
+    network = topology.fit(plan.npus)
+    schedule = choose_schedule(work, network, plan, options)
+    stages = split_stages(work, plan, schedule.placement, options.stage_rows)
+    graph = build_taskgraph(stages, schedule, plan, options)
+    prices = make_prices(graph, network, options)
+    _log.info("workload %s: %d layers", work.source, work.layers)
+    _log.info("topology %s: %d NPUs", network.name, network.npus)
+    _log.info("schedule %s: %d stages", schedule.label, plan.pp)
+    _log.info("task graph: %d communications", len(graph.comms))
+    idle = options.idle(schedule, graph.p2p)
+    warnings = (*work.warnings, *notes, *found, *assumed, *idle, *stages.warnings, *graph.warnings)
+    return PreparedStep(
+        workload=work,
+        options=options,
+        graph=graph,
+        prices=prices,
+        slow=options.slow.factors(plan.npus) if options.slow else None,
+        warnings=warnings,
     )
-    report = make_report(
-        timeline,
-        job.prices,
-        workload=job.workload.source,
-        schedule=job.schedule,
-        p2p=job.options.p2p,
-        contention=job.sharing,
-        activation_bytes=job.activation_bytes,
-        settings=settings,
-        warnings=job.warnings,
-    )
-    return SimulatedStep(report=report, timeline=timeline, prices=job.prices)
 
 
-def _running(prepare: Callable[Arguments, Job]) -> Callable[Arguments, SimulatedStep]:
-    """The function that also runs what a function prepares; its help says that it does."""
-    taken = signature(prepare)
-    defaults = {each.name: each.default for each in taken.parameters.values()}
+def run_graph(
+    graph: TaskGraph,
+    prices: Prices,
+    *,
+    slow: Floats | None = None,
+    sharing: Sharing = Sharing.NONE,
+    fold_ranks: bool = True,
+    progress: run.Progress | None = None,
+) -> Timeline:
+    """Run a task graph: every rank, or one of each class of ranks that behave alike.
 
-    @wraps(prepare)
-    def simulate(*args: Arguments.args, **options: Arguments.kwargs) -> SimulatedStep:
-        with collector.paused():
-            return run_job(prepare(*args, **options), changed_settings(options, defaults))
-
-    simulate.__name__ = simulate.__qualname__ = "simulate"
-    about = (prepare.__doc__ or "").partition("\n\n")[2]
-    simulate.__doc__ = f"Simulate one training step.\n\n{about}"
-    # what help() shows; mypy does not know functions to have it
-    simulate.__signature__ = taken.replace(return_annotation=SimulatedStep)  # type: ignore[attr-defined]
-    return simulate
-
-
-simulate = _running(prepare)
+    `slow` are factors on the ranks' compute times.
+    """
+    sites = find_sites(graph, prices) if sharing is Sharing.FAIR else None
+    actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
+    contention = None
+    if sites is not None:
+        colours = colour_sites(sites, actors.actor_of)
+        contention = Contention(graph=graph, sites=sites, colours=colours)
+    _log.info("%d of %d ranks are simulated", len(actors), graph.plan.npus)
+    execution = flatten(graph, actors, prices, slow, contention)
+    fabric = Fabric(capacity=contention.capacity) if contention else None
+    _log.info("%d tasks laid out", sum(len(flat.duration_ps) for flat in execution.flats))
+    starts, ends = run.run(execution, actors, graph.plan, fabric, progress)
+    _log.info("all tasks ended")
+    return make_timeline(graph, actors, execution.flats, starts, ends)

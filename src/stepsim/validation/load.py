@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from os.path import exists, isfile
 from pathlib import Path
-from typing import Any
 
 from stepsim.base.errors import TraceError
 from stepsim.base.units import format_size_bytes
@@ -14,6 +13,7 @@ from stepsim.measured.calibration.runs import calibrate
 from stepsim.measured.clocks import Placement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary, summarise
+from stepsim.options import StepOptions
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.replay import Runtime
 
@@ -72,15 +72,17 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[Runtime, 
     return Runtime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
 
 
-def simulate_options(calibration: Calibration) -> dict[str, Any]:
-    """Arguments of `stepsim.simulate` that a calibration sets for workload files.
+def with_calibration(options: StepOptions, calibration: Calibration) -> StepOptions:
+    """The options for a workload file with what a calibration knows, where nothing else was asked.
 
     Host time, and times of collectives and messages.
     """
-    host = calibration.host_overhead
-    found: dict[str, Any] = {"host_overhead": f"{round(host.value) / 1e6} us"} if host else {}
-    table = calibration.comm_table()
-    return found | {"comm_table": table} if table else found
+    host, table = calibration.host_overhead, calibration.comm_table()
+    if host and not options.host_overhead_ps:
+        options = replace(options, host_overhead_ps=round(host.value))
+    if table and options.comm_table is None:
+        options = replace(options, comm_table=table)
+    return options
 
 
 _OF_RUNS = (

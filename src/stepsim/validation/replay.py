@@ -5,25 +5,23 @@ and host time is paid before every action.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from stepsim.base.errors import TraceError
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import HostTimes
 from stepsim.graph.build import build_taskgraph
-from stepsim.graph.programs import GraphOptions
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import RunSummary, Sample, StageTimes, of_ranks
 from stepsim.network.topology import Topology
-from stepsim.parallel.p2p import P2PMode, P2POptions, default_mode
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.results.report import make_report
-from stepsim.step.prepare import run_graph
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.simulate import SimulatedStep, run_graph
 from stepsim.workload.rows import Phase, Row, StepItem, Work
 
 
@@ -42,7 +40,7 @@ class Runtime:
     host_overhead_ps: int
     topology: Topology
     p2p: P2PMode | None = None
-    p2p_options: P2POptions = field(default_factory=P2POptions)
+    eager_transfers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +134,10 @@ def job_plan(summary: RunSummary) -> ParallelPlan:
 
 def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> SimulatedStep:
     """Run work in a schedule's order."""
-    mode = runtime.p2p or default_mode(schedule)
-    options = GraphOptions(
-        p2p=mode,
-        p2p_options=runtime.p2p_options,
-        host=HostTimes(overhead_ps=runtime.host_overhead_ps),
+    options = StepOptions(
+        p2p=runtime.p2p,
+        eager_transfers=runtime.eager_transfers,
+        host_overhead_ps=runtime.host_overhead_ps,
     )
     stages = Stages(works=work.works, pp_comm_bytes=work.message_bytes, warnings=work.warnings)
     graph = build_taskgraph(stages, schedule, work.plan, options)
@@ -151,8 +148,6 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> S
         timeline,
         prices,
         workload=work.source,
-        schedule=schedule,
-        p2p=mode,
         warnings=(*work.warnings, *graph.warnings),
     )
     return SimulatedStep(report=report, timeline=timeline, prices=prices)

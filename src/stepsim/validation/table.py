@@ -1,16 +1,16 @@
 """A user's own measurements against simulated steps."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from stepsim.base.errors import StepsimError, TraceError
+from stepsim.files.asked import read_options, topology_or_default
+from stepsim.files.load import load_workload
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
-from stepsim.step.simulate import simulate
-from stepsim.validation.load import simulate_options
+from stepsim.step.simulate import SimulatedStep, simulate
+from stepsim.validation.load import with_calibration
 from stepsim.validation.validate import Compared, Source
-from stepsim.workload.scaling import parse_compute_scale
 
 
 def validate_table(
@@ -24,22 +24,16 @@ def validate_table(
     other times of collectives. Raises TraceError naming the row where a simulation refuses its
     input.
     """
-    known = simulate_options(calibration) if calibration else {}
-    known |= {"comm_table": table} if table else {}
-    return [_compare(each, known) for each in measurements]
+    return [_compare(each, calibration, table) for each in measurements]
 
 
-def _compare(measurement: MeasuredStep, known: dict[str, Any]) -> Compared:
+def _compare(
+    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
+) -> Compared:
     try:
-        result = simulate(
-            measurement.workload,
-            measurement.topology,
-            schedule=measurement.schedule,
-            **known | _arguments(measurement),
-        )
+        report = _simulated(measurement, calibration, table).report
     except StepsimError as error:
         raise TraceError(f"{measurement.where}: {error}") from None
-    report = result.report
     options = [f"{name} {value}" for name, value in measurement.options.items()]
     names = [measurement.workload.name, report.schedule, report.topology, *options]
     return Compared(
@@ -51,11 +45,14 @@ def _compare(measurement: MeasuredStep, known: dict[str, Any]) -> Compared:
     )
 
 
-def _arguments(measurement: MeasuredStep) -> dict[str, Any]:
-    """Options as arguments of `simulate`."""
-    arguments: dict[str, Any] = dict(measurement.options)
-    if "compute_scale" in arguments:
-        arguments["compute_scale"] = parse_compute_scale(arguments["compute_scale"])
-    if "expert_skew" in arguments:
-        arguments["expert_load"] = arguments.pop("expert_skew")
-    return arguments
+def _simulated(
+    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
+) -> SimulatedStep:
+    """The step of a row; `table` comes before the calibration's times of collectives."""
+    typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
+    options, notes = read_options(typed)
+    if calibration:
+        options = with_calibration(options, calibration)
+    topology, assumed = topology_or_default(measurement.topology)
+    workload = load_workload(measurement.workload)
+    return simulate(workload, topology, options, notes=[*assumed, *notes])

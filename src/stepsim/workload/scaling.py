@@ -12,6 +12,7 @@ from stepsim.workload.rows import Phase, Work, Workload
 
 PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
 _MAX_SCALE = 1e6
+_PHASES = ("forward", "input_grad", "weight_grad")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +24,19 @@ class ComputeScale:
     weight_grad: float = 1.0
 
     def __post_init__(self) -> None:
-        for phase in ("forward", "input_grad", "weight_grad"):
+        for phase in _PHASES:
             factor = getattr(self, phase)
             if not 0 < factor <= _MAX_SCALE:
                 raise PlanError(
                     f"compute scale of {phase} is {factor}: expected above 0, at most 1e6"
                 )
+
+    def __str__(self) -> str:
+        """As people write it: one factor where all phases have it, else those that are not 1."""
+        factors = {phase: getattr(self, phase) for phase in _PHASES}
+        if len({*factors.values()}) == 1:
+            return str(self.forward)
+        return ",".join(f"{phase}={factor}" for phase, factor in factors.items() if factor != 1)
 
 
 def parse_compute_scale(text: str) -> ComputeScale:
@@ -37,17 +45,16 @@ def parse_compute_scale(text: str) -> ComputeScale:
     Raises PlanError for anything else.
     """
     factors: dict[str, float] = {}
-    phases = ("forward", "input_grad", "weight_grad")
     for item in text.split(","):
         name, equals, number = item.rpartition("=")
         try:
             value = float(number)
         except ValueError:
             value = 0.0
-        if not value > 0 or (equals and name.strip() not in phases):
-            expected = f"a factor such as 0.5, or PHASE=FACTOR with phases {', '.join(phases)}"
+        if not value > 0 or (equals and name.strip() not in _PHASES):
+            expected = f"a factor such as 0.5, or PHASE=FACTOR with phases {', '.join(_PHASES)}"
             raise PlanError(f"compute scale is {text!r}: expected {expected}")
-        factors |= {name.strip(): value} if equals else dict.fromkeys(phases, value)
+        factors |= {name.strip(): value} if equals else dict.fromkeys(_PHASES, value)
     return ComputeScale(**factors)
 
 
@@ -64,26 +71,50 @@ def scale_compute(workload: Workload, scale: ComputeScale) -> Workload:
     return workload.with_works(scaled)
 
 
-def slow_ranks(text: str, npus: int) -> Floats:
-    """Factor on every rank's compute time, from `12:1.3,40-47:1.1`; others have 1.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRanks:
+    """Ranges of ranks, (first, last, factor) each, and the factors on their compute times."""
 
-    Raises PlanError for what is not such a list, or ranks that the job does not have.
+    ranges: tuple[tuple[int, int, float], ...]
+
+    def __str__(self) -> str:
+        """As people write them, e.g. `12:1.3,40-47:1.1`."""
+        return ",".join(
+            f"{first if first == last else f'{first}-{last}'}:{str(factor).removesuffix('.0')}"
+            for first, last, factor in self.ranges
+        )
+
+    def factors(self, npus: int) -> Floats:
+        """The factor of every rank, 1 where none is given; raises PlanError for ranks not there."""
+        factors = np.ones(npus)
+        for first, last, factor in self.ranges:
+            if last >= npus:
+                shown = first if first == last else f"{first}-{last}"
+                raise PlanError(f"slow is {shown}: expected ranks 0 to {npus - 1}")
+            factors[first : last + 1] = factor
+        return factors
+
+
+def parse_slow_ranks(text: str) -> SlowRanks:
+    """Factors on ranks' compute times, from `12:1.3,40-47:1.1`.
+
+    Raises PlanError for what is not such a list, and for a rank that has two factors.
     """
-    factors = np.ones(npus)
+    ranges: list[tuple[int, int, float]] = []
     for item in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*:\s*([\d.]+(?:e[+-]?\d+)?)\s*", item, re.ASCII)
-        first, last, factor = match.groups() if match else ("0", "0", "0")
+        first, last, number = match.groups() if match else ("0", "0", "0")
         try:
-            low, high, value = int(first), int(last or first), float(factor)
+            low, high, factor = int(first), int(last or first), float(number)
         except ValueError:
-            low, high, value = 0, 0, 0.0
-        if not 0 < value <= _MAX_SCALE:
+            low, high, factor = 0, 0, 0.0
+        if not (low <= high and 0 < factor <= _MAX_SCALE):
             expected = "RANK:FACTOR or FIRST-LAST:FACTOR, factors above 0, at most 1e6"
             raise PlanError(f"slow is {item.strip()!r}: expected {expected}")
-        if not low <= high < npus:
-            raise PlanError(f"slow is {item.strip()!r}: expected ranks 0 to {npus - 1}, ascending")
-        factors[low : high + 1] = value
-    return factors
+        if any(low <= end and start <= high for start, end, _ in ranges):
+            raise PlanError(f"slow is {item.strip()!r}: expected each rank once")
+        ranges.append((low, high, factor))
+    return SlowRanks(ranges=tuple(ranges))
 
 
 def placeholder_rows(workload: Workload) -> tuple[int, int]:

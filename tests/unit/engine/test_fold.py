@@ -10,8 +10,8 @@ from helpers import collective, line_of_npus, row, two_levels
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.graph.programs import GraphOptions
 from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
@@ -24,7 +24,7 @@ def graph_of(plan: ParallelPlan, *comms: CommOp) -> TaskGraph:
     works = (StageWork(chunks=(rows,), per_step=()),) * plan.pp
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
-    return build_taskgraph(stages, schedule, plan, GraphOptions())
+    return build_taskgraph(stages, schedule, plan, StepOptions())
 
 
 def classes(

@@ -13,7 +13,7 @@ from stepsim.engine.lay_out import Execution, flatten, fragment_times
 from stepsim.engine.prices import Prices
 from stepsim.graph.actions import CommNumbers, HostTimes, forward_fragment
 from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.graph.programs import GraphOptions
+from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
@@ -33,7 +33,7 @@ def graph_of(plan: ParallelPlan, *rows: Row) -> TaskGraph:
     works = (StageWork(chunks=((rows,),), per_step=()),) * plan.pp
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
-    return build_taskgraph(stages, schedule, plan, GraphOptions())
+    return build_taskgraph(stages, schedule, plan, StepOptions())
 
 
 def laid_out(

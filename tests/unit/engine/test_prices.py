@@ -14,7 +14,8 @@ from stepsim.engine.prices import Prices
 from stepsim.graph.build import Use
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.parallel.ranks import ParallelPlan, RankOrder
+from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 

@@ -5,9 +5,9 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
 from stepsim.base.errors import SimulationError
-from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
-from stepsim.step.prepare import run_graph
+from stepsim.step.simulate import run_graph
 
 
 def action(kind: ActionKind, stage: int, microbatch: int = 0) -> Action:

@@ -12,7 +12,6 @@ from networks import cabled
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.engine.contention import Sharing
 from stepsim.engine.timeline import Span
 from stepsim.face import Result
 from stepsim.graph.actions import TaskKind
@@ -26,9 +25,9 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.modes import P2PMode, Sharing
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
-from stepsim.step.prepare import run_graph
+from stepsim.step.simulate import run_graph
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,

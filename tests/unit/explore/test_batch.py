@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import row, uniform_workload
+from jobs import make_batch
 from random_jobs import SCHEDULES
 
 import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, SimulationError
-from stepsim.explore.batch import Batch, make_batch
+from stepsim.explore.batch import Batch
 from stepsim.explore.batch.lengths import block_starts
 from stepsim.face import simulate
 from stepsim.graph.actions import (

@@ -13,9 +13,9 @@ from random_jobs import Job, jobs, networks
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.explore.noise.draws import NoiseModel, simulate_noise
-from stepsim.explore.sensitivity import Sensitivity, sensitivity
-from stepsim.face import simulate
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.explore.sensitivity import Sensitivity
+from stepsim.face import noise, sensitivity, simulate
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,
@@ -114,7 +114,7 @@ def test_closed_form() -> None:
 
 
 def noisy(model: NoiseModel, **options: Any) -> Any:
-    return simulate_noise(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100", model=model, **options)
+    return noise(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100", model=model, **options)
 
 
 def test_no_noise_is_the_plan() -> None:

@@ -223,7 +223,7 @@ def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path
             True,
             "axis microbatches is 3 values, 2 to",
         ),
-        (study(contention="fair"), True, "option contention is absent there, 'fair' here"),
+        (study(contention="fair"), True, "option contention is absent there, fair here"),
         (study(breakdown=True), True, "breakdown is off there, on here"),
     ]
     for asked, resume, message in cases:
@@ -264,7 +264,7 @@ def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(tmp_path: Path) -> N
     assert repr(tables[0]) == repr(tables[1])
     database = tmp_path / "a.sqlite"
     sweep(first, database, jobs=1, evaluators=(Quick(),))
-    with pytest.raises(SweepError, match="holds another sweep: option comm_table is CommTable"):
+    with pytest.raises(SweepError, match="holds another sweep: option comm_table is run "):
         sweep(second, database, resume=True, jobs=1, evaluators=(Quick(),))
     assert sweep(first, database, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
 

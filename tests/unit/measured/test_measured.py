@@ -20,13 +20,14 @@ from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.step_ops import gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.interface import simulate_run
 from stepsim.validation.load import (
     load_trace,
-    simulate_options,
     with_bandwidth,
+    with_calibration,
     with_runtime,
 )
 from stepsim.validation.replay import Durations, replay
@@ -243,12 +244,13 @@ def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:
 
 def test_host_time_for_workload_files(workloads: Path) -> None:
     host = Fitted(value=250e6, residual=0, samples=1)
-    options = simulate_options(Calibration(sources=(), host_overhead=host))
-    assert options == {"host_overhead": "250.0 us"}
-    workload = workloads / "moe_128.txt"
-    report = simulate(workload, "hgx-h100", host_overhead=options["host_overhead"]).report
+    plain, known = StepOptions(), Calibration(sources=(), host_overhead=host)
+    assert with_calibration(plain, known) == StepOptions(host_overhead_ps=250_000_000)
+    assert with_calibration(plain, Calibration(sources=())) == plain
+    asked = StepOptions(host_overhead_ps=1)
+    assert with_calibration(asked, known) == asked
+    report = simulate(workloads / "moe_128.txt", "hgx-h100", host_overhead="250 us").report
     assert report.mean_breakdown_ps()[Part.HOST] > 0
-    assert simulate_options(Calibration(sources=())) == {}
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError
-from stepsim.parallel.ranks import ParallelPlan, RankOrder
+from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
 

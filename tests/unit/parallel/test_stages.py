@@ -6,9 +6,10 @@ import pytest
 from helpers import row
 
 from stepsim.base.errors import PlanError
+from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
-from stepsim.parallel.stages import StageRows, Stages, split_stages
+from stepsim.parallel.stages import Stages, split_stages
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,

@@ -10,7 +10,7 @@ from helpers import collective, row, two_levels
 
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.graph.programs import GraphOptions
+from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
@@ -27,7 +27,7 @@ def graph_of(plan: ParallelPlan, *comms: CommOp, message: int = 0) -> TaskGraph:
     works = (StageWork(chunks=(rows,), per_step=()),) * plan.pp
     stages = Stages(works=works, pp_comm_bytes=message, warnings=())
     schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
-    return build_taskgraph(stages, schedule, plan, GraphOptions())
+    return build_taskgraph(stages, schedule, plan, StepOptions())
 
 
 def uses(graph: TaskGraph, step_ps: int = 100 * MS) -> tuple[LinkUse, LinkUse]:

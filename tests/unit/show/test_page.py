@@ -18,14 +18,13 @@ from helpers import Run
 
 import stepsim
 from stepsim.base.units import format_time_ps
-from stepsim.face import Result
-from stepsim.files.load import load_workload
+from stepsim.face import Result, compare
+from stepsim.files.asked import read_inputs
 from stepsim.graph.actions import TaskKind
 from stepsim.show.page.columns import span_columns
 from stepsim.show.page.what_if import find_what_if
 from stepsim.show.page.words import name_ranks
 from stepsim.show.page.write import write_comparison, write_step
-from stepsim.step.compare import compare
 
 EVIL = "</script><img src=x onerror=alert(1)>&'\""
 
@@ -324,7 +323,7 @@ def test_report_of_a_sweep(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_if_is_absent_with_a_reason(tmp_path: Path) -> None:
-    found = find_what_if(load_workload(WORKLOAD), topology="hgx-h100", contention="fair")
+    found = find_what_if(read_inputs(WORKLOAD, "hgx-h100", {"contention": "fair"}))
     assert isinstance(found, str)
     assert "contention" in found
 

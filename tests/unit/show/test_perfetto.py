@@ -16,10 +16,10 @@ from trace_files import ReadProcess, check_schema, read_trace
 
 import stepsim
 from stepsim.base.errors import OutputError, PlanError
+from stepsim.face import compare
 from stepsim.show.trace.document import Category
 from stepsim.show.trace.perfetto import COLOURS, trace_lines, write_trace
 from stepsim.show.trace.processes import rank_ranges, traced
-from stepsim.step.compare import compare
 from stepsim.step.simulate import SimulatedStep
 from stepsim.workload.rows import MadeFor, Microbatch, Workload
 

@@ -1,26 +1,22 @@
 """Results record what was set, so that two of them can be compared."""
 
 import json
-from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 
 import pytest
 from helpers import Run
+from jobs import asked
 
 from stepsim import simulate
 from stepsim.network.measured_times import CommTable
-from stepsim.parallel.p2p import P2POptions
-from stepsim.step.settings import changed_settings
+from stepsim.options import OPTIONS, StepOptions
 from stepsim.workload.scaling import ComputeScale
-
-DEFAULTS = {p.name: p.default for p in signature(simulate).parameters.values()}
 
 
 def test_defaults_are_no_settings() -> None:
-    assert changed_settings(DEFAULTS, DEFAULTS) == {}
-    said = {"compute_scale": ComputeScale(), "p2p_options": P2POptions(), "algorithm": ()}
-    assert changed_settings(said, DEFAULTS) == {}
+    assert StepOptions().settings() == {}
+    said = asked(algorithm=(), tp_overlap=True, host_overhead="0 ns", slow=None)
+    assert said.settings() == {}
 
 
 @pytest.mark.parametrize(
@@ -28,29 +24,32 @@ def test_defaults_are_no_settings() -> None:
     [
         ("slow", "12:1.3", "12:1.3"),
         ("dp_overlap", True, "on"),
-        ("tp_overlap", False, "off"),
+        ("tp_overlap", "off", "off"),
         ("fused_factor", 0.8, "0.8"),
         ("algorithm", ["all_reduce=ring", "all_gather=ring"], "all_reduce=ring, all_gather=ring"),
-        ("compute_scale", ComputeScale(forward=0.5), "forward 0.5"),
-        ("compute_scale", ComputeScale(forward=2, input_grad=2, weight_grad=2), "2"),
-        ("p2p_options", replace(P2POptions(), warmup_flush=True), "warmup_flush on"),
-        ("schedule_options", {"group_size": 8}, "group_size 8"),
+        ("compute_scale", ComputeScale(forward=0.5), "forward=0.5"),
+        ("compute_scale", 2, "2.0"),
+        ("warmup_flush", True, "on"),
+        ("group_size", 8, "8"),
+        ("host_overhead", 0.00025, "250 us"),
+        ("dp_bucket", "25MB", "25 MB"),
         ("comm_table", CommTable(source="h100.csv", curves=()), "h100.csv"),
         ("expert_load", [1.0, 3.0], "1.0, 3.0"),
     ],
 )
 def test_what_was_set_is_text(name: str, value: object, text: str) -> None:
-    assert changed_settings({name: value}, DEFAULTS) == {name: text}
+    assert asked(**{name: value}).settings() == {name: text}
 
 
-def test_every_argument_is_recorded_or_shown_by_the_report(moe: Path) -> None:
-    """An argument that is added later must be one or the other."""
-    unseen = {name for name in DEFAULTS if changed_settings({name: "x"}, DEFAULTS) == {}}
+def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
     report = simulate(moe, "ideal").report
-    shown = {"workload", "topology", "plan", "schedule", "p2p", "contention", "activation_size"}
+    shown = {name for name, option in OPTIONS.items() if option.is_reported}
     by_plan = {"npus", "pp", "microbatches", "rank_order", "global_batch", "microbatch_size"}
-    assert unseen == shown | by_plan | {"chunks", "fold_ranks", "progress"}
-    assert all(hasattr(report, name) for name in shown - {"activation_size"})
+    assert shown == by_plan | {"plan", "schedule", "chunks", "p2p", "contention"} | {
+        "activation_size",
+        "fold_ranks",
+    }
+    assert all(hasattr(report, name) for name in ("plan", "schedule", "p2p", "contention"))
     assert hasattr(report, "activation_bytes")
 
 

@@ -49,7 +49,7 @@ def test_only_rows_between_the_exchanges_grow(moe: Path) -> None:
 
 def test_even_loads_change_nothing_and_more_skew_takes_longer(moe: Path) -> None:
     even = simulate(moe).report.step_time_ps
-    steps = [simulate(moe, expert_load=skew).report.step_time_ps for skew in (1.0, 1.5, 2.0, 4.0)]
+    steps = [simulate(moe, expert_skew=skew).report.step_time_ps for skew in (1.0, 1.5, 2.0, 4.0)]
     assert steps[0] == even
     assert steps == sorted(set(steps))
 
@@ -58,7 +58,7 @@ def test_even_loads_change_nothing_and_more_skew_takes_longer(moe: Path) -> None
 def test_ranks_without_tokens_get_no_messages(moe: Path) -> None:
     (step,) = uneven_all_to_all((3.0, 0.0, 0.0))
     assert (step.sources.tolist(), step.destinations.tolist()) == ([1, 2], [0, 0])
-    alone, fair = (simulate(moe, expert_load=4.0, contention=c) for c in ("none", "fair"))
+    alone, fair = (simulate(moe, expert_skew=4.0, contention=c) for c in ("none", "fair"))
     assert fair.report.step_time_ps >= alone.report.step_time_ps
 
 

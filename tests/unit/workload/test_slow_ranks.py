@@ -10,11 +10,11 @@ from stepsim import simulate
 from stepsim.base.errors import PlanError
 from stepsim.results.document import ResultDocument
 from stepsim.workload.axes import Part
-from stepsim.workload.scaling import slow_ranks
+from stepsim.workload.scaling import parse_slow_ranks
 
 
 def test_ranks_and_ranges_are_read() -> None:
-    factors = slow_ranks("1:1.5, 3-4:2", npus=6)
+    factors = parse_slow_ranks("1:1.5, 3-4:2").factors(6)
     assert factors.tolist() == [1, 1.5, 1, 2, 2, 1]
 
 
@@ -23,7 +23,7 @@ def test_ranks_and_ranges_are_read() -> None:
 )
 def test_what_is_no_list_of_stragglers_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="slow is"):
-        slow_ranks(text, npus=6)
+        parse_slow_ranks(text).factors(6)
 
 
 def test_a_straggler_computes_longer_and_others_wait(moe: Path) -> None:

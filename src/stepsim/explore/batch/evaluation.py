@@ -1,18 +1,14 @@
 """Step time, bubble and breakdown of thousands of scenarios of one job."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.units import parse_time_ps
-from stepsim.engine.contention import Sharing
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import FlatProgram, Times, flatten
 from stepsim.explore.batch.lengths import LengthTable
@@ -21,10 +17,12 @@ from stepsim.explore.batch.program import compile_program
 from stepsim.explore.batch.scenarios import HOST, LARGEST_SUM, Scenarios, Setting
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
-from stepsim.parallel.schedules import FusedPair
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import Sharing
+from stepsim.parallel.schedules import needs_times
 from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
 from stepsim.results.report import bubble_fraction, mean_columns
-from stepsim.step.prepare import Job, prepare
+from stepsim.step.simulate import PreparedStep, prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
@@ -34,7 +32,7 @@ TIMES_AT_ONCE = 512
 """Scenarios evaluated together, so that what is in use fits the cache: measured."""
 
 _OF_TASKS = ("compute_scale", *HOST)
-_PLACEHOLDER = "1 ps"
+_DEFAULTS = StepOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +63,7 @@ class Batch:
     needs another batch.
     """
 
-    job: Job
+    job: PreparedStep
     setting: Setting
     actors: Actors
     flats: list[FlatProgram]
@@ -166,35 +164,43 @@ class Batch:
 
 
 def make_batch(
-    workload: Workload | str | Path,
-    topology: Topology | str | Path | None = None,
+    workload: Workload,
+    topology: Topology,
+    options: StepOptions = _DEFAULTS,
     *,
-    fold_ranks: bool = True,
+    notes: Sequence[str] = (),
     coalesce: bool = True,
-    **options: Any,
 ) -> Batch:
-    """Compile a job for evaluation; `options` are those of `simulate`.
+    """Compile a job for evaluation.
 
-    With `coalesce=False` every task is a node of its own. A schedule that is searched for
-    (auto-zb) keeps the order found for the job. Raises PlanError with contention, under which
-    times are no sums, and the errors of `simulate`.
+    `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
+    every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
+    for the job. Raises PlanError with contention, under which times are no sums, and the errors of
+    `simulate`.
     """
-    if Sharing(options.pop("contention", Sharing.NONE)) is not Sharing.NONE:
+    if options.contention is not Sharing.NONE:
         raise PlanError(
             "contention is fair: times are then no sums, and only jobs without contention can be "
             "evaluated together (--contention none)"
         )
-    scale = options.get("compute_scale") or ComputeScale()
-    overhead, get_batch, loss = (parse_time_ps(options.get(name, "0 ns")) for name in HOST)
-    given = HostTimes(overhead_ps=overhead, get_batch_ps=get_batch, loss_ps=loss)
-    unscaled = options | dict.fromkeys(HOST, _PLACEHOLDER) | {"compute_scale": None}
-    job = prepare(workload, topology, **unscaled)
-    fixed = _why_fixed(job, options)
+    scale = options.compute_scale or ComputeScale()
+    host = HostTimes(
+        overhead_ps=options.host_overhead_ps,
+        get_batch_ps=options.get_batch_ps,
+        loss_ps=options.loss_time_ps,
+    )
+    options.refuse(["activation_size"], "many scenarios are evaluated without memory")
+    unscaled = replace(
+        options, compute_scale=None, host_overhead_ps=1, get_batch_ps=1, loss_time_ps=1
+    )
+    job = prepare(workload, topology, unscaled, notes=notes)
+    fixed = _why_fixed(job)
     if fixed:
-        job, scale, given = prepare(workload, topology, **options), ComputeScale(), HostTimes()
-    setting = Setting(topology=job.prices.topology, scale=scale, host=given)
+        job = prepare(workload, topology, options, notes=notes)
+        scale, host = ComputeScale(), HostTimes()
+    setting = Setting(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
-    actors = fold(graph, prices, job.slow) if fold_ranks else every_rank(graph, prices)
+    actors = fold(graph, prices, job.slow) if options.fold_ranks else every_rank(graph, prices)
     flats = flatten(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).flats
     table = LengthTable(graph=job.graph, prices=job.prices, fixed=bool(fixed))
     slow = None if job.slow is None else job.slow[actors.ranks]
@@ -210,15 +216,16 @@ def make_batch(
     )
 
 
-def _why_fixed(job: Job, options: Mapping[str, Any]) -> str:
+def _why_fixed(job: PreparedStep) -> str:
     """Why compute and host times are part of the graph; empty if they are only durations."""
-    if job.schedule.name == "auto-zb":
-        return "auto-zb searches for its order by them"
-    if any(isinstance(entry, FusedPair) for order in job.schedule.orders for entry in order):
-        return f"{job.schedule.name} mixes the tasks of fused pairs by them"
-    if options.get("expert_load") is not None:
+    schedule, options = job.graph.schedule, job.options
+    if needs_times(schedule.name):
+        return f"{schedule.name} searches for its order by them"
+    if schedule.has_pairs:
+        return f"{schedule.name} mixes the tasks of fused pairs by them"
+    if options.expert_load is not None or options.expert_skew is not None:
         return "the load of experts is rounded on top of them"
-    if job.options.dp_bucket_bytes is not None:
+    if options.dp_overlap:
         return "gradient buckets are shared out by them"
     if job.graph.plan.pp != job.workload.made_for.pp:
         return "layers are re-split, and optimizer compute is rounded on top of them"

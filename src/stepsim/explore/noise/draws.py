@@ -4,11 +4,9 @@ A lognormal factor of mean 1 and coefficient of variation c is exp of a normal v
 v = ln(1 + c**2) and mean -v / 2 (closed form of its moments).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import log, sqrt
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.lengths import CommLength
 from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
 from stepsim.workload.rows import Workload
 
 SAMPLES_AT_ONCE = 256
@@ -27,6 +26,7 @@ MOST_TASKS = 250_000
 """Jobs of more tasks, all ranks together, are evaluated with one draw per class of ranks."""
 
 _MOST_SAMPLES = 10_000_000
+_DEFAULTS = StepOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,29 +84,30 @@ class NoiseResult:
 
 
 def simulate_noise(
-    workload: Workload | str | Path,
-    topology: Topology | str | Path | None = None,
+    workload: Workload,
+    topology: Topology,
+    options: StepOptions = _DEFAULTS,
     *,
     model: NoiseModel,
     samples: int = 1000,
     seed: int = 0,
-    **options: Any,
+    notes: Sequence[str] = (),
 ) -> NoiseResult:
-    """Distribution of the step time of a job under noise; `options` are those of `simulate`.
+    """Distribution of the step time of a job under noise.
 
-    Equal arguments give equal samples. Raises PlanError for a number of samples or a seed that
-    cannot be, and the errors of `make_batch`.
+    Without `fold_ranks` each rank has draws of its own, however many there are. Equal arguments
+    give equal samples. Raises PlanError for a number of samples or a seed that cannot be, and the
+    errors of `make_batch`.
     """
     if not 1 <= samples <= _MOST_SAMPLES:
         raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
-    options["fold_ranks"] = True
-    batch = make_batch(workload, topology, coalesce=False, **options)
+    batch = make_batch(workload, topology, options, notes=notes, coalesce=False)
     every_rank = len(batch.actors) == batch.job.graph.plan.npus
     if not every_rank and _tasks_of_all_ranks(batch) <= MOST_TASKS:
-        options["fold_ranks"], every_rank = False, True
-        batch = make_batch(workload, topology, coalesce=False, **options)
+        unfolded, every_rank = replace(options, fold_ranks=False), True
+        batch = make_batch(workload, topology, unfolded, notes=notes, coalesce=False)
     return NoiseResult(
         model=model,
         seed=seed,

@@ -71,8 +71,8 @@ def _draws(study: Study, scenario: int, model: NoiseModel, samples: int, seed: i
     return simulate_noise(
         study.workload,
         with_values(study.topology, values),
+        study.step_options(values),
         model=model,
         samples=samples,
         seed=seed,
-        **study.arguments(values),
     )

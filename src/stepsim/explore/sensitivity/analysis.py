@@ -5,11 +5,10 @@ exact as long as the path stays the same. A step to each side tells whether it d
 path takes over, the derivatives to both sides are given instead.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import isinf
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
@@ -23,9 +22,10 @@ from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.explore.batch.scenarios import HOST, PHASES, Setting
-from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.options import StepOptions
+from stepsim.parallel.schedules import needs_times
 from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 
@@ -33,6 +33,7 @@ _RELATIVE_STEP = 1e-3
 _GAIN = 0.01
 _AT_ONCE = 8
 _AGREE = 1e-3
+_DEFAULTS = StepOptions()
 _OF_TASKS = ("compute", *HOST)
 
 
@@ -117,14 +118,18 @@ class _Parameter:
 
 
 def sensitivity(
-    workload: Workload | str | Path, topology: Topology | str | Path | None = None, **options: Any
+    workload: Workload,
+    topology: Topology,
+    options: StepOptions = _DEFAULTS,
+    *,
+    notes: Sequence[str] = (),
 ) -> Sensitivity:
     """How the step time of a job depends on its links and its compute.
 
-    `options` are those of `simulate`. Parameters that are 0, or infinite, have no per cent and are
-    left out. Raises PlanError with contention, and the errors of `simulate`.
+    Parameters that are 0, or infinite, have no per cent and are left out. Raises PlanError with
+    contention, and the errors of `simulate`.
     """
-    batch = make_batch(workload, topology, **options)
+    batch = make_batch(workload, topology, options, notes=notes)
     linked, rebuilt = _parameters(batch.setting), []
     if batch.fixed:
         linked = [each for each in linked if not each.name.startswith(_OF_TASKS)]
@@ -144,7 +149,7 @@ def sensitivity(
     return Sensitivity(
         workload=batch.job.workload.source,
         topology=batch.setting.topology.name,
-        schedule=batch.job.schedule.label,
+        schedule=batch.job.graph.schedule.label,
         step_time_ps=here,
         slopes=tuple(sorted(rows, key=lambda slope: -slope.gain)),
         notes=tuple(_notes(batch)),
@@ -188,19 +193,19 @@ def _runs(batch: Batch, parameters: list[_Parameter]) -> tuple[Times, list[Criti
 
 
 def _rebuilt(
-    workload: Workload | str | Path,
-    topology: Topology | str | Path | None,
-    options: dict[str, Any],
+    workload: Workload,
+    topology: Topology,
+    options: StepOptions,
     factors: dict[str, float],
 ) -> int:
     """Step time with other compute, where that is another graph."""
-    scale = options.get("compute_scale") or ComputeScale()
+    scale = options.compute_scale or ComputeScale()
     phases = {
         str(phase): getattr(scale, phase) * factors.get(f"compute_scale.{phase}", 1.0)
         for phase in PHASES
     }
-    changed = options | {"compute_scale": ComputeScale(**phases)}
-    return int(make_batch(workload, topology, **changed).evaluate({}).step_time_ps[0])
+    changed = replace(options, compute_scale=ComputeScale(**phases))
+    return int(make_batch(workload, topology, changed).evaluate({}).step_time_ps[0])
 
 
 def _slope(
@@ -234,15 +239,14 @@ def _slope(
 
 
 def _searched(batch: Batch) -> bool:
-    return batch.job.schedule.name == "auto-zb"
+    return needs_times(batch.job.graph.schedule.name)
 
 
 def _notes(batch: Batch) -> Iterator[str]:
-    if batch.fixed and any(_host_times(batch.job.options.host)):
+    options = batch.job.options
+    host = options.host_overhead_ps, options.get_batch_ps, options.loss_time_ps
+    if batch.fixed and any(host):
         yield f"host times are left out: {batch.fixed}"
     if _searched(batch):
-        yield "the order that auto-zb found for the job is kept, and compute is left out"
-
-
-def _host_times(host: HostTimes) -> tuple[int, int, int]:
-    return host.overhead_ps, host.get_batch_ps, host.loss_ps
+        name = batch.job.graph.schedule.name
+        yield f"the order that {name} found for the job is kept, and compute is left out"

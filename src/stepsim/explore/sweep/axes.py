@@ -2,20 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from os.path import isfile
 from types import MappingProxyType
 
 from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.ranges import expand, split_list
-from stepsim.engine.contention import Sharing
-from stepsim.network.collectives import parse_algorithms
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
-from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import RankOrder
-from stepsim.parallel.schedules import parse_name
-from stepsim.parallel.stages import StageRows
+from stepsim.options import OPTIONS, Option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,55 +48,29 @@ class Axis:
         return len(self.values)
 
 
-def _schedule(text: str) -> None:
+def _of_option(option: Option) -> AxisKind:
+    named = option.quantity is Quantity.NAME
+    return AxisKind(
+        quantity=option.quantity,
+        durations_only=option.durations_only,
+        choices=tuple(option.choices() if named and option.choices else ()),
+        check=_check_schedule if option.name == "schedule" else option.read if named else None,
+    )
+
+
+def _check_schedule(text: str) -> None:
     if not text.endswith(".csv"):
-        parse_name(text)
+        OPTIONS["schedule"].of(text)
     elif not isfile(text):
         raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 
-def _algorithm(text: str) -> None:
-    parse_algorithms([text])
-
-
-_COUNT = AxisKind(quantity=Quantity.COUNT)
-_TIME = AxisKind(quantity=Quantity.TIME)
-_SWITCH = AxisKind(quantity=Quantity.SWITCH)
-_FACTOR = AxisKind(quantity=Quantity.FACTOR)
-
-
-def _names(choices: type[StrEnum]) -> AxisKind:
-    return AxisKind(quantity=Quantity.NAME, choices=tuple(choices))
-
-
-ARGUMENT_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {
-        "schedule": AxisKind(quantity=Quantity.NAME, check=_schedule),
-        "chunks": _COUNT,
-        "microbatches": _COUNT,
-        "global_batch": _COUNT,
-        "microbatch_size": _COUNT,
-        "npus": _COUNT,
-        "pp": _COUNT,
-        "p2p": _names(P2PMode),
-        "contention": _names(Sharing),
-        "stage_rows": _names(StageRows),
-        "tp_overlap": _SWITCH,
-        "dp_overlap": _SWITCH,
-        "dp_bucket": AxisKind(quantity=Quantity.SIZE),
-        "expert_skew": _FACTOR,
-        "fused_factor": _FACTOR,
-        "get_batch": _TIME,
-        "loss_time": _TIME,
-        "algorithm": AxisKind(quantity=Quantity.NAME, check=_algorithm),
-        "rank_order": _names(RankOrder),
-        "compute_scale": AxisKind(quantity=Quantity.FACTOR, durations_only=True),
-        "host_overhead": AxisKind(quantity=Quantity.TIME, durations_only=True),
-    }
+OPTION_AXES: Mapping[str, AxisKind] = MappingProxyType(
+    {name: _of_option(option) for name, option in OPTIONS.items() if option.is_axis}
 )
-"""Axes that are arguments of `stepsim.simulate`."""
+"""Axes that are options of a step."""
 
-TOPOLOGY_AXES: Mapping[str, AxisKind] = MappingProxyType(
+_TOPOLOGY_AXES: Mapping[str, AxisKind] = MappingProxyType(
     {LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
 )
 """Axes of the whole topology."""
@@ -136,7 +104,7 @@ def make_axis(name: str, values: str) -> Axis:
 
 def _kind(name: str) -> AxisKind:
     link, dot, field = name.rpartition(".")
-    known = LINK_AXES if dot and link else {**ARGUMENT_AXES, **TOPOLOGY_AXES}
+    known = LINK_AXES if dot and link else {**OPTION_AXES, **_TOPOLOGY_AXES}
     if (field if dot else name) not in known:
         expected = (
             f"CLASS.{' or CLASS.'.join(LINK_AXES)}"

@@ -11,6 +11,8 @@ from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import Group, Outcomes, SimulatedGroup
 from stepsim.explore.sweep.grid import Column
 from stepsim.explore.sweep.study import Study
+from stepsim.parallel.modes import Sharing
+from stepsim.parallel.schedules import needs_times
 
 _CHUNK = 50_000
 _FEWEST = 4
@@ -27,17 +29,18 @@ class Batched:
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """Whether one graph serves enough scenarios, and they are sums of durations."""
-        arguments = study.arguments(settings)
+        contention = settings.get("contention", study.options.contention)
+        schedule = settings.get("schedule", study.options.schedule)
         return (
             study.grid.group_size >= _FEWEST
-            and str(arguments.get("contention", "none")) == "none"
-            and arguments.get("schedule") != "auto-zb"
+            and contention == Sharing.NONE
+            and not (isinstance(schedule, str) and needs_times(schedule))
         )
 
     def prepare(self, group: Group) -> "BatchedGroup":
         """Compile the group's graph."""
         study = group.study
-        batch = make_batch(study.workload, study.topology, **study.arguments(group.settings))
+        batch = make_batch(study.workload, study.topology, study.step_options(group.settings))
         return BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
 
 

@@ -110,10 +110,10 @@ class SimulatedGroup:
 
     def _report(self, values: dict[str, Any]) -> Report | str:
         study = self.group.study
-        arguments = study.arguments({**self.group.settings, **values})
         try:
+            options = study.step_options({**self.group.settings, **values})
             topology = with_values(study.topology, values)
-            return simulate(study.workload, topology, **arguments).report
+            return simulate(study.workload, topology, options).report
         except StepsimError as error:
             return str(error)
 

@@ -3,27 +3,29 @@
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from stepsim import __version__
 from stepsim.base.digest import content_hash
-from stepsim.base.quantities import Quantity, Value
-from stepsim.explore.sweep.axes import ARGUMENT_AXES
+from stepsim.base.quantities import Value
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.links import check_axis
+from stepsim.files.asked import with_values
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
-from stepsim.parallel.schedules import options_of
+from stepsim.options import Option, StepOptions
+from stepsim.step.inputs import for_schedule
 from stepsim.workload.rows import Workload
-from stepsim.workload.scaling import ComputeScale
+
+_DEFAULTS = StepOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A workload, a topology, the arguments of `stepsim.simulate` that stay, and the grid.
+    """A workload, a topology, the options that stay, and the grid.
 
     With `breakdown` the parts of the step time are kept of every scenario. Raises SweepError for
     axes that this topology does not have.
@@ -32,40 +34,22 @@ class Study:
     workload: Workload
     topology: Topology
     grid: Grid
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: StepOptions = _DEFAULTS
     breakdown: bool = False
 
     def __post_init__(self) -> None:
         for axis in self.grid.axes:
             check_axis(self.topology, axis)
 
-    def arguments(self, settings: Mapping[str, Value]) -> dict[str, Any]:
-        """Arguments of `stepsim.simulate` for values of axes, link and topology axes left out.
+    def step_options(self, settings: Mapping[str, Value]) -> StepOptions:
+        """The options of a scenario for values of axes, link and topology axes left out.
 
         Schedule options go to the schedules that have them, where the schedule is an axis.
         """
-        arguments = dict(self.options)
-        for name, value in settings.items():
-            if name in ARGUMENT_AXES:
-                arguments[_ARGUMENTS.get(name, name)] = _argument(name, value)
-        if "schedule" in settings and arguments.get("schedule_options"):
-            accepted = options_of(str(settings["schedule"]))
-            chosen = arguments["schedule_options"].items()
-            arguments["schedule_options"] = {k: v for k, v in chosen if k in accepted}
-        return arguments
-
-
-_LONGEST = 60
-_ARGUMENTS = {"expert_skew": "expert_load"}
-_UNITS = {Quantity.TIME: "ps", Quantity.SIZE: "B"}
-
-
-def _argument(name: str, value: Value) -> Any:
-    if name == "compute_scale":
-        factor = float(value)
-        return ComputeScale(forward=factor, input_grad=factor, weight_grad=factor)
-    unit = _UNITS.get(ARGUMENT_AXES[name].quantity)
-    return f"{value} {unit}" if unit else value
+        options = self.options
+        if "schedule" in settings:
+            options = for_schedule(options, str(settings["schedule"]))
+        return with_values(options, settings)
 
 
 def identity(study: Study) -> dict[str, str]:
@@ -77,8 +61,8 @@ def identity(study: Study) -> dict[str, str]:
         "breakdown": "on" if study.breakdown else "off",
         "stages": str(_stages(study)),
     }
-    for name, value in sorted(study.options.items()):
-        shown[f"option {name}"] = _shown(value)
+    for option in study.options.changed():
+        shown[f"option {option.name}"] = _shown(option, getattr(study.options, option.field))
     shown["axes"] = ", ".join(axis.name for axis in study.grid.axes)
     for axis in study.grid.axes:
         ends = f"{axis.texts[0]} to {axis.texts[-1]}"
@@ -90,22 +74,19 @@ def identity(study: Study) -> dict[str, str]:
 
 def _stages(study: Study) -> int:
     """Pipeline stages of a job where they are no axis."""
-    plan = study.options.get("plan")
-    return int(plan.pp if plan else study.options.get("pp") or study.workload.made_for.pp)
+    plan = study.options.plan
+    return plan.pp if plan else study.options.pp or study.workload.made_for.pp
 
 
 def _schedule_files(study: Study) -> Iterator[str]:
-    names = [str(study.options.get("schedule", ""))]
-    names += [text for axis in study.grid.axes if axis.name == "schedule" for text in axis.texts]
+    names = [text for axis in study.grid.axes if axis.name == "schedule" for text in axis.texts]
     yield from (name for name in names if name.endswith(".csv"))
 
 
-def _shown(value: object) -> str:
+def _shown(option: Option, value: object) -> str:
     """An option as messages show it, with the hash of its content where that may be more."""
-    text = repr(value)
-    if value is None or isinstance(value, str | int | float):
-        return text
-    return f"{text if len(text) <= _LONGEST else f'{text[:_LONGEST]} ...'} {content_hash(value)}"
+    text = option.text(value)
+    return text if isinstance(value, str | int | float) else f"{text} {content_hash(value)}"
 
 
 def pack(document: object) -> bytes:

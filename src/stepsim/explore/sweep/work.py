@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -21,10 +20,9 @@ from stepsim.explore.sweep.evaluate import (
 )
 from stepsim.explore.sweep.grid import Column, Span
 from stepsim.explore.sweep.study import Study, unpack
-from stepsim.parallel.job_size import plan_job
-from stepsim.step.prepare import prepare
+from stepsim.step.inputs import choose_plan
+from stepsim.step.simulate import prepare
 
-_PLAN_ARGUMENTS = ("npus", "pp", "microbatches", "global_batch", "microbatch_size")
 _GROUPS_KEPT = 4
 _GROUPS_TRIED = 32
 
@@ -60,19 +58,17 @@ def check_options(study: Study) -> None:
     They do where the job without axes, and the first scenarios of groups, fail for the same reason.
     Raises SweepError.
     """
-    why = _refusal(study, study.options)
+    why = _refusal(study, {})
     groups = study.grid.size // study.grid.group_size
     tried = range(0, groups, -(-groups // _GROUPS_TRIED))
-    if why and all(
-        _refusal(study, study.arguments(study.grid.settings(group))) == why for group in tried
-    ):
+    if why and all(_refusal(study, study.grid.settings(group)) == why for group in tried):
         raise SweepError(f"no scenario can run: {why}")
 
 
-def _refusal(study: Study, arguments: Mapping[str, Any]) -> str:
+def _refusal(study: Study, settings: Mapping[str, Value]) -> str:
     """Why a job cannot be prepared; empty if it can."""
     try:
-        prepare(study.workload, study.topology, **arguments)
+        prepare(study.workload, study.topology, study.step_options(settings))
     except StepsimError as error:
         return str(error)
     return ""
@@ -128,9 +124,7 @@ def _prepare(packed: bytes, group: int) -> _Ready:
 
 def _links(study: Study, settings: Mapping[str, Value]) -> dict[str, tuple[int, float]]:
     """Number and bandwidth of the links of each class in a job of the group's size."""
-    asked = study.arguments(settings)
-    arguments = {name: asked[name] for name in _PLAN_ARGUMENTS if name in asked}
-    plan = asked.get("plan") or plan_job(study.workload, study.topology, **arguments)[0]
+    plan, _ = choose_plan(study.workload, study.topology, study.step_options(settings))
     topology = study.topology.fit(plan.npus)
     counts: Sequence[int] = topology.link_counts()
     classes = zip(topology.link_classes, counts, strict=True)

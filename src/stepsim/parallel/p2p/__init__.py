@@ -7,6 +7,7 @@ program adds POST and WAIT to it.
 from collections.abc import Iterable
 
 from stepsim.base.errors import ScheduleError
+from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.p2p.interleaved import interleaved_blocking, interleaved_overlap
 from stepsim.parallel.p2p.plain import blocking, eager
 from stepsim.parallel.p2p.runtime import overlapped
@@ -15,7 +16,6 @@ from stepsim.parallel.p2p.steps import (
     Direction,
     End,
     Message,
-    P2PMode,
     P2POptions,
     Post,
     Step,
@@ -66,7 +66,6 @@ __all__ = [
     "Direction",
     "End",
     "Message",
-    "P2PMode",
     "P2POptions",
     "Post",
     "Step",

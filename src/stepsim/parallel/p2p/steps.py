@@ -7,14 +7,6 @@ from typing import NamedTuple
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 
-class P2PMode(StrEnum):
-    """How point-to-point messages are sent, see `stepsim.parallel.p2p.program`."""
-
-    EAGER = "eager"
-    BLOCKING = "blocking"
-    OVERLAP = "overlap"
-
-
 class Direction(StrEnum):
     """Which end of a message a rank holds."""
 
@@ -66,13 +58,11 @@ class P2POptions:
 
     `warmup_flush`: Megatron's `overlap_p2p_comm_warmup_flush`, the steady form in warm-up and
     cool-down too. `deallocate_outputs`: its `deallocate_pipeline_outputs`, every asynchronous
-    forward send is waited for at once. `eager_transfers`: a transfer starts when its send is
-    posted and sends are never waited for; otherwise it starts when both sides have posted.
+    forward send is waited for at once.
     """
 
     warmup_flush: bool = False
     deallocate_outputs: bool = False
-    eager_transfers: bool = False
 
 
 class Exchange(NamedTuple):

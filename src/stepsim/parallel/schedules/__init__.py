@@ -92,6 +92,10 @@ def options_of(name: str) -> list[str]:
     return [p for p in signature(builder).parameters if p not in _SHAPE] if builder else []
 
 
+SCHEDULE_OPTIONS = frozenset(option for name in BUILDERS for option in options_of(name))
+"""Options that some schedule has beside its shape."""
+
+
 def _check_options(name: str, options: dict[str, object], known: list[str]) -> None:
     needed = [
         p.name
@@ -108,6 +112,7 @@ def _check_options(name: str, options: dict[str, object], known: list[str]) -> N
 
 __all__ = [
     "BUILDERS",
+    "SCHEDULE_OPTIONS",
     "Action",
     "ActionKind",
     "Entry",

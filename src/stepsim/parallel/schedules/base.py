@@ -140,6 +140,16 @@ class Schedule:
         kinds = (action.kind for rank in range(len(self.orders)) for action in self.actions(rank))
         return ActionKind.WEIGHT_GRAD in kinds
 
+    @property
+    def megatron(self) -> bool:
+        """Whether Megatron-LM's runtime runs it."""
+        return self.runtime is Runtime.MEGATRON
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether some forward and backward run as one."""
+        return any(isinstance(entry, FusedPair) for order in self.orders for entry in order)
+
     def tokens(self) -> list[list[str]]:
         """The orders in torch's notation."""
         return [[entry.token for entry in order] for order in self.orders]

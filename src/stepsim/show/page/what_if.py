@@ -1,38 +1,33 @@
 """Sensitivities on a page, or why there are none."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
 from stepsim.base.errors import PlanError
 from stepsim.explore.sensitivity import Sensitivity, sensitivity
 from stepsim.explore.sensitivity.names import describe, show_value
+from stepsim.files.asked import StepInputs
 from stepsim.show.page.page import Cell, Column, Section, Table
 from stepsim.show.page.sections import share_cell
-from stepsim.step.compare import ComparedSchedules, accepted_options
-from stepsim.workload.rows import Workload
+from stepsim.step.compare import ComparedSchedules
 
 
-def find_what_if(workload: Workload, **options: Any) -> Sensitivity | str:
-    """What one per cent of each parameter of a job is worth; `options` are those of `simulate`.
+def find_what_if(job: StepInputs) -> Sensitivity | str:
+    """What one per cent of each parameter of a job is worth.
 
     A text where derivatives are not defined, as with links that transfers share.
     """
     try:
-        return sensitivity(workload, **options)
+        return sensitivity(job.workload, job.topology, job.options)
     except PlanError as error:
         return f"No sensitivities: {error}."
 
 
-def find_each_what_if(
-    comparison: ComparedSchedules, workload: Workload, **options: Any
-) -> list[Sensitivity | str]:
+def find_each_what_if(comparison: ComparedSchedules, job: StepInputs) -> list[Sensitivity | str]:
     """The same for every schedule that runs, in order."""
-    asked = options.pop("schedule_options", None) or {}
     return [
-        find_what_if(
-            workload, schedule=name, schedule_options=accepted_options(name, asked), **options
-        )
-        for name, _ in comparison.valid
+        find_what_if(replace(job, options=result.timeline.graph.options))
+        for _, result in comparison.valid
     ]
 
 

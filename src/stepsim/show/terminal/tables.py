@@ -14,7 +14,8 @@ from stepsim.files.simai.formula import SimaiTotals
 from stepsim.network.one_collective import Probe, ProbeRow
 from stepsim.network.topology.inspection import TopologyInspection
 from stepsim.parallel.inspection import Inspection, Traffic
-from stepsim.parallel.ranks import ParallelPlan, RankOrder
+from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.results.report import Report, StageReport
 from stepsim.show.doctor import Check
 from stepsim.step.compare import ComparedSchedules, exposed_p2p_ps

@@ -1,0 +1,132 @@
+"""Options as people type them: texts with units, names, numbers, files to read."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepsim.base.errors import PlanError
+from stepsim.base.quantities import Value
+from stepsim.files.expert_load import read_expert_load
+from stepsim.files.load import load_comm_table, load_topology, load_workload
+from stepsim.files.schedule_csv import read_schedule
+from stepsim.files.shipped import DEFAULT_TOPOLOGY
+from stepsim.network.measured_times import CommTable
+from stepsim.network.topology import Topology
+from stepsim.options import OPTIONS, Option, StepOptions
+from stepsim.parallel.schedules import Schedule
+from stepsim.workload.rows import Workload
+
+if TYPE_CHECKING:
+    from stepsim.files.load import TopologyLike
+
+
+def read_options(
+    typed: Mapping[str, object], *, comm_source: str = ""
+) -> tuple[StepOptions, list[str]]:
+    """The options of what a person typed, by name, and what was noticed in the files they name.
+
+    None stands for the default. `comm_source` chooses curves of a comm_table.
+    Raises PlanError naming the option at fault, and the errors of the files' readers.
+    """
+    notes: list[str] = []
+    fields: dict[str, Any] = {}
+    for name, value in typed.items():
+        if name not in OPTIONS:
+            raise PlanError(f"unknown option {name!r}: expected one of {', '.join(OPTIONS)}")
+        if value is not None and value not in ([], ()):
+            option = OPTIONS[name]
+            fields[option.field] = _read(option, value, comm_source, notes)
+    if comm_source and not fields.get("comm_table"):
+        raise PlanError("--comm-source chooses curves of a --comm-table: name one")
+    return StepOptions(**fields), notes
+
+
+def with_values(options: StepOptions, values: Mapping[str, Value]) -> StepOptions:
+    """The options with values of axes, by name: picoseconds, bytes, factors, names.
+
+    Names of anything else are passed over.
+    """
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in OPTIONS:
+            option = OPTIONS[name]
+            named = option.read is not None
+            fields[option.field] = _read(option, str(value), "", []) if named else value
+    return replace(options, **fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInputs:
+    """A workload, the network it runs on, what is asked, and what was assumed on the way."""
+
+    workload: Workload
+    topology: Topology
+    options: StepOptions
+    notes: tuple[str, ...]
+
+
+def read_inputs(
+    workload: Workload | str | Path,
+    topology: "TopologyLike | None",
+    typed: Mapping[str, object],
+    *,
+    comm_source: str = "",
+    strict: bool = False,
+) -> StepInputs:
+    """Everything that a person named, read; raises the errors of the readers."""
+    options, noticed = read_options(typed, comm_source=comm_source)
+    network, assumed = topology_or_default(topology)
+    if not isinstance(workload, Workload):
+        workload = load_workload(workload, strict=strict)
+    return StepInputs(
+        workload=workload, topology=network, options=options, notes=(*assumed, *noticed)
+    )
+
+
+def read_schedules(
+    schedules: Iterable[str | Path | Schedule],
+) -> list[tuple[str, str | Schedule]]:
+    """Schedules as a person called them, and what they are; raises ScheduleError."""
+    found: list[tuple[str, str | Schedule]] = []
+    for each in schedules:
+        if isinstance(each, Schedule):
+            found.append((each.name, each))
+        else:
+            text = str(each).strip()
+            read = _read(OPTIONS["schedule"], text, "", [])
+            found.append((text, read if isinstance(read, Schedule) else text))
+    return found
+
+
+def topology_or_default(topology: "TopologyLike | None") -> tuple[Topology, list[str]]:
+    """A topology of what a person named, and a note where it was nothing."""
+    if topology is None:
+        note = f"no topology given: {DEFAULT_TOPOLOGY} assumed (--topology sets it)"
+        return load_topology(DEFAULT_TOPOLOGY), [note]
+    return load_topology(topology), []
+
+
+def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> object:
+    match option.name:
+        case "schedule" if str(value).endswith(".csv") and not isinstance(value, Schedule):
+            return read_schedule(Path(value))
+        case "comm_table" if not isinstance(value, CommTable):
+            table, found = load_comm_table(value, source=comm_source)
+            notes += found
+            return table
+        case "expert_load":
+            return _expert_load(value)
+        case _:
+            return option.of(value)
+
+
+def _expert_load(value: object) -> tuple[float, ...]:
+    if isinstance(value, str | Path):
+        return tuple(read_expert_load(Path(value)))
+    if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
+        return tuple(map(float, value))
+    raise PlanError(
+        f"expert_load is {value!r}: expected the tokens of each expert, or a file with them "
+        "(expert_skew takes the load of the busiest expert rank over the mean)"
+    )

@@ -1,0 +1,36 @@
+"""How a pipeline can be run: the choices of people, by name."""
+
+from enum import StrEnum
+
+
+class P2PMode(StrEnum):
+    """How point-to-point messages are sent, see `stepsim.parallel.p2p.programs`."""
+
+    EAGER = "eager"
+    BLOCKING = "blocking"
+    OVERLAP = "overlap"
+
+
+class StageRows(StrEnum):
+    """Who runs embedding, head and loss rows."""
+
+    ENDS = "ends"
+    EVERY = "every"
+
+
+class RankOrder(StrEnum):
+    """Which axis runs fastest through the NPUs of the network, which next, which slowest."""
+
+    TP_DP_PP = "tp-dp-pp"
+    TP_PP_DP = "tp-pp-dp"
+    DP_TP_PP = "dp-tp-pp"
+    DP_PP_TP = "dp-pp-tp"
+    PP_TP_DP = "pp-tp-dp"
+    PP_DP_TP = "pp-dp-tp"
+
+
+class Sharing(StrEnum):
+    """How transfers that overlap in time share links: not at all, or max-min fairly."""
+
+    NONE = "none"
+    FAIR = "fair"

@@ -1,0 +1,29 @@
+"""Jobs as people type them, for what takes nouns."""
+
+from pathlib import Path
+
+from stepsim.explore.batch import Batch
+from stepsim.explore.batch import make_batch as compile_batch
+from stepsim.files.asked import read_inputs, read_options
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.workload.rows import Workload
+
+
+def asked(**typed: object) -> StepOptions:
+    """Options as typed."""
+    return read_options(typed)[0]
+
+
+def make_batch(
+    workload: Workload | str | Path,
+    topology: Topology | str | Path | None = None,
+    *,
+    coalesce: bool = True,
+    **typed: object,
+) -> Batch:
+    """A job compiled for evaluation."""
+    job = read_inputs(workload, topology, typed)
+    return compile_batch(
+        job.workload, job.topology, job.options, notes=job.notes, coalesce=coalesce
+    )

@@ -1,0 +1,202 @@
+"""What can be asked of a step is declared once; who takes it uses it or refuses it by name."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jobs import asked
+
+import stepsim
+from stepsim.base.errors import PlanError, ScheduleError, StepsimError
+from stepsim.base.quantities import Quantity
+from stepsim.cli.options import NO_MEMORY, ON_COMMAND_LINE
+from stepsim.cli.root import app
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.explore.sweep.axes import OPTION_AXES
+from stepsim.files.step_table import MeasuredStepRow
+from stepsim.options import OPTIONS, StepOptions
+
+COMMANDS = {
+    each.callback.__name__: each.callback for each in app.registered_commands if each.callback
+}
+TYPED: dict[str, Any] = {
+    "npus": 128,
+    "pp": 2,
+    "microbatches": 8,
+    "global_batch": 64,
+    "microbatch_size": 2,
+    "rank_order": "pp-tp-dp",
+    "schedule": "interleaved:2",
+    "chunks": 4,
+    "p2p": "eager",
+    "warmup_flush": True,
+    "deallocate_outputs": True,
+    "group_size": 8,
+    "memory_limit": 1,
+    "stage_rows": "every",
+    "tp_overlap": False,
+    "dp_overlap": True,
+    "dp_bucket": "25 MB",
+    "contention": "fair",
+    "algorithm": "all_reduce=ring",
+    "expert_load": [1, 2, 3, 4],
+    "expert_skew": 1.5,
+    "slow": "0-3:2",
+    "compute_scale": 0.5,
+    "host_overhead": "250 us",
+    "get_batch": "1 ms",
+    "loss_time": "1 ms",
+    "fused_factor": 0.8,
+    "activation_size": "1 GiB",
+    "fold_ranks": False,
+}
+"""A value of every option that people can give without a file."""
+BESIDE: dict[str, dict[str, Any]] = {
+    "group_size": {"schedule": "interleaved:2", "microbatches": 8},
+    "chunks": {"schedule": "interleaved", "microbatches": 8},
+    "schedule": {"microbatches": 8},
+    "warmup_flush": {"schedule": "interleaved:2", "microbatches": 8},
+    "deallocate_outputs": {"schedule": "interleaved:2", "microbatches": 8},
+    "memory_limit": {"schedule": "auto-zb", "microbatches": 16},
+    "dp_bucket": {"dp_overlap": True},
+    "fused_factor": {"schedule": "dualpipe-v", "microbatches": 8},
+    "microbatch_size": {"global_batch": 64},
+}
+"""What an option needs to have an effect."""
+UNCHANGED = {"contention", "fold_ranks", "npus"}
+"""The same step time: by design, because the value is the file's, or on this network."""
+
+
+def test_every_field_is_an_option_and_every_option_is_tried() -> None:
+    assert {option.field for option in OPTIONS.values()} == {f.name for f in fields(StepOptions)}
+    assert TYPED.keys() == OPTIONS.keys() - {"plan", "eager_transfers", "comm_table"}
+
+
+@pytest.mark.parametrize("command", ["simulate", "sensitivity", "noise", "sweep"])
+def test_commands_take_every_option_that_does_something(command: str) -> None:
+    taken = set(signature(COMMANDS[command]).parameters) & OPTIONS.keys()
+    assert taken == (ON_COMMAND_LINE if command == "simulate" else NO_MEMORY)
+
+
+def test_compare_leaves_out_what_it_compares() -> None:
+    taken = set(signature(COMMANDS["compare"]).parameters) & OPTIONS.keys()
+    assert taken == ON_COMMAND_LINE - {"schedule", "chunks"}
+
+
+def test_tables_of_steps_and_axes_have_the_same_options() -> None:
+    columns = set(MeasuredStepRow.__struct_fields__) & OPTIONS.keys()
+    assert columns == ON_COMMAND_LINE - {"comm_table", "expert_load"}
+    assert OPTION_AXES.keys() < OPTIONS.keys()
+    assert OPTIONS.keys() - OPTION_AXES.keys() == {
+        *("plan", "comm_table", "expert_load", "slow", "activation_size", "fold_ranks"),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(TYPED))
+def test_an_option_changes_the_result_of_simulate(name: str, moe: Path) -> None:
+    beside = BESIDE.get(name, {})
+    plain = stepsim.simulate(moe, "hgx-h100", **beside).report
+    changed = stepsim.simulate(moe, "hgx-h100", **beside, **{name: TYPED[name]}).report
+    if name in UNCHANGED:
+        assert changed.step_time_ps == plain.step_time_ps
+    elif name == "activation_size":
+        assert (plain.activation_bytes, changed.activation_bytes) == (None, 2**30)
+    else:
+        assert changed.step_time_ps != plain.step_time_ps
+    assert not [text for text in changed.warnings if text.startswith(f"{name} ")]
+
+
+Evaluator = Callable[..., object]
+
+
+def slopes(moe: Path, **options: Any) -> object:
+    return stepsim.sensitivity(moe, "hgx-h100", **options).step_time_ps
+
+
+def draws(moe: Path, **options: Any) -> object:
+    found = stepsim.noise(moe, "hgx-h100", model=NoiseModel(), samples=1, **options)
+    return found.planned_ps
+
+
+@pytest.mark.parametrize("evaluate", [slopes, draws])
+@pytest.mark.parametrize("name", sorted(TYPED))
+def test_evaluators_use_an_option_or_refuse_it_by_name(
+    name: str, evaluate: Evaluator, moe: Path
+) -> None:
+    options = {**BESIDE.get(name, {}), name: TYPED[name]}
+    if name in ("activation_size", "contention"):
+        with pytest.raises(PlanError, match=name):
+            evaluate(moe, **options)
+    else:
+        expected = stepsim.simulate(moe, "hgx-h100", **options).report.step_time_ps
+        assert evaluate(moe, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "why"),
+    [
+        ("microbatch_size", {}, "it divides a global_batch"),
+        ("warmup_flush", {}, "only interleaved schedules"),
+        ("deallocate_outputs", {"schedule": "zb-h1"}, "only interleaved schedules"),
+        ("dp_bucket", {}, "gradients are not overlapped"),
+        ("fused_factor", {}, "1f1b has no fused pairs"),
+    ],
+)
+def test_an_idle_option_is_named(name: str, beside: dict[str, Any], why: str, moe: Path) -> None:
+    report = stepsim.simulate(moe, "hgx-h100", **beside, **{name: TYPED[name]}).report
+    (warning,) = (text for text in report.warnings if "no effect" in text)
+    assert warning.startswith(f"{name} ")
+    assert why in warning
+
+
+@pytest.mark.parametrize("name", ["group_size", "memory_limit"])
+def test_options_of_other_schedules_are_refused(name: str, moe: Path) -> None:
+    with pytest.raises(ScheduleError, match=f"option {name}"):
+        stepsim.simulate(moe, "hgx-h100", **{name: TYPED[name]})
+
+
+@pytest.mark.parametrize("name", sorted(TYPED))
+@pytest.mark.parametrize("value", [object(), b"1", {"a": 1}, "", "\n", float("nan"), -1, "inf"])
+def test_values_that_mean_nothing_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(StepsimError) as caught:
+        asked(**{name: value})
+    assert name.replace("_", " ") in str(caught.value).replace("_", " ")
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(PlanError, match="unknown option 'npu': expected one of npus, pp"):
+        asked(npu=8)
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from([Quantity.TIME, Quantity.SIZE]))
+def test_what_is_written_reads_back_exactly(value: int, quantity: Quantity) -> None:
+    assert quantity.parse(quantity.text(value)) == value
+
+
+def test_auto_zb_is_searched_with_the_prices_it_runs_with(moe: Path) -> None:
+    """The order found for slow ranks is another one than without."""
+    cases: list[dict[str, Any]] = [{}, {"slow": "0-31:3"}, {"algorithm": "tree"}]
+    orders = [
+        stepsim.simulate(
+            moe, "hgx-h100", schedule="auto-zb", microbatches=8, memory_limit=1, **options
+        ).timeline.graph.schedule.orders
+        for options in cases
+    ]
+    assert orders[0] != orders[1]
+    assert len({*orders}) > 1
+
+
+def test_noise_without_fold_draws_for_every_rank(
+    moe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepsim.explore.noise.draws.MOST_TASKS", 0)
+    found = [
+        stepsim.noise(moe, "hgx-h100", model=NoiseModel(task=0.1), samples=2, fold_ranks=fold)
+        for fold in (True, False)
+    ]
+    assert [each.every_rank for each in found] == [False, True]
