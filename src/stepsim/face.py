@@ -31,7 +31,7 @@ from stepsim.step.simulate import simulate as simulate_step
 from stepsim.workload.rows import CollectiveKind, Workload
 
 if TYPE_CHECKING:
-    from stepsim.files.load import TopologyLike
+    from stepsim.network.topology.network import TopologyLike
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

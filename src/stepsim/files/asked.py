@@ -18,7 +18,7 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
-    from stepsim.files.load import TopologyLike
+    from stepsim.network.topology.network import TopologyLike
 
 
 def read_options(

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from helpers import collective, pipeline_graph, prices_of
-from stepsim.step.prepare import run_graph
 
 import stepsim
 from stepsim.engine.timeline import Timeline
@@ -11,6 +10,7 @@ from stepsim.parallel.memory import peak_live
 from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.results.counters import Curves, link_rates, live_activations
+from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Group, MadeFor, Microbatch, Row, Work, Workload
 
 F, B = 10, 20

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
-from stepsim.step.prepare import run_graph
 
 import stepsim
 from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.results.report import Report, bubble_fraction, make_report, mean_columns, mean_parts
+from stepsim.step.simulate import run_graph
 from stepsim.workload.axes import Part
 
 F, B = 10, 20
