@@ -25,7 +25,7 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, sweep
+from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
 from stepsim.results.breakdown import Part
 from stepsim.show.figures.sweep import plot_sweep
 
@@ -82,7 +82,7 @@ study = Study(
     ),
     breakdown=True,
 )
-sweep(study, OUT / "microbatches.sqlite", jobs=1)
+run_sweep(study, OUT / "microbatches.sqlite", jobs=1)
 with open_for_reading(OUT / "microbatches.sqlite") as store:
     table = SweepTable(store=store)
     plot_sweep(table, OUT / "bubbles.png", kind="bubble")

@@ -28,7 +28,7 @@ from IPython.display import Image, Markdown
 import stepsim
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.noise.sweeps import sweep_noise
-from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, sweep
+from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
 from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.sweep.bands import plot_noise_sweep
 
@@ -56,7 +56,7 @@ study = Study(
     options=JOB,
     breakdown=True,
 )
-print(sweep(study, OUT / "network.sqlite", jobs=1))
+print(run_sweep(study, OUT / "network.sqlite", jobs=1))
 with open_for_reading(OUT / "network.sqlite") as store:
     table = SweepTable(store=store)
     plot_sweep(table, OUT / "map.png")

@@ -6,7 +6,7 @@ from typing import Any
 
 from markdown_text import table
 
-from stepsim.show.schemas import FORMATS, schema
+from stepsim.show.schemas import FORMATS, json_schema
 
 
 def schemas_page() -> str:
@@ -34,7 +34,7 @@ def _schema_lines() -> Iterator[str]:
         yield ""
         yield f"{form.what[0].upper()}{form.what[1:]}."
         yield ""
-        document = schema(name)
+        document = json_schema(name)
         for title, definition in _by_depth(document):
             yield from _definition(name, title, definition)
 

@@ -11,8 +11,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.engine.run import Progress
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
-from stepsim.explore.sensitivity import Sensitivity
-from stepsim.explore.sensitivity import sensitivity as find_sensitivity
+from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.files.asked import read_inputs, read_schedules
 from stepsim.files.load import load_topology
 from stepsim.network.collectives import (
@@ -24,10 +23,8 @@ from stepsim.network.collectives import (
 )
 from stepsim.parallel.schedules import Schedule
 from stepsim.show.figures.style import FigureStyle
-from stepsim.step.compare import ComparedSchedules
-from stepsim.step.compare import compare as compare_schedules
-from stepsim.step.simulate import SimulatedStep
-from stepsim.step.simulate import simulate as simulate_step
+from stepsim.step.compare import ComparedSchedules, compare_schedules
+from stepsim.step.simulate import SimulatedStep, simulate_step
 from stepsim.workload.rows import CollectiveKind, Workload
 
 if TYPE_CHECKING:

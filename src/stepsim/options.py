@@ -5,14 +5,14 @@ effect. The command line, sweep files and axes, tables of measured steps, record
 Python read them from here. This module imports nothing heavy, so that help is quick.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
-from stepsim.base.errors import PlanError, StepsimError, UnitError
-from stepsim.base.quantities import Quantity, Value
+from stepsim.base.errors import PlanError
+from stepsim.base.option import Option, Panel, asked
+from stepsim.base.quantities import Quantity
 from stepsim.parallel.modes import P2PMode, RankOrder, Sharing, StageRows
 
 if TYPE_CHECKING:
@@ -24,91 +24,8 @@ if TYPE_CHECKING:
 MAX_FUSED_FACTOR = 100.0
 
 
-class Panel(StrEnum):
-    """The part of a help text that an option stands in."""
-
-    JOB = "Size of the job"
-    PIPELINE = "Pipeline"
-    NETWORK = "Network and communication"
-    COMPUTE = "Compute and host"
-    RUN = "Options"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """What there is to know of an option beside its type.
-
-    `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.
-    `choices` are the names it can have; `noun` is the class of values that are taken as they are,
-    `read` makes one of a text, `write` the text of one, where `quantity` alone does not. `many`:
-    several texts may be given; `offers` are names that a shell completes. `is_file`: the text names
-    a file. `durations_only`: it changes how long tasks take and never which tasks there are.
-    `is_axis`: a sweep can vary it. `is_reported`: a report shows what it did, so that results need
-    not record it. `idle` says why it does nothing in a job with a schedule and a mode, empty where
-    it does something.
-    """
-
-    quantity: Quantity
-    help: str
-    panel: Panel
-    name: str = ""
-    default: object = None
-    flags: tuple[str, ...] | None = None
-    absent: str | None = None
-    choices: Callable[[], Iterable[str]] | None = None
-    offers: Callable[[], Iterable[str]] | None = None
-    noun: Callable[[], type] | None = None
-    read: Callable[[str], object] | None = None
-    write: Callable[[Any], str] | None = None
-    many: bool = False
-    is_file: bool = False
-    durations_only: bool = False
-    is_axis: bool = True
-    is_reported: bool = False
-    idle: Callable[["StepOptions", "Schedule", P2PMode], str] | None = None
-
-    @property
-    def field(self) -> str:
-        """Its field of `StepOptions`, which has the unit in its name."""
-        return self.name + self.quantity.suffix
-
-    def of(self, value: object) -> object:
-        """The field's value of what a person types: a text, in Python also a number or a noun.
-
-        Raises PlanError, or the noun's own error, naming the option.
-        """
-        if value is None or (self.noun and isinstance(value, self.noun())):
-            return value
-        if self.many:
-            several = value if isinstance(value, list | tuple) else [value]
-            return tuple(self._one(each) for each in several)
-        return self._one(value)
-
-    def text(self, value: object) -> str:
-        """A value as people type it; empty where there is none."""
-        if value is None:
-            return ""
-        return self.write(value) if self.write else self.quantity.text(cast(Value, value))
-
-    def _one(self, value: object) -> object:
-        if self.choices and value not in (known := list(self.choices())):
-            raise PlanError(f"{self.name} is {value!r}: expected one of {', '.join(known)}")
-        try:
-            return self.read(str(value)) if self.read else self.quantity.read(value)
-        except StepsimError as error:
-            named = str(error).startswith(self.name.replace("_", " "))
-            said = str(error) if named else f"{self.name}: {error}"
-            raise (PlanError if isinstance(error, UnitError) else type(error))(said) from None
-
-
-Kind = TypeVar("Kind")
-
-
-def _asked(default: Kind, quantity: Quantity, panel: Panel, about: str, **more: Any) -> Kind:
-    """A field of `StepOptions`; `more` are fields of `Option`."""
-    option = Option(quantity=quantity, help=about, panel=panel, default=default, **more)
-    made: Any = field(default=default, metadata={"option": option})
-    return cast(Kind, made)
+_, _TIME, _SIZE, _FACTOR, _COUNT, _SWITCH, _NAME = Quantity
+_JOB, _PIPELINE, _NETWORK, _COMPUTE, _RUN = Panel
 
 
 def _schedule_names() -> Iterable[str]:
@@ -194,67 +111,55 @@ class StepOptions:
     `microbatches` and `global_batch` would give.
     """
 
-    npus: int | None = _asked(
-        None,
-        Quantity.COUNT,
-        Panel.JOB,
-        "NPUs of the job; more or fewer scale dp.",
-        is_reported=True,
+    npus: int | None = asked(
+        None, _COUNT, _JOB, "NPUs of the job; more or fewer scale dp.", is_reported=True
     )
-    pp: int | None = _asked(
-        None,
-        Quantity.COUNT,
-        Panel.JOB,
-        "Pipeline stages; the layers are re-split.",
-        is_reported=True,
+    pp: int | None = asked(
+        None, _COUNT, _JOB, "Pipeline stages; the layers are re-split.", is_reported=True
     )
-    microbatches: int | None = _asked(
+    microbatches: int | None = asked(
         None,
-        Quantity.COUNT,
-        Panel.JOB,
+        _COUNT,
+        _JOB,
         "Microbatches of each pipeline.",
         flags=("--microbatches", "-m"),
         is_reported=True,
     )
-    global_batch: int | None = _asked(
-        None,
-        Quantity.COUNT,
-        Panel.JOB,
-        "Samples per step, of all pipelines together.",
-        is_reported=True,
+    global_batch: int | None = asked(
+        None, _COUNT, _JOB, "Samples per step, of all pipelines together.", is_reported=True
     )
-    microbatch_size: int = _asked(
+    microbatch_size: int = asked(
         1,
-        Quantity.COUNT,
-        Panel.JOB,
+        _COUNT,
+        _JOB,
         "Samples of a microbatch.",
         is_reported=True,
         idle=lambda asked, *_: "" if asked.global_batch else "it divides a global_batch",
     )
-    plan: "ParallelPlan | None" = _asked(
+    plan: "ParallelPlan | None" = asked(
         None,
-        Quantity.NAME,
-        Panel.JOB,
+        _NAME,
+        _JOB,
         "Degrees and microbatches.",
         flags=(),
         noun=_plan_class,
         is_axis=False,
         is_reported=True,
     )
-    rank_order: RankOrder | None = _asked(
+    rank_order: RankOrder | None = asked(
         None,
-        Quantity.NAME,
-        Panel.JOB,
+        _NAME,
+        _JOB,
         "Which axis runs fastest through the NPUs, e.g. tp-pp-dp.",
         absent="tp-dp-pp",
         choices=lambda: RankOrder,
         read=RankOrder,
         is_reported=True,
     )
-    schedule: "str | Schedule" = _asked(
+    schedule: "str | Schedule" = asked(
         "1f1b",
-        Quantity.NAME,
-        Panel.PIPELINE,
+        _NAME,
+        _PIPELINE,
         "Schedule, e.g. interleaved:4, or torch's CSV.",
         offers=_schedule_names,
         noun=_schedule_class,
@@ -262,105 +167,92 @@ class StepOptions:
         write=lambda schedule: schedule if isinstance(schedule, str) else schedule.label,
         is_reported=True,
     )
-    chunks: int | None = _asked(
-        None, Quantity.COUNT, Panel.PIPELINE, "Virtual stages of each rank.", is_reported=True
+    chunks: int | None = asked(
+        None, _COUNT, _PIPELINE, "Virtual stages of each rank.", is_reported=True
     )
-    p2p: P2PMode | None = _asked(
+    p2p: P2PMode | None = asked(
         None,
-        Quantity.NAME,
-        Panel.PIPELINE,
+        _NAME,
+        _PIPELINE,
         "eager, blocking or overlap.",
         absent="as the schedule's runtime",
         choices=lambda: P2PMode,
         read=P2PMode,
         is_reported=True,
     )
-    warmup_flush: bool = _asked(
+    warmup_flush: bool = asked(
         False,
-        Quantity.SWITCH,
-        Panel.PIPELINE,
+        _SWITCH,
+        _PIPELINE,
         "Megatron's overlap_p2p_comm_warmup_flush.",
         idle=_only_overlapped,
     )
-    deallocate_outputs: bool = _asked(
+    deallocate_outputs: bool = asked(
         False,
-        Quantity.SWITCH,
-        Panel.PIPELINE,
+        _SWITCH,
+        _PIPELINE,
         "Wait for each asynchronous forward send at once, as Megatron's training does.",
         idle=_only_overlapped,
     )
-    eager_transfers: bool = _asked(
+    eager_transfers: bool = asked(
         False,
-        Quantity.SWITCH,
-        Panel.PIPELINE,
+        _SWITCH,
+        _PIPELINE,
         "A transfer starts when its send is posted; sends are never waited for.",
         flags=(),
     )
-    group_size: int | None = _asked(
-        None,
-        Quantity.COUNT,
-        Panel.PIPELINE,
-        "Microbatches per group of an interleaved schedule.",
+    group_size: int | None = asked(
+        None, _COUNT, _PIPELINE, "Microbatches per group of an interleaved schedule."
     )
-    memory_limit: float | None = _asked(
-        None,
-        Quantity.FACTOR,
-        Panel.PIPELINE,
-        "Activations auto-zb may hold, over pipeline ranks.",
-        absent="2",
+    memory_limit: float | None = asked(
+        None, _FACTOR, _PIPELINE, "Activations auto-zb may hold, over pipeline ranks.", absent="2"
     )
-    stage_rows: StageRows = _asked(
+    stage_rows: StageRows = asked(
         StageRows.ENDS,
-        Quantity.NAME,
-        Panel.COMPUTE,
+        _NAME,
+        _COMPUTE,
         "Who runs embedding and head rows: ends, or every stage (SimAI).",
         choices=lambda: StageRows,
         read=StageRows,
     )
-    tp_overlap: bool = _asked(
-        True,
-        Quantity.SWITCH,
-        Panel.NETWORK,
-        "Compute weight gradients beside the input gradient's collective.",
+    tp_overlap: bool = asked(
+        True, _SWITCH, _NETWORK, "Compute weight gradients beside the input gradient's collective."
     )
-    dp_overlap: bool = _asked(
-        False,
-        Quantity.SWITCH,
-        Panel.NETWORK,
-        "Reduce gradients while the last backward goes on.",
+    dp_overlap: bool = asked(
+        False, _SWITCH, _NETWORK, "Reduce gradients while the last backward goes on."
     )
-    dp_bucket_bytes: int = _asked(
+    dp_bucket_bytes: int = asked(
         160_000_000,  # Megatron-LM's default of 40 million fp32 gradients
-        Quantity.SIZE,
-        Panel.NETWORK,
+        _SIZE,
+        _NETWORK,
         "Gradients reduced at a time, with --dp-overlap.",
         idle=lambda asked, *_: (
             "" if asked.dp_overlap else "gradients are not overlapped (dp_overlap)"
         ),
     )
-    contention: Sharing = _asked(
+    contention: Sharing = asked(
         Sharing.NONE,
-        Quantity.NAME,
-        Panel.NETWORK,
+        _NAME,
+        _NETWORK,
         "Transfers that overlap share links: none, or fair (max-min).",
         choices=lambda: Sharing,
         read=Sharing,
         is_reported=True,
     )
-    algorithm: tuple[str, ...] = _asked(
+    algorithm: tuple[str, ...] = asked(
         (),
-        Quantity.NAME,
-        Panel.NETWORK,
+        _NAME,
+        _NETWORK,
         "e.g. all_reduce=ring. Repeatable.",
         absent="the fastest",
         read=_algorithm,
         write=_joined,
         many=True,
     )
-    comm_table: "CommTable | None" = _asked(
+    comm_table: "CommTable | None" = asked(
         None,
-        Quantity.NAME,
-        Panel.NETWORK,
+        _NAME,
+        _NETWORK,
         "Measured times of collectives: CSV or nccl-tests. Repeatable.",
         noun=_table_class,
         write=lambda table: str(table.source),
@@ -368,35 +260,32 @@ class StepOptions:
         is_file=True,
         is_axis=False,
     )
-    expert_load: tuple[float, ...] | None = _asked(
+    expert_load: tuple[float, ...] | None = asked(
         None,
-        Quantity.NAME,
-        Panel.COMPUTE,
+        _NAME,
+        _COMPUTE,
         "File with the tokens of each expert (or expert rank), a line each.",
         write=_joined,
         is_file=True,
         is_axis=False,
     )
-    expert_skew: float | None = _asked(
-        None,
-        Quantity.FACTOR,
-        Panel.COMPUTE,
-        "Load of the busiest expert rank over the mean.",
+    expert_skew: float | None = asked(
+        None, _FACTOR, _COMPUTE, "Load of the busiest expert rank over the mean."
     )
-    slow: "SlowRanks | None" = _asked(
+    slow: "SlowRanks | None" = asked(
         None,
-        Quantity.NAME,
-        Panel.COMPUTE,
+        _NAME,
+        _COMPUTE,
         "Stragglers: factors on compute, e.g. 12:1.3,40-47:1.1.",
         noun=_slow_class,
         read=_slow,
         write=str,
         is_axis=False,
     )
-    compute_scale: "ComputeScale | None" = _asked(
+    compute_scale: "ComputeScale | None" = asked(
         None,
-        Quantity.FACTOR,
-        Panel.COMPUTE,
+        _FACTOR,
+        _COMPUTE,
         "Factor on compute, e.g. 0.5, or forward=0.5,input_grad=0.6,weight_grad=0.6.",
         absent="1",
         noun=_scale_class,
@@ -404,46 +293,32 @@ class StepOptions:
         write=str,
         durations_only=True,
     )
-    host_overhead_ps: int = _asked(
-        0,
-        Quantity.TIME,
-        Panel.COMPUTE,
-        "Host time before each action, e.g. 250us.",
-        durations_only=True,
+    host_overhead_ps: int = asked(
+        0, _TIME, _COMPUTE, "Host time before each action, e.g. 250us.", durations_only=True
     )
-    get_batch_ps: int = _asked(
-        0,
-        Quantity.TIME,
-        Panel.COMPUTE,
-        "Host time before the first stage's forwards.",
-    )
-    loss_time_ps: int = _asked(
-        0,
-        Quantity.TIME,
-        Panel.COMPUTE,
-        "Host time after the last stage's forwards.",
-    )
-    fused_factor: float = _asked(
+    get_batch_ps: int = asked(0, _TIME, _COMPUTE, "Host time before the first stage's forwards.")
+    loss_time_ps: int = asked(0, _TIME, _COMPUTE, "Host time after the last stage's forwards.")
+    fused_factor: float = asked(
         1.0,
-        Quantity.FACTOR,
-        Panel.COMPUTE,
+        _FACTOR,
+        _COMPUTE,
         "Compute of a fused pair over that of its halves.",
         idle=lambda _, schedule, __: (
             "" if schedule.has_pairs else f"{schedule.label} has no fused pairs"
         ),
     )
-    activation_size_bytes: int | None = _asked(
+    activation_size_bytes: int | None = asked(
         None,
-        Quantity.SIZE,
-        Panel.COMPUTE,
+        _SIZE,
+        _COMPUTE,
         "What a chunk keeps of a microbatch, e.g. 2GiB.",
         is_axis=False,
         is_reported=True,
     )
-    fold_ranks: bool = _asked(
+    fold_ranks: bool = asked(
         True,
-        Quantity.SWITCH,
-        Panel.RUN,
+        _SWITCH,
+        _RUN,
         "Simulate one rank of each class of ranks.",
         flags=("--fold/--no-fold",),
         is_axis=False,

@@ -14,7 +14,7 @@ from sweeps import Quick, exported, study
 from traces import MadeRun
 
 import stepsim
-from stepsim.explore.sweep import sweep
+from stepsim.explore.sweep import run_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"
@@ -320,7 +320,7 @@ def sweeps() -> tuple[bytes, ...]:
     """The database of a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "sweep.sqlite"
-        sweep(study(breakdown=True), database, jobs=1, evaluators=(Quick(failing=4),))
+        run_sweep(study(breakdown=True), database, jobs=1, evaluators=(Quick(failing=4),))
         exported(database)
         return (database.read_bytes(),)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _EVERY = "all"
 
 
-def collective(
+def collective_command(
     kind: Annotated[
         str,
         typer.Option(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError
+from stepsim.base.option import Panel
 from stepsim.cli import completion
 from stepsim.cli.figures import (
     MessagesOption,
@@ -28,7 +29,6 @@ from stepsim.cli.terminal import (
     show,
     warn,
 )
-from stepsim.options import Panel
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @takes(RunOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
-def compare(
+def compare_command(
     file: WorkloadArgument,
     options: RunOptions,
     schedules: Annotated[
@@ -64,8 +64,7 @@ def compare(
     from stepsim.files.asked import read_schedules
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.show.terminal.tables import print_comparison, print_simai
-    from stepsim.step.compare import compare as run
-    from stepsim.step.compare import simai_totals
+    from stepsim.step.compare import compare_schedules, simai_totals
     from stepsim.step.document import ComparisonDocument
 
     if with_ not in (None, "simai-formula"):
@@ -76,7 +75,7 @@ def compare(
     job = options.inputs(file, calibration)
     named = read_schedules(schedules.split(","))
     with progress_bar(enabled=not options.quiet) as progress:
-        comparison = run(
+        comparison = compare_schedules(
             job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
         )
     warn(comparison.warnings, quiet=options.quiet)
@@ -104,7 +103,7 @@ def compare(
     show(json, lambda: ComparisonDocument.of(comparison, totals).to_json(), tables)
 
 
-def diff(
+def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A.json", help="Result of simulate --json.")],
     b: Annotated[Path, typer.Argument(metavar="B.json", help="Result to compare with it.")],
 ) -> None:

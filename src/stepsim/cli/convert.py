@@ -10,7 +10,7 @@ from stepsim.cli import completion
 from stepsim.cli.options import ChunksOption
 
 
-def convert(
+def convert_command(
     schedule: Annotated[
         str,
         typer.Argument(help="Schedule, e.g. interleaved:4.", autocompletion=completion.schedules),

@@ -5,7 +5,7 @@ import typer
 from stepsim.cli.terminal import JsonOption, check_outputs, show
 
 
-def doctor(json: JsonOption = None) -> None:
+def doctor_command(json: JsonOption = None) -> None:
     """Check this installation; exit code 1 if something is broken."""
     from stepsim.show.doctor import Diagnosis, Status, diagnose
     from stepsim.show.terminal.tables import print_checks

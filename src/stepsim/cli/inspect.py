@@ -20,7 +20,7 @@ from stepsim.show.figures.style import FigureStyle
 
 
 @takes(CommandOptions, OF_SIZE | {"compute_scale"})
-def inspect(
+def inspect_command(
     file: Annotated[
         str,
         typer.Argument(metavar="FILE", help="Workload, topology (file or name), or measured run."),

@@ -58,7 +58,7 @@ TimesOption = Annotated[
 ]
 
 
-def validate(
+def validate_command(
     runs: Annotated[
         list[Path],
         typer.Argument(
@@ -109,7 +109,7 @@ def validate(
         raise typer.Exit(1)
 
 
-def what_if(
+def what_if_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of traces, or one trace.")],
     schedule: Annotated[
         str | None,

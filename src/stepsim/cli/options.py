@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from stepsim.base.option import Option, Panel
 from stepsim.base.quantities import Quantity
 from stepsim.cli import completion
 from stepsim.cli.terminal import log_shown
-from stepsim.options import OPTIONS, Option, Panel
+from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

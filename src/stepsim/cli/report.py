@@ -8,7 +8,7 @@ import typer
 from stepsim.cli.terminal import check_outputs, command_line
 
 
-def report(
+def report_command(
     file: Annotated[
         Path,
         typer.Argument(

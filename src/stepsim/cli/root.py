@@ -10,17 +10,17 @@ import typer
 from stepsim import __version__
 from stepsim.base.errors import StepsimError, one_line
 from stepsim.cli.calibrate import app as calibrate
-from stepsim.cli.collective import collective
-from stepsim.cli.compare import compare, diff
-from stepsim.cli.convert import convert
-from stepsim.cli.doctor import doctor
-from stepsim.cli.inspect import inspect
-from stepsim.cli.measured import validate, what_if
-from stepsim.cli.report import report
-from stepsim.cli.schema import schema
-from stepsim.cli.sensitivity import noise, sensitivity
-from stepsim.cli.simulate import simulate
-from stepsim.cli.sweep import sweep, sweep_report
+from stepsim.cli.collective import collective_command
+from stepsim.cli.compare import compare_command, diff_command
+from stepsim.cli.convert import convert_command
+from stepsim.cli.doctor import doctor_command
+from stepsim.cli.inspect import inspect_command
+from stepsim.cli.measured import validate_command, what_if_command
+from stepsim.cli.report import report_command
+from stepsim.cli.schema import schema_command
+from stepsim.cli.sensitivity import noise_command, sensitivity_command
+from stepsim.cli.simulate import simulate_command
+from stepsim.cli.sweep import sweep_command, sweep_report_command
 
 _STDOUT = "<stdout>"
 
@@ -43,23 +43,24 @@ def root(
 
 
 for command in (
-    simulate,
-    compare,
-    inspect,
-    convert,
-    diff,
-    collective,
-    sensitivity,
-    noise,
-    validate,
-    what_if,
-    sweep,
-    sweep_report,
-    report,
-    schema,
-    doctor,
+    simulate_command,
+    compare_command,
+    inspect_command,
+    convert_command,
+    diff_command,
+    collective_command,
+    sensitivity_command,
+    noise_command,
+    validate_command,
+    what_if_command,
+    sweep_command,
+    sweep_report_command,
+    report_command,
+    schema_command,
+    doctor_command,
 ):
-    app.command(command.__name__.replace("_", "-"))(command)
+    name = command.__name__.removesuffix("_command").replace("_", "-")
+    app.command(name)(command)
 app.add_typer(calibrate, name="calibrate")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 
-def schema(
+def schema_command(
     name: Annotated[
         str | None, typer.Argument(metavar="[FORMAT]", help="A format; without one, all names.")
     ] = None,

@@ -28,9 +28,9 @@ class StudyOptions(RunOptions):
 
 
 @takes(StudyOptions)
-def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
+def sensitivity_command(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
-    from stepsim.explore.sensitivity import sensitivity as run
+    from stepsim.explore.sensitivity import find_sensitivity
     from stepsim.explore.sensitivity.output import print_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.terminal.progress import working
@@ -38,7 +38,7 @@ def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
     check_outputs([file], json=options.json, figures=[options.plot])
     job = options.inputs(file)
     with working("changing one number at a time", enabled=not options.quiet):
-        found = run(job.workload, job.topology, job.options, notes=job.notes)
+        found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_sensitivity(found, options.plot, style=options.style)
@@ -50,7 +50,7 @@ def sensitivity(file: WorkloadArgument, options: StudyOptions) -> None:
 
 
 @takes(StudyOptions)
-def noise(
+def noise_command(
     file: WorkloadArgument,
     options: StudyOptions,
     task: Annotated[

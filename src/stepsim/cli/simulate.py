@@ -36,7 +36,7 @@ from stepsim.show.figures.style import FigureStyle
 
 
 @takes(RunOptions, ON_COMMAND_LINE)
-def simulate(
+def simulate_command(
     file: WorkloadArgument,
     options: RunOptions,
     json: JsonOption = None,
@@ -56,7 +56,7 @@ def simulate(
     from stepsim.results.document import ResultDocument
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.show.terminal.tables import print_report
-    from stepsim.step.simulate import simulate as run
+    from stepsim.step.simulate import simulate_step
     from stepsim.validation.load import is_measured
 
     garbage.stop()
@@ -83,7 +83,9 @@ def simulate(
     refuse_run_options(file, times=times, node_size=node_size)
     job = options.inputs(file, calibration)
     with progress_bar(enabled=not options.quiet) as progress:
-        result = run(job.workload, job.topology, job.options, notes=job.notes, progress=progress)
+        result = simulate_step(
+            job.workload, job.topology, job.options, notes=job.notes, progress=progress
+        )
     warn(result.report.warnings, quiet=options.quiet)
     if traced:
         traced.write([("", result)])

@@ -100,7 +100,7 @@ class SweepOptions(ShowOptions, RunOptions):
 
 
 @takes(SweepOptions)
-def sweep(
+def sweep_command(
     context: typer.Context,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Workload text, or a sweep file (.toml).")
@@ -108,7 +108,7 @@ def sweep(
     options: SweepOptions,
 ) -> None:
     """Simulate every combination of some axes; results go to a database as they come."""
-    from stepsim.explore.sweep import sweep as run
+    from stepsim.explore.sweep import run_sweep
     from stepsim.show.terminal.progress import sweep_bar
 
     file, options, given = _from_file(file, options, _given(context))
@@ -116,7 +116,7 @@ def sweep(
     study = _study(file, options, given)
     try:
         with sweep_bar(enabled=not options.quiet) as bar:
-            run(
+            run_sweep(
                 study,
                 options.database,
                 resume=options.resume,
@@ -134,7 +134,7 @@ def sweep(
 
 
 @takes(ShowOptions)
-def sweep_report(
+def sweep_report_command(
     database: Annotated[Path, typer.Argument(metavar="DB", help="Database of a sweep.")],
     options: ShowOptions,
 ) -> None:

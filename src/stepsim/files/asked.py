@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError
+from stepsim.base.option import Option
 from stepsim.base.quantities import Value
 from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_comm_table, load_topology, load_workload
@@ -13,7 +14,7 @@ from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.shipped import DEFAULT_TOPOLOGY
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
-from stepsim.options import OPTIONS, Option, StepOptions
+from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.rows import Workload
 
@@ -42,7 +43,7 @@ def read_options(
     return StepOptions(**fields), notes
 
 
-def with_values(options: StepOptions, values: Mapping[str, Value]) -> StepOptions:
+def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepOptions:
     """The options with values of axes, by name: picoseconds, bytes, factors, names.
 
     Names of anything else are passed over.

@@ -115,7 +115,7 @@ def _simulation() -> str:
     """A uniform pipeline on free links takes (m + P - 1)(f + b)."""
     from stepsim.files.load import load_topology, load_workload
     from stepsim.options import StepOptions
-    from stepsim.step.simulate import simulate
+    from stepsim.step.simulate import simulate_step
 
     expected = (_MICROBATCHES + _STAGES - 1) * (_FORWARD_NS + _BACKWARD_NS) * 1_000
     half = _BACKWARD_NS // 2
@@ -130,7 +130,7 @@ def _simulation() -> str:
         file = Path(folder) / "uniform.txt"
         file.write_text("\n".join(lines) + "\n")
         options = StepOptions(microbatches=_MICROBATCHES)
-        step = simulate(load_workload(file), load_topology("ideal"), options)
+        step = simulate_step(load_workload(file), load_topology("ideal"), options)
     found = step.report.step_time_ps
     if found != expected:
         raise StepsimError(f"a step of {expected} ps came out as {found} ps")

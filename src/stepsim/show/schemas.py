@@ -58,7 +58,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 )
 
 
-def schema(name: str) -> dict[str, Any]:
+def json_schema(name: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a format; raises StepsimError for an unknown name."""
     if name not in FORMATS:
         raise StepsimError(f"format is {name!r}: expected one of {', '.join(FORMATS)}")
@@ -78,7 +78,7 @@ def schema(name: str) -> dict[str, Any]:
 
 def schema_json(name: str) -> bytes:
     """The JSON Schema of a format as UTF-8 JSON, ending with a newline; raises StepsimError."""
-    return json_text(schema(name))
+    return json_text(json_schema(name))
 
 
 def _as_written(definition: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.inputs import for_schedule
-from stepsim.step.simulate import SimulatedStep, simulate
+from stepsim.step.simulate import SimulatedStep, simulate_step
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Workload
 
@@ -49,7 +49,7 @@ class ComparedSchedules:
         return tuple(dict.fromkeys(w for _, r in self.valid for w in r.report.warnings))
 
 
-def compare(
+def compare_schedules(
     workload: Workload,
     topology: Topology,
     schedules: Sequence[tuple[str, str | Schedule]],
@@ -69,7 +69,7 @@ def compare(
     for name, schedule in schedules:
         asked = for_schedule(options, schedule)
         try:
-            result = simulate(workload, topology, asked, notes=notes, progress=progress)
+            result = simulate_step(workload, topology, asked, notes=notes, progress=progress)
             candidates.append(Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
             candidates.append(Candidate(name=name, refusal=str(error)))

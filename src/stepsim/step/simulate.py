@@ -56,7 +56,7 @@ class SimulatedStep:
         return self.report.step_time_s
 
 
-def simulate(
+def simulate_step(
     workload: Workload,
     topology: Topology,
     options: StepOptions = _DEFAULTS,

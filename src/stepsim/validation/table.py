@@ -8,7 +8,7 @@ from stepsim.files.load import load_workload
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
-from stepsim.step.simulate import SimulatedStep, simulate
+from stepsim.step.simulate import SimulatedStep, simulate_step
 from stepsim.validation.load import with_calibration
 from stepsim.validation.validate import Compared, Source
 
@@ -55,4 +55,4 @@ def _simulated(
         options = with_calibration(options, calibration)
     topology, assumed = topology_or_default(measurement.topology)
     workload = load_workload(measurement.workload)
-    return simulate(workload, topology, options, notes=[*assumed, *notes])
+    return simulate_step(workload, topology, options, notes=[*assumed, *notes])

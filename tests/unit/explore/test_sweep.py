@@ -13,7 +13,7 @@ from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported
 
 import stepsim
 from stepsim.base.errors import OutputError, StepsimError, SweepError
-from stepsim.explore.sweep import Progress, open_for_reading, sweep
+from stepsim.explore.sweep import Progress, open_for_reading, run_sweep
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.store import open_for_writing
@@ -28,7 +28,7 @@ def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:
     axes = ("microbatches=2,4", "fabric.bandwidth=100,400 Gbps", "compute_scale=0.5,1")
     database = tmp_path / "a.sqlite"
     asked = study(*axes, "host_overhead=0,5 us", breakdown=True, npus=32, pp=2)
-    assert sweep(asked, database, jobs=1) == Progress(size=16, done=16, failed=0)
+    assert run_sweep(asked, database, jobs=1) == Progress(size=16, done=16, failed=0)
     with open_for_reading(database) as store:
         (columns,) = SweepTable(store=store).pieces()
     header = exported(database).decode().splitlines()[0].split(",")
@@ -78,7 +78,7 @@ def test_batched_scenarios_are_the_simulated_ones(
     asked = study(*links, *axes, breakdown=True, npus=32, pp=4, **options)
     tables = []
     for name, evaluators in {"batched": (Batched(), Simulation()), "one": (Simulation(),)}.items():
-        sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, evaluators=evaluators)
+        run_sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, evaluators=evaluators)
         tables.append(exported(tmp_path / f"{name}.sqlite"))
     assert tables[0] == tables[1]
 
@@ -86,7 +86,7 @@ def test_batched_scenarios_are_the_simulated_ones(
 def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) -> None:
     database = tmp_path / "a.sqlite"
     asked = study("microbatches=1,2,4", "schedule=interleaved:2,zb-h1,1f1b", npus=32, pp=2)
-    progress = sweep(asked, database, jobs=1)
+    progress = run_sweep(asked, database, jobs=1)
     assert progress.done == 9
     with open_for_reading(database) as store:
         table = SweepTable(store=store)
@@ -96,7 +96,7 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) 
         assert "microbatches is 1" in failure[1]
         assert progress.failed == sum(row.failed for row in table.by_value(table.axes[0]))
     broken = tmp_path / "b.sqlite"
-    assert sweep(study(), broken, jobs=1, evaluators=(Quick(failing=4),)).failed == 10
+    assert run_sweep(study(), broken, jobs=1, evaluators=(Quick(failing=4),)).failed == 10
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
 
 
@@ -107,16 +107,16 @@ def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
 ) -> None:
     whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
     with pytest.raises(ZeroDivisionError, match="of our own making") as caught:
-        sweep(study(), database, jobs=jobs, evaluators=(evaluator,))
+        run_sweep(study(), database, jobs=jobs, evaluators=(evaluator,))
     shown = "".join(traceback.format_exception(caught.value))
     assert "sweeps.py" in shown, "the traceback leads to the fault, in a worker too"
     with open_for_reading(database) as store:
         kept = store.progress()
     assert kept.failed == 0
     assert jobs == 2 or kept.done == 10
-    sweep(study(), whole, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), whole, jobs=1, evaluators=(Quick(),))
     seen: list[Progress] = []
-    sweep(study(), database, resume=True, jobs=1, evaluators=(Quick(),), progress=seen.append)
+    run_sweep(study(), database, resume=True, jobs=1, evaluators=(Quick(),), progress=seen.append)
     assert seen[0] == kept
     assert exported(database) == exported(whole)
 
@@ -129,7 +129,7 @@ def test_a_fault_of_the_engine_ends_the_sweep(
 
     monkeypatch.setattr("stepsim.explore.sweep.evaluate.simulate", wrong)
     with pytest.raises(IndexError, match="of our own making"):
-        sweep(study(), tmp_path / "a.sqlite", jobs=1, evaluators=(Simulation(),))
+        run_sweep(study(), tmp_path / "a.sqlite", jobs=1, evaluators=(Simulation(),))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -137,7 +137,7 @@ def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
     tmp_path: Path, jobs: int
 ) -> None:
     whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
-    sweep(study(), whole, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), whole, jobs=1, evaluators=(Quick(),))
     evaluators = (Quick(folder=str(tmp_path)),)
     seen: list[int] = []
 
@@ -147,25 +147,25 @@ def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep(study(), database, jobs=jobs, evaluators=evaluators, progress=stop_later)
+        run_sweep(study(), database, jobs=jobs, evaluators=evaluators, progress=stop_later)
     with open_for_reading(database) as store:
         assert store.progress().done == seen[-1] < 30
     if jobs == 2:
         (tmp_path / "log").unlink()
     done = 30 - seen[-1]
-    assert sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
+    assert run_sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == len(set(lines)) == (30 if jobs == 1 else done)
     assert exported(database) == exported(whole)
     (tmp_path / "stop").touch()
-    assert sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
+    assert run_sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
 
 
 def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
-    sweep(study(), whole, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), whole, jobs=1, evaluators=(Quick(),))
     (tmp_path / "kill").touch()
-    progress = sweep(study(), database, jobs=2, evaluators=(Quick(folder=str(tmp_path)),))
+    progress = run_sweep(study(), database, jobs=2, evaluators=(Quick(folder=str(tmp_path)),))
     assert not (tmp_path / "kill").exists()
     assert progress == Progress(size=30, done=30, failed=0)
     assert exported(database) == exported(whole)
@@ -173,14 +173,14 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
 
 def test_workers_that_always_die_end_the_sweep_with_the_scenario_named(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match=r"workers were lost 3 times .* fabric.bandwidth=100 Gbps"):
-        sweep(study(), tmp_path / "a.sqlite", jobs=2, evaluators=(Deadly(),))
+        run_sweep(study(), tmp_path / "a.sqlite", jobs=2, evaluators=(Deadly(),))
 
 
 def test_results_do_not_depend_on_jobs_or_chunks(tmp_path: Path) -> None:
     tables = set()
     for chunk, jobs in ((1, 1), (3, 1), (100, 1), (2, 2)):
         database = tmp_path / f"{chunk}-{jobs}.sqlite"
-        sweep(study(), database, jobs=jobs, evaluators=(Quick(chunk=chunk),))
+        run_sweep(study(), database, jobs=jobs, evaluators=(Quick(chunk=chunk),))
         tables.add(exported(database))
     assert len(tables) == 1
 
@@ -188,7 +188,7 @@ def test_results_do_not_depend_on_jobs_or_chunks(tmp_path: Path) -> None:
 def test_parquet_holds_the_table_of_the_csv(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an optional extra")
     database = tmp_path / "a.sqlite"
-    sweep(study(), database, jobs=1, evaluators=(Quick(failing=8),))
+    run_sweep(study(), database, jobs=1, evaluators=(Quick(failing=8),))
     exported(database, ".parquet")
     table = parquet.read_table(database.with_suffix(".parquet"))
     lines = exported(database).decode().splitlines()
@@ -213,7 +213,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
 
 def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path) -> None:
     database = tmp_path / "a.sqlite"
-    sweep(study(), database, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), database, jobs=1, evaluators=(Quick(),))
     before = database.read_bytes()
     cases = [
         (study(), False, "exists already: --resume continues the same sweep"),
@@ -228,7 +228,7 @@ def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path
     ]
     for asked, resume, message in cases:
         with pytest.raises(SweepError) as caught:
-            sweep(asked, database, resume=resume, jobs=1)
+            run_sweep(asked, database, resume=resume, jobs=1)
         assert message in str(caught.value)
         assert database.read_bytes() == before
 
@@ -237,13 +237,13 @@ def test_another_topology_or_workload_is_another_sweep(tmp_path: Path) -> None:
     from dataclasses import replace
 
     database = tmp_path / "a.sqlite"
-    sweep(study(), database, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), database, jobs=1, evaluators=(Quick(),))
     changed = replace(study(), topology=with_link(study().topology, "nvlink", latency_ps=1))
     with pytest.raises(SweepError, match="holds another sweep: topology is hgx-h100"):
-        sweep(changed, database, resume=True)
+        run_sweep(changed, database, resume=True)
     changed = replace(study(), workload=stepsim.load_workload(ROOT / "workloads" / "moe_128.txt"))
     with pytest.raises(SweepError, match=r"holds another sweep: workload is gpt_tp4.txt .* there"):
-        sweep(changed, database, resume=True)
+        run_sweep(changed, database, resume=True)
 
 
 def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(tmp_path: Path) -> None:
@@ -263,10 +263,10 @@ def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(tmp_path: Path) -> N
     first, second = (study(comm_table=table) for table in tables)
     assert repr(tables[0]) == repr(tables[1])
     database = tmp_path / "a.sqlite"
-    sweep(first, database, jobs=1, evaluators=(Quick(),))
+    run_sweep(first, database, jobs=1, evaluators=(Quick(),))
     with pytest.raises(SweepError, match="holds another sweep: option comm_table is run "):
-        sweep(second, database, resume=True, jobs=1, evaluators=(Quick(),))
-    assert sweep(first, database, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
+        run_sweep(second, database, resume=True, jobs=1, evaluators=(Quick(),))
+    assert run_sweep(first, database, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
 
 
 def foreign(path: Path) -> None:
@@ -276,14 +276,14 @@ def foreign(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
 
 
 def damaged(path: Path) -> None:
-    sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
     data = bytearray(path.read_bytes())
     data[4096 : len(data)] = bytes(len(data) - 4096)
     path.write_bytes(data)
@@ -305,19 +305,19 @@ def test_other_files_are_refused_and_kept(
     make(path)
     before = path.read_bytes()
     with pytest.raises(SweepError, match=message):
-        sweep(study(), path, resume=True, jobs=1, evaluators=(Quick(),))
+        run_sweep(study(), path, resume=True, jobs=1, evaluators=(Quick(),))
     with pytest.raises(SweepError):
-        sweep(study(), path, jobs=1, evaluators=(Quick(),))
+        run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
     assert path.read_bytes() == before
 
 
 def test_an_empty_file_and_a_missing_one_are_begun(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.touch()
-    assert sweep(study(), path, jobs=1, evaluators=(Quick(),)).done == 30
+    assert run_sweep(study(), path, jobs=1, evaluators=(Quick(),)).done == 30
     assert list(tmp_path.iterdir()) == [path]  # one file, no journal beside it
     other = tmp_path / "b.sqlite"
-    assert sweep(study(), other, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
+    assert run_sweep(study(), other, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
 
 
 def test_a_database_is_written_by_one_process_and_read_by_many(tmp_path: Path) -> None:
@@ -331,14 +331,14 @@ def test_a_database_is_written_by_one_process_and_read_by_many(tmp_path: Path) -
             open_for_writing(path, study(), resume=True)
         assert counts[-1] == progress.done
 
-    sweep(study(), path, jobs=1, evaluators=(Quick(),), progress=look)
+    run_sweep(study(), path, jobs=1, evaluators=(Quick(),), progress=look)
     assert counts == sorted(set(counts))
     assert counts[-1] == 30
 
 
 def test_readers_in_other_threads_see_whole_chunks(tmp_path: Path) -> None:
     path, stop, seen = tmp_path / "a.sqlite", threading.Event(), set()
-    sweep(study(), path, jobs=1, evaluators=(Quick(failing=2),))
+    run_sweep(study(), path, jobs=1, evaluators=(Quick(failing=2),))
 
     def read() -> None:
         while not stop.is_set():
@@ -348,7 +348,7 @@ def test_readers_in_other_threads_see_whole_chunks(tmp_path: Path) -> None:
     thread = threading.Thread(target=read)
     thread.start()
     for _ in range(20):
-        assert sweep(study(), path, resume=True).done == 30
+        assert run_sweep(study(), path, resume=True).done == 30
     stop.set()
     thread.join()
     assert seen == {0}
@@ -368,7 +368,7 @@ def test_contradicting_options_are_refused_before_a_database_is_made(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        sweep(study(), tmp_path / "a.sqlite", **options)
+        run_sweep(study(), tmp_path / "a.sqlite", **options)
     assert not (tmp_path / "a.sqlite").exists()
 
 
@@ -381,7 +381,7 @@ def test_axes_that_the_topology_or_simulate_lack_are_refused() -> None:
 
 def test_the_view_of_the_database_names_the_axes(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
     connection = sqlite3.connect(path)
     rows = connection.execute(
         'SELECT "fabric.bandwidth", microbatches, step_time_ps FROM scenario '

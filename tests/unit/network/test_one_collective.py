@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.cli.collective import collective
+from stepsim.cli.collective import collective_command
 from stepsim.face import collective_time
 from stepsim.files.load import load_topology
 from stepsim.network.collectives import Algorithm, parse_algorithm
@@ -151,7 +151,7 @@ def test_figure_has_a_line_per_algorithm_and_auto_behind(tmp_path: Path) -> None
 
 
 APP = typer.Typer()
-APP.command()(collective)
+APP.command("collective")(collective_command)
 
 
 def run(*arguments: str) -> tuple[str, BaseException | None]:

@@ -1,6 +1,7 @@
 """`stepsim doctor`: a broken part is named, the others are still checked."""
 
 import json
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -59,12 +60,13 @@ def test_old_and_missing_packages_fail_and_extras_do_not(
 def test_a_wrong_step_time_is_a_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from stepsim.step import simulate as api
 
-    simulate = api.simulate
+    simulate = api.simulate_step
 
     def wrong(*arguments: Any, **options: Any) -> Any:
-        return simulate(*arguments, **options | {"microbatches": 6})
+        workload, topology, asked = arguments
+        return simulate(workload, topology, replace(asked, microbatches=6), **options)
 
-    monkeypatch.setattr(api, "simulate", wrong)
+    monkeypatch.setattr(api, "simulate_step", wrong)
     code, out, _ = run("doctor", "--json", "-")
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
     assert code == 1

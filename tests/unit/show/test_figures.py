@@ -21,7 +21,7 @@ import stepsim
 from stepsim.base.errors import SweepError
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.noise.sweeps import sweep_noise
-from stepsim.explore.sweep import SweepTable, open_for_reading, sweep
+from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.figures.drawing import (
     ACTION_COLOURS,
@@ -77,7 +77,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SweepTable]:
     axes = ["microbatches=4,8,16", "fabric.bandwidth=10..400 Gbps:3 log"]
     axes += ["schedule=1f1b,interleaved:2,dualpipe-v"]
     database = tmp_path_factory.mktemp("figures") / "a.sqlite"
-    sweep(study(*axes, breakdown=True, **JOB), database, jobs=1)
+    run_sweep(study(*axes, breakdown=True, **JOB), database, jobs=1)
     with open_for_reading(database) as store:
         yield SweepTable(store=store)
 

@@ -23,7 +23,7 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
-from stepsim.show.schemas import FORMATS, schema, schema_json
+from stepsim.show.schemas import FORMATS, json_schema, schema_json
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -49,7 +49,7 @@ WRITTEN = {
 
 
 def errors(name: str, document: Any) -> list[str]:
-    validator = jsonschema.Draft202012Validator(schema(name))
+    validator = jsonschema.Draft202012Validator(json_schema(name))
     return [f"{e.json_path}: {e.message}" for e in validator.iter_errors(document)]
 
 
@@ -77,7 +77,7 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_schemas_are_valid_and_name_their_fields(name: str) -> None:
-    document = schema(name)
+    document = json_schema(name)
     jsonschema.Draft202012Validator.check_schema(document)
     for title, definition in document["$defs"].items():
         assert definition["description"].strip(), title
@@ -100,7 +100,7 @@ def test_what_is_written_fits(run: Run, files: dict[str, str], name: str, comman
     document = json.loads(out)
     assert errors(name, document) == []
     assert errors(name, document | {"unknown": 1})
-    for key in schema(name)["$defs"][FORMATS[name].root.__name__]["required"]:
+    for key in json_schema(name)["$defs"][FORMATS[name].root.__name__]["required"]:
         assert errors(name, {each: document[each] for each in document if each != key})
 
 
@@ -210,7 +210,7 @@ def test_patterns_say_what_the_parsers_say(number: str, space: str, unit: str) -
 
 def test_the_command_prints_schemas(run: Run) -> None:
     code, out, _ = run("schema", "topology")
-    assert (code, json.loads(out)) == (0, schema("topology"))
+    assert (code, json.loads(out)) == (0, json_schema("topology"))
     code, out, _ = run("schema")
     assert [line.split()[0] for line in out.splitlines()] == list(FORMATS)
     code, out, err = run("schema", "yaml")
@@ -220,4 +220,4 @@ def test_the_command_prints_schemas(run: Run) -> None:
 
 def test_an_unknown_format_is_an_error() -> None:
     with pytest.raises(StepsimError, match="format is 'x'"):
-        schema("x")
+        json_schema("x")

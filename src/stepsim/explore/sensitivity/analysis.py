@@ -117,7 +117,7 @@ class _Parameter:
         return {name: each * value / self.value for name, each in self.columns.items()}
 
 
-def sensitivity(
+def find_sensitivity(
     workload: Workload,
     topology: Topology,
     options: StepOptions = _DEFAULTS,

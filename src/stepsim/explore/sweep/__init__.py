@@ -2,14 +2,14 @@
 
 grid = Grid(axes=(parse_axis("fabric.bandwidth=100..800 Gbps:8"),))
 study = Study(workload=load_workload(FILE), topology=load_topology("hgx-h100"), grid=grid)
-sweep(study, "sweep.sqlite")
+run_sweep(study, "sweep.sqlite")
 """
 
 from stepsim.explore.sweep.axes import Axis, make_axis, parse_axis
 from stepsim.explore.sweep.evaluate import Evaluator, Group, Outcomes, PreparedGroup, Simulation
 from stepsim.explore.sweep.executors import ExecutorKind
 from stepsim.explore.sweep.grid import Grid, Span
-from stepsim.explore.sweep.run import sweep
+from stepsim.explore.sweep.run import run_sweep
 from stepsim.explore.sweep.store import Progress, SweepStore, open_for_reading
 from stepsim.explore.sweep.study import Study
 from stepsim.explore.sweep.table import SweepTable
@@ -31,5 +31,5 @@ __all__ = [
     "make_axis",
     "open_for_reading",
     "parse_axis",
-    "sweep",
+    "run_sweep",
 ]

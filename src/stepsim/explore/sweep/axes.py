@@ -6,10 +6,11 @@ from os.path import isfile
 from types import MappingProxyType
 
 from stepsim.base.errors import StepsimError, SweepError
+from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.ranges import expand, split_list
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
-from stepsim.options import OPTIONS, Option
+from stepsim.options import OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

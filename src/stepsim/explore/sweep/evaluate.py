@@ -17,7 +17,7 @@ from stepsim.explore.sweep.grid import Column
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
 from stepsim.results.report import Report
-from stepsim.step.simulate import simulate
+from stepsim.step.simulate import simulate_step
 from stepsim.workload.axes import Part
 
 
@@ -113,7 +113,7 @@ class SimulatedGroup:
         try:
             options = study.step_options({**self.group.settings, **values})
             topology = with_values(study.topology, values)
-            return simulate(study.workload, topology, options).report
+            return simulate_step(study.workload, topology, options).report
         except StepsimError as error:
             return str(error)
 

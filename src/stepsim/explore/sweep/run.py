@@ -33,7 +33,7 @@ class _LostWorkerError(Exception):
     """A worker ended in the middle of a task."""
 
 
-def sweep(
+def run_sweep(
     study: Study,
     database: str | Path,
     *,

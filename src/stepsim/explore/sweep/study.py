@@ -10,13 +10,14 @@ from typing import Any
 
 from stepsim import __version__
 from stepsim.base.digest import content_hash
+from stepsim.base.option import Option
 from stepsim.base.quantities import Value
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.links import check_axis
-from stepsim.files.asked import with_values
+from stepsim.files.asked import with_axis_values
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
-from stepsim.options import Option, StepOptions
+from stepsim.options import StepOptions
 from stepsim.step.inputs import for_schedule
 from stepsim.workload.rows import Workload
 
@@ -49,7 +50,7 @@ class Study:
         options = self.options
         if "schedule" in settings:
             options = for_schedule(options, str(settings["schedule"]))
-        return with_values(options, settings)
+        return with_axis_values(options, settings)
 
 
 def identity(study: Study) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stepsim.base.errors import PlanError
-from stepsim.explore.sensitivity import Sensitivity, sensitivity
+from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sensitivity.names import describe, show_value
 from stepsim.files.asked import StepInputs
 from stepsim.show.page.page import Cell, Column, Section, Table
@@ -18,7 +18,7 @@ def find_what_if(job: StepInputs) -> Sensitivity | str:
     A text where derivatives are not defined, as with links that transfers share.
     """
     try:
-        return sensitivity(job.workload, job.topology, job.options)
+        return find_sensitivity(job.workload, job.topology, job.options)
     except PlanError as error:
         return f"No sensitivities: {error}."
 

@@ -1,0 +1,95 @@
+"""What there is to know of an option: how people give it, and how it is read and shown."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+from stepsim.base.errors import PlanError, StepsimError, UnitError
+from stepsim.base.quantities import Quantity, Value
+
+Kind = TypeVar("Kind")
+
+
+class Panel(StrEnum):
+    """The part of a help text that an option stands in."""
+
+    JOB = "Size of the job"
+    PIPELINE = "Pipeline"
+    NETWORK = "Network and communication"
+    COMPUTE = "Compute and host"
+    RUN = "Options"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What there is to know of an option beside its type.
+
+    `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.
+    `choices` are the names it can have; `noun` is the class of values that are taken as they are,
+    `read` makes one of a text, `write` the text of one, where `quantity` alone does not. `many`:
+    several texts may be given; `offers` are names that a shell completes. `is_file`: the text names
+    a file. `durations_only`: it changes how long tasks take and never which tasks there are.
+    `is_axis`: a sweep can vary it. `is_reported`: a report shows what it did, so that results need
+    not record it. `idle` says why it does nothing in a job with a schedule and a mode, empty where
+    it does something.
+    """
+
+    quantity: Quantity
+    help: str
+    panel: Panel
+    name: str = ""
+    default: object = None
+    flags: tuple[str, ...] | None = None
+    absent: str | None = None
+    choices: Callable[[], Iterable[str]] | None = None
+    offers: Callable[[], Iterable[str]] | None = None
+    noun: Callable[[], type] | None = None
+    read: Callable[[str], object] | None = None
+    write: Callable[[Any], str] | None = None
+    many: bool = False
+    is_file: bool = False
+    durations_only: bool = False
+    is_axis: bool = True
+    is_reported: bool = False
+    idle: Callable[..., str] | None = None
+
+    @property
+    def field(self) -> str:
+        """Its field of the record, which has the unit in its name."""
+        return self.name + self.quantity.suffix
+
+    def of(self, value: object) -> object:
+        """The field's value of what a person types: a text, in Python also a number or a noun.
+
+        Raises PlanError, or the noun's own error, naming the option.
+        """
+        if value is None or (self.noun and isinstance(value, self.noun())):
+            return value
+        if self.many:
+            several = value if isinstance(value, list | tuple) else [value]
+            return tuple(self._one(each) for each in several)
+        return self._one(value)
+
+    def text(self, value: object) -> str:
+        """A value as people type it; empty where there is none."""
+        if value is None:
+            return ""
+        return self.write(value) if self.write else self.quantity.text(cast(Value, value))
+
+    def _one(self, value: object) -> object:
+        if self.choices and value not in (known := list(self.choices())):
+            raise PlanError(f"{self.name} is {value!r}: expected one of {', '.join(known)}")
+        try:
+            return self.read(str(value)) if self.read else self.quantity.read(value)
+        except StepsimError as error:
+            named = str(error).startswith(self.name.replace("_", " "))
+            said = str(error) if named else f"{self.name}: {error}"
+            raise (PlanError if isinstance(error, UnitError) else type(error))(said) from None
+
+
+def asked(default: Kind, quantity: Quantity, panel: Panel, about: str, **more: Any) -> Kind:
+    """A field of a record of options, with its default; `more` are fields of `Option`."""
+    option = Option(quantity=quantity, help=about, panel=panel, default=default, **more)
+    made: Any = field(default=default, metadata={"option": option})
+    return cast(Kind, made)
