@@ -14,7 +14,7 @@
 # %% [markdown]
 # # Your own schedule, topology and algorithm
 #
-# What is not in stepsim can be brought along: a schedule is a table of actions, a topology a list
+# What is not in stepsim can be brought along: a schedule is a table of actions, a topology a graph
 # of links, an algorithm a table of times. None of them needs a change of stepsim. We build one of
 # each and see what it does to `gpt_tp4.txt` on 64 GPUs in 4 pipeline stages.
 
@@ -22,6 +22,7 @@
 import tempfile
 from pathlib import Path
 
+import networkx as nx
 from IPython.display import Image, Markdown
 
 import stepsim
@@ -39,43 +40,27 @@ workload = stepsim.load_workload(ROOT / "workloads/gpt_tp4.txt")
 # ## A topology
 #
 # Sixteen boxes of four GPUs, each with a switch, and a core switch above. Every box has two cables
-# to the core, but one has lost one of them. A list of links in TOML says it:
+# to the core, but one has lost one of them. A networkx graph says it: nodes are NPUs and switches,
+# an edge of a `DiGraph` is a link in one direction, or `count` equal ones.
 
 # %%
-CLASSES = """
-name = "boxes"
-source = "made up for this notebook"
-npus = 64
-node_size = 4
-
-[[link_class]]
-name = "inside"
-bandwidth = "100 GB/s"
-latency = "200 ns"
-
-[[link_class]]
-name = "uplink"
-bandwidth = "25 GB/s"
-latency = "LATENCY"
-endpoint_latency = "2 us"
-"""
+INSIDE = {"link_class": "inside", "bandwidth": "100 GB/s", "latency": "200 ns"}
+UPLINK = {"link_class": "uplink", "bandwidth": "25 GB/s", "endpoint_latency": "2 us"}
 
 
-def link(start: str, end: str, kind: str) -> str:
-    return f'\n[[link]]\nfrom = "{start}"\nto = "{end}"\nlink_class = "{kind}"\n'
-
-
-def boxes(cables: tuple[int, ...], latency: str = "500 ns") -> str:
-    text = CLASSES.replace("LATENCY", latency)
+def boxes(cables: tuple[int, ...], latency: str = "500 ns") -> nx.DiGraph:
+    fabric = nx.Graph(name="boxes", source="made up for this notebook", node_size=4)
+    fabric.add_node("core", kind="switch")
     for box, count in enumerate(cables):
-        text += "".join(link(f"npu{4 * box + i}", f"box{box}", "inside") for i in range(4))
-        text += link(f"box{box}", "core", "uplink") * count
-    return text
+        fabric.add_node(f"box{box}", kind="switch")
+        fabric.add_edge(f"box{box}", "core", count=count, latency=latency, **UPLINK)
+        for npu in range(4 * box, 4 * box + 4):
+            fabric.add_node(f"npu{npu}", kind="npu")
+            fabric.add_edge(f"npu{npu}", f"box{box}", **INSIDE)
+    return fabric.to_directed()  # every cable works both ways
 
 
-(OUT / "whole.toml").write_text(boxes((2,) * 16))
-(OUT / "broken.toml").write_text(boxes((2,) * 15 + (1,)))
-whole, broken = (stepsim.load_topology(OUT / f"{name}.toml") for name in ("whole", "broken"))
+whole, broken = (stepsim.load_topology(boxes((2,) * 15 + (last,))) for last in (2, 1))
 draw_topology(broken, OUT / "boxes.png")
 Image(OUT / "boxes.png")
 
@@ -116,8 +101,7 @@ print(schedule.read_text())
 # to the core takes 5 ms.
 
 # %%
-(OUT / "far.toml").write_text(boxes((2,) * 16, latency="5 ms"))
-far = stepsim.load_topology(OUT / "far.toml")
+far = stepsim.load_topology(boxes((2,) * 16, latency="5 ms"))
 gains = {}
 for name, topology in (("near", whole), ("far", far)):
     comparison = compare(workload, ["1f1b", str(schedule)], topology, p2p="overlap", **JOB)
@@ -185,6 +169,6 @@ Markdown(
     f"**{gains['far']:.2f} times** as fast where boxes are far apart, {gains['near']:.2f} times "
     f"where they are near, and keep {more:.1f} times the activations alive. Gradients in 8 bits "
     f"take **{after:.0f} ms instead of {before:.0f}**, which makes the step "
-    f"{base.step_time_s / reduced.step_time_s:.3f} times as fast. All three came from files that "
-    "anybody can write: a TOML of links, a CSV of actions, a CSV of times."
+    f"{base.step_time_s / reduced.step_time_s:.3f} times as fast. All three are what "
+    "anybody can write: a graph of links, a CSV of actions, a CSV of times."
 )

@@ -26,16 +26,8 @@ def graph_of(topology: Topology, *, npus_forward: bool) -> nx.DiGraph:
     """A topology as a graph that `listed_topology` takes; its attributes are the topology's.
 
     NPUs are `npu0`, `npu1`, ... in this order; edges have the numbers of their class in bytes/s and
-    ps. It is a MultiDiGraph where links of several classes join the same two nodes. Raises
-    TopologyError for more than 65,536 NPUs or 1,048,576 links.
+    ps. It is a MultiDiGraph where links of several classes join the same two nodes.
     """
-    links = sum(topology.link_counts())
-    if topology.npus > _MOST_NPUS or links > _MOST_LINKS:
-        hint = ": take a smaller one with .fit(n)" if topology.grows else ""
-        raise TopologyError(
-            f"topology {topology.name} has {topology.npus} NPUs and {links} links: a graph has at "
-            f"most {_MOST_NPUS} and {_MOST_LINKS}{hint}"
-        )
     cables = Counter((u, v, link) for _, u, v, link in topology.links())
     several = len({(u, v) for u, v, _ in cables}) < len(cables)
     graph = nx.MultiDiGraph() if several else nx.DiGraph()
@@ -55,6 +47,17 @@ def graph_of(topology: Topology, *, npus_forward: bool) -> nx.DiGraph:
         numbers = {field.attribute: getattr(link, field.attribute) for field in LINK_FIELDS}
         graph.add_edge(u, v, link_class=link.name, count=count, **numbers)
     return graph
+
+
+def check_size(topology: Topology) -> None:
+    """Raise TopologyError for a topology that would be too large a graph: 65,536 NPUs at most."""
+    links = sum(topology.link_counts())
+    if topology.npus > _MOST_NPUS or links > _MOST_LINKS:
+        hint = ": take a smaller one with .fit(n)" if topology.grows else ""
+        raise TopologyError(
+            f"topology {topology.name} has {topology.npus} NPUs and {links} links: a graph has at "
+            f"most {_MOST_NPUS} and {_MOST_LINKS}{hint}"
+        )
 
 
 def listed_topology(

@@ -144,9 +144,13 @@ class NestedTopology:
                 yield number, *axis.ends(number), self.link_classes[c]
 
     def graph(self) -> "nx.DiGraph":
-        """The network as a networkx graph, see `graph_of`: NPUs forward if flows turn in them."""
-        from stepsim.network.topology.graph import graph_of
+        """The network as a networkx graph, see `graph_of`: NPUs forward if flows turn in them.
 
+        Raises TopologyError for more than 65,536 NPUs or 1,048,576 links.
+        """
+        from stepsim.network.topology.graph import check_size, graph_of
+
+        check_size(self)
         wide = [axis for axis in self.axes if axis.outer_size > 1]
         turns = any(not axis.joins_inside for axis in wide[1:])
         walks = any(max(axis.wiring.farthest) > 1 for axis in wide if not axis.wiring.kind.switched)

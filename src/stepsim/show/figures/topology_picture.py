@@ -67,13 +67,13 @@ def picture(topology: Topology) -> Picture:
 
 
 def _cables(topology: Topology) -> dict[tuple[str, str, int], int]:
-    """Links per unordered pair of nodes and class: the two directions of a cable count once."""
+    """Edges of its graph, per unordered pair of nodes and class: both directions count once."""
     numbers = {link.name: c for c, link in enumerate(topology.link_classes)}
     both: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
-    for _, start, end, link in topology.links():
+    for start, end, edge in topology.graph().edges(data=True):
         backward = start > end
         key = (end, start) if backward else (start, end)
-        both[*key, numbers[link.name]][backward] += 1
+        both[*key, numbers[edge["link_class"]]][backward] += edge["count"]
     return {key: max(counts) for key, counts in both.items()}
 
 
