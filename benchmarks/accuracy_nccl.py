@@ -21,7 +21,7 @@ from stepsim.files.topology.toml import read_topology
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit, fit_curve
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit, fit_nccl
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, Floats, MeasuredCurve
 from stepsim.network.topology import Topology
 
@@ -206,7 +206,7 @@ def network_errors(
 ) -> tuple[Floats, Floats]:
     """Powers of two from 1 MiB on, and signed errors of the machine's topology."""
     curve = each.curve
-    if machine.capacity(Placement.INTER_NODE):
+    if machine.capacity(NodePlacement.INTER_NODE):
         topology = topology.fit(machine.node_size * curve.nodes)
     members = [
         node * machine.node_size + rank

@@ -12,7 +12,7 @@ from sizes import sized
 
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, message_topology
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.p2p import P2POptions
@@ -21,7 +21,7 @@ from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.auto_zb import weight_grad_share
 from stepsim.parallel.stages import StageWork
 from stepsim.validation.leaf import explained, fit_overhead, simulate_leaves
-from stepsim.validation.replay import PipelineWork, Runtime, simulate_work
+from stepsim.validation.replay import PipelineWork, ReplayRuntime, simulate_work
 from stepsim.workload.rows import Row, Work
 
 PS_PER_MS = 10**9
@@ -47,14 +47,14 @@ def iteration_ms(
     )
     plan = ParallelPlan(pp=len(stages), microbatches=schedule.microbatches)
     link = LinkFit(
-        placement=Placement.INTRA_NODE,
+        placement=NodePlacement.INTRA_NODE,
         latency_ps=round(hop_ps),
         bandwidth=math.inf,
         residual=0.0,
         samples=1,
         sizes=(),
     )
-    runtime = Runtime(
+    runtime = ReplayRuntime(
         host_overhead_ps=round(host_ps),
         topology=message_topology((link,), 8),
         p2p=mode,

@@ -13,15 +13,16 @@ from sizes import arguments, sized
 
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.measured import load_trace
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.runs import calibrate, fastest, timed
+from stepsim.measured.calibration.runs import calibrate_traces, fastest, timed
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import gradient_groups, operations
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.load import load_trace, with_runtime
 from stepsim.validation.replay import Durations, replay
+from stepsim.validation.runtime import with_runtime
 from stepsim.validation.validate import RunValidation, validate_run, validate_runs
 from stepsim.workload.rows import CollectiveKind
 
@@ -116,7 +117,7 @@ def replays(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
     yield "| calibrated on | times | pipeline, mean | pipeline, largest | step, largest | bubble |"
     yield "|---|---|---|---|---|---|"
     for chosen, run in enumerate(runs):
-        calibration = calibrate([run], table)
+        calibration = calibrate_traces([run], table)
         for durations in (Durations.MEDIAN, Durations.MICROBATCH):
             found = on_others(runs, chosen, calibration, durations)
             pipeline = [abs(each.pipeline.error) for each in found]
@@ -132,7 +133,7 @@ def replays(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
     yield "| run | measured, ms | medians | per microbatch | bubble, medians |"
     yield "|---|---|---|---|---|"
     for run in runs:
-        calibration = calibrate([each for each in runs if each is not run], table)
+        calibration = calibrate_traces([each for each in runs if each is not run], table)
         medians, each = (
             validate_run(run, calibration, d) for d in (Durations.MEDIAN, Durations.MICROBATCH)
         )
@@ -147,7 +148,7 @@ def calibrations(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
     yield "| runs | host time per action | messages in a node | between nodes | gradients |"
     yield "|---|---|---|---|---|"
     for name, several in [*((name_of(run), [run]) for run in runs), ("all", runs)]:
-        found = calibrate(several, table)
+        found = calibrate_traces(several, table)
         links = {str(link.placement): link for link in found.point_to_point}
         cells = [name]
         if found.host_overhead:
@@ -190,7 +191,7 @@ def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
     )
     yield "|---|---|---|---|---|---|"
     for chosen, run in enumerate(runs):
-        found = on_others(runs, chosen, calibrate([run], table), Durations.MEDIAN)
+        found = on_others(runs, chosen, calibrate_traces([run], table), Durations.MEDIAN)
         yield f"| {name_of(run)} | {finalize_errors(found)} |"
     found = validate_runs(runs, leave_one_out=True, table=table)
     yield f"| the other three (each run in turn) | {finalize_errors(found)} |"

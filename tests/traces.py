@@ -13,7 +13,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.replay import PipelineWork, Runtime, simulate_work, work_row
+from stepsim.validation.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
 
 PS_PER_MS = 10**9
 NAMES = {
@@ -48,7 +48,9 @@ class MadeRun:
         work = PipelineWork(source="made", plan=plan, works=works, message_bytes=1)
         schedule = build(self.schedule, ranks=plan.pp, microbatches=plan.microbatches)
         network = line_of_npus(plan.pp, ps(self.hop_ms))
-        runtime = Runtime(host_overhead_ps=ps(self.host_ms), topology=network, p2p=P2PMode.BLOCKING)
+        runtime = ReplayRuntime(
+            host_overhead_ps=ps(self.host_ms), topology=network, p2p=P2PMode.BLOCKING
+        )
         return simulate_work(work, schedule, runtime), schedule
 
     def write(self, folder: Path, clocks: Sequence[int] = ()) -> Path:

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
         sensitivity,
         simulate,
     )
-    from stepsim.files.load import load_topology, load_workload
-    from stepsim.parallel import schedules
-    from stepsim.validation.interface import (
+    from stepsim.face.runs import (
         calibrate,
         load_run,
         read_calibration,
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
         what_if,
         write_calibration,
     )
+    from stepsim.files.load import load_topology, load_workload
+    from stepsim.parallel import schedules
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,7 +56,7 @@ _HOMES = {
         "simulate",
     ),
     "files.load": ("load_topology", "load_workload"),
-    "validation.interface": (
+    "face.runs": (
         "calibrate",
         "load_run",
         "read_calibration",

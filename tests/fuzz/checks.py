@@ -153,7 +153,7 @@ def check_calibration(path: Path) -> None:
     from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
     from stepsim.options import StepOptions
     from stepsim.show.terminal.measured_tables import print_calibration
-    from stepsim.validation.load import with_calibration
+    from stepsim.validation.runtime import with_calibration
 
     calibration = read_calibration(path)
     with_calibration(StepOptions(), calibration)
@@ -205,9 +205,10 @@ def finite_json(text: bytes | str) -> None:
 
 
 def check_run(source: Path) -> None:
+    from stepsim.files.measured import is_measured, load_trace
     from stepsim.show.terminal.measured_tables import print_replay, print_run
-    from stepsim.validation.load import is_measured, load_trace, with_runtime
     from stepsim.validation.replay import Durations, replay
+    from stepsim.validation.runtime import with_runtime
 
     is_measured(source)
     path = source if source.is_file() else source / "rank0.txt"
@@ -229,11 +230,12 @@ def check_folder(path: Path) -> None:
 
 
 def check_log(path: Path) -> None:
-    from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+    from stepsim.files.measured import is_measured
+    from stepsim.files.traces.optimus_log import read_optimus_log
     from stepsim.show.terminal.measured_tables import print_leaf_run
     from stepsim.validation.leaf import simulate_leaves
 
-    is_optimus_log(path)
+    is_measured(path)
     run = read_optimus_log(path)
     if run.pp * run.microbatches > 1024 or run.tp * run.dp * run.pp > MOST_RANKS:
         return

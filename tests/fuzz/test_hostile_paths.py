@@ -12,16 +12,16 @@ from stepsim.explore.sweep import open_for_reading
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_result
+from stepsim.files.measured import is_measured, load_run
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.step_table import is_step_table, read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.files.topology.formats import is_topology, read_topology
 from stepsim.files.traces.calibration_toml import read_calibration
-from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.files.writing import check_separate, check_writable, write_whole
 from stepsim.step.diff import diff_results
-from stepsim.validation.load import is_measured, load_run
 
 READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "workload": (read_simai_text, ".txt"),
@@ -39,7 +39,7 @@ READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "result": (load_result, ".json"),
     "database": (open_for_reading, ".sqlite"),
 }
-TELLERS = (is_measured, is_optimus_log, is_step_table, lambda path: is_topology(str(path)))
+TELLERS = (is_measured, is_step_table, lambda path: is_topology(str(path)))
 HOSTILE = "\x1b[31mred\x1b[0m\nerror: forged\r\x07\u202e\udcff"
 
 every_reader = pytest.mark.parametrize("reader", READERS)

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.measured import load_trace
 from stepsim.files.traces.optimus_log import read_optimus_log
-from stepsim.measured.calibration.runs import calibrate
+from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.leaf import explained, fit_overhead, simulate_leaves
-from stepsim.validation.load import load_trace, with_runtime
 from stepsim.validation.replay import Durations, replay
+from stepsim.validation.runtime import with_runtime
 from stepsim.validation.validate import RunValidation, validate_run, validate_runs
 
 RUNS = (
@@ -45,7 +46,7 @@ def table(shared: Path) -> CommTable:
 def on_others(
     runs: Sequence[RunSummary], chosen: int, table: CommTable, durations: Durations
 ) -> list[RunValidation]:
-    calibration = calibrate([runs[chosen]], table)
+    calibration = calibrate_traces([runs[chosen]], table)
     return [validate_run(r, calibration, durations) for i, r in enumerate(runs) if i != chosen]
 
 
@@ -99,7 +100,7 @@ def test_finalize_from_the_other_three_runs(runs: list[RunSummary], table: CommT
 
 def test_gradient_launch_where_it_is_seen(runs: list[RunSummary], table: CommTable) -> None:
     """Two runs show it, and alike; the other two have operations of two kinds only."""
-    launches = [calibrate([run], table).gradient_launch for run in runs]
+    launches = [calibrate_traces([run], table).gradient_launch for run in runs]
     assert launches[:2] == [None, None]
     for each in launches[2:]:
         assert each is not None
@@ -118,10 +119,10 @@ def test_the_schedule_is_recognised(runs: list[RunSummary], name: str) -> None:
 
 def test_gradient_scaling_alone(runs: list[RunSummary]) -> None:
     """About 1.0 ms per GB, seen alone at group size 1, as the reference README has it."""
-    scaling = calibrate([runs[3]]).gradient_scaling
+    scaling = calibrate_traces([runs[3]]).gradient_scaling
     assert scaling is not None
     assert scaling.value == pytest.approx(1e12, rel=0.02)
-    assert calibrate([runs[0]]).gradient_scaling is None, "not identified without a table"
+    assert calibrate_traces([runs[0]]).gradient_scaling is None, "not identified without a table"
 
 
 @pytest.mark.parametrize("name", RUNS)

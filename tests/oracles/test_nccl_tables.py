@@ -12,7 +12,7 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.measured.calibration.curves import CurveFit
 from stepsim.measured.calibration.link_classes import Pattern, Regime
 from stepsim.measured.calibration.nccl import NcclFit, fit_nccl
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
@@ -127,10 +127,10 @@ def test_outliers_of_the_tables(fit: NcclFit) -> None:
     assert all("A800" in o.curve for o in fit.outliers if "in 1 node" in o.curve)
 
 
-def machine(fit: NcclFit, start: str) -> Callable[[Placement], float]:
+def machine(fit: NcclFit, start: str) -> Callable[[NodePlacement], float]:
     found = next(each for each in fit.machines if each.machine.startswith(start))
 
-    def bandwidth(placement: Placement) -> float:
+    def bandwidth(placement: NodePlacement) -> float:
         capacity = found.capacity(placement)
         return capacity.bandwidth / 1e9 if capacity else 0.0
 
@@ -149,8 +149,8 @@ def machine(fit: NcclFit, start: str) -> Callable[[Placement], float]:
 )
 def test_bandwidths_of_full_nodes(fit: NcclFit, start: str, inside: float, between: float) -> None:
     bandwidth = machine(fit, start)
-    assert bandwidth(Placement.INTRA_NODE) == pytest.approx(inside, rel=2e-3)
-    assert bandwidth(Placement.INTER_NODE) == pytest.approx(between, rel=2e-3)
+    assert bandwidth(NodePlacement.INTRA_NODE) == pytest.approx(inside, rel=2e-3)
+    assert bandwidth(NodePlacement.INTER_NODE) == pytest.approx(between, rel=2e-3)
 
 
 def test_small_latencies_of_the_azure_machine_are_steps(fit: NcclFit) -> None:
@@ -182,7 +182,7 @@ def test_the_h100_table_of_issue_309_is_used_whole(fits: list[CurveFit]) -> None
 def test_what_tables_without_nodes_or_small_sizes_cannot_tell(fit: NcclFit) -> None:
     found = next(each for each in fit.machines if each.machine == "a100")
     assert found.latency(Regime.SMALL) is None
-    assert found.capacity(Placement.INTER_NODE) is None
+    assert found.capacity(NodePlacement.INTER_NODE) is None
     names = [name for name, _ in found.unidentified]
     assert names == [
         "bandwidth between nodes",

@@ -18,7 +18,7 @@ from stepsim.measured.calibration.calibration import (
     LinkFit,
 )
 from stepsim.measured.calibration.toml import CalibrationFile
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
@@ -67,7 +67,7 @@ CALIBRATIONS = st.builds(
     point_to_point=st.lists(
         st.builds(
             LinkFit,
-            placement=st.sampled_from(Placement),
+            placement=st.sampled_from(NodePlacement),
             latency_ps=TIMES,
             bandwidth=st.floats(1e7, 1e13),
             residual=st.floats(0, 10),

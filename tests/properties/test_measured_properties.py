@@ -13,17 +13,17 @@ from traces import MadeRun, ps
 from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.calibration import Fitted, LeafOverhead, message_topology
-from stepsim.measured.calibration.runs import calibrate
+from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.leaf import fit_overhead, simulate_leaves
-from stepsim.validation.load import with_runtime
 from stepsim.validation.replay import Durations, replay
+from stepsim.validation.runtime import with_runtime
 from stepsim.validation.validate import validate_run
-from stepsim.validation.what_if import Change, change_run
+from stepsim.validation.what_if import RunChange, change_run
 
 MILLISECONDS = st.floats(min_value=1, max_value=50).map(lambda x: round(x, 3))
 
@@ -78,7 +78,7 @@ def test_clocks_of_nodes_are_aligned(run: MadeRun, shift: int) -> None:
 @given(made_runs())
 def test_bubbles_and_errors_of_an_exact_replay_are_small(run: MadeRun) -> None:
     summary = written(run)
-    found = validate_run(summary, calibrate([summary]))
+    found = validate_run(summary, calibrate_traces([summary]))
     assert found.calibrated_on_itself
     assert found.finalize == (), "a calibration on the run itself predicts nothing"
     before = ps(run.host_ms) / summary.pipeline_ps  # host time before the first operation
@@ -115,7 +115,7 @@ def test_hidden_stages_are_inferred(
 @settings(max_examples=25)
 @given(made_runs())
 def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
-    calibration = calibrate([written(run)])
+    calibration = calibrate_traces([written(run)])
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "calibration.toml"
         write_calibration(calibration, path)
@@ -129,7 +129,7 @@ def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
 def test_an_empty_change_changes_nothing(run: MadeRun) -> None:
     summary = written(run)
     ready = with_runtime(summary)
-    found = change_run(ready.summary, ready.runtime, Change())
+    found = change_run(ready.summary, ready.runtime, RunChange())
     assert found.base.report.step_time_ps == found.changed.report.step_time_ps
     plain = replay(ready.summary, ready.runtime).report.step_time_ps
     assert found.base.report.step_time_ps == pytest.approx(plain, abs=1000)
@@ -154,7 +154,7 @@ def test_slower_messages_are_never_faster(run: MadeRun) -> None:
         ],
         8,
     )
-    found = change_run(ready.summary, ready.runtime, Change(topology=slower))
+    found = change_run(ready.summary, ready.runtime, RunChange(topology=slower))
     assert found.changed.report.step_time_ps >= found.base.report.step_time_ps
 
 

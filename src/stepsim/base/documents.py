@@ -55,7 +55,7 @@ class Document(Entry, frozen=True, kw_only=True):
         return json_text(self)
 
 
-class Table(
+class TomlTable(
     msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True
 ):
     """A table of a TOML file: keys that it does not name are refused, defaults are not written."""

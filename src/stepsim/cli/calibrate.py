@@ -18,7 +18,7 @@ from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, console
 if TYPE_CHECKING:
     from stepsim.measured.calibration.link_classes import Regime
     from stepsim.measured.calibration.nccl import MachineFit, NcclFit
-    from stepsim.measured.clocks import Placement
+    from stepsim.measured.clocks import NodePlacement
 
 
 class RunsByDefault(typer.core.TyperGroup):
@@ -49,17 +49,19 @@ def runs(
     quiet: QuietOption = False,
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
+    from stepsim.files.measured import load_benchmarks, load_run
+    from stepsim.files.traces.calibration_toml import write_calibration
     from stepsim.show.terminal.measured_tables import print_calibration
-    from stepsim.validation import interface as api
+    from stepsim.validation.runs import calibrate_measured, warnings_of
 
     check_outputs(paths, files=[output])
-    loaded = [api.load_run(path, node_size=node_size) for path in paths]
-    table = api.benchmarks(nccl, comm_source)
-    warn([*api.warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
-    found = api.calibrate(loaded, nccl=table)
+    loaded = [load_run(path, node_size=node_size) for path in paths]
+    table = load_benchmarks(nccl, comm_source)
+    warn([*warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
+    found = calibrate_measured(loaded, table)
     if found.empty:
         warn([f"{output} holds no number: nothing could be identified"], quiet=quiet)
-    api.write_calibration(found, output)
+    write_calibration(found, output)
     print_calibration(console(), found)
 
 
@@ -134,11 +136,11 @@ def nccl(
     )
 
 
-def _nominal(node: str | None, fabric: str | None) -> "dict[Placement, float]":
+def _nominal(node: str | None, fabric: str | None) -> "dict[NodePlacement, float]":
     from stepsim.base.units import parse_bandwidth
-    from stepsim.measured.clocks import Placement
+    from stepsim.measured.clocks import NodePlacement
 
-    given = {Placement.INTRA_NODE: node, Placement.INTER_NODE: fabric}
+    given = {NodePlacement.INTRA_NODE: node, NodePlacement.INTER_NODE: fabric}
     return {place: parse_bandwidth(text) for place, text in given.items() if text}
 
 

@@ -34,8 +34,8 @@ def inspect_command(
     node_size: NodeSizeOption = None,
 ) -> None:
     """Print what stepsim understands of a workload, a topology or a measured run."""
+    from stepsim.files.measured import is_measured
     from stepsim.files.topology.formats import is_topology
-    from stepsim.validation.load import is_measured
 
     if exists(file) and is_measured(Path(file)):
         refuse_options(Path(file), options, *(["--plot"] if plot else []))

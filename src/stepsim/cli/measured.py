@@ -85,19 +85,23 @@ def validate_command(
     quiet: QuietOption = False,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
+    from stepsim.files.measured import load_benchmarks, load_measurements
+    from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.show.terminal.measured_tables import print_validation
-    from stepsim.validation import interface as api
+    from stepsim.validation.replay import parse_durations
+    from stepsim.validation.runs import validate_measured
 
     check_outputs(runs, json=json, figures=[plot])
-    limit = _limit(max_error)
-    found = api.validate(
-        runs,
-        calibration=calibration,
-        nccl=nccl,
-        comm_source=comm_source,
+    limit, durations = _limit(max_error), parse_durations(times)
+    known = read_calibration(calibration) if calibration else None
+    loaded, steps = load_measurements(runs, node_size=node_size)
+    found = validate_measured(
+        loaded,
+        steps,
+        calibration=known,
+        benchmarks=load_benchmarks(nccl, comm_source),
         leave_one_out=leave_one_out,
-        times=times,
-        node_size=node_size,
+        durations=durations,
     )
     warn(found.warnings, quiet=quiet)
     if plot:
@@ -138,20 +142,21 @@ def what_if_command(
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
+    from stepsim.files.measured import load_trace, message_bandwidths
+    from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.show.terminal.measured_tables import print_what_if
-    from stepsim.validation import interface as api
-    from stepsim.validation.load import load_trace
+    from stepsim.validation.runs import change_measured, warnings_of
 
-    loaded = load_trace(run, node_size)
-    warn(api.warnings_of([loaded]), quiet=quiet)
-    found = api.what_if(
+    loaded = load_trace(run, node_size=node_size)
+    warn(warnings_of([loaded]), quiet=quiet)
+    found = change_measured(
         loaded,
-        calibration=calibration,
+        calibration=read_calibration(calibration) if calibration else None,
         schedule=schedule,
         microbatches=microbatches,
         balance=_balance(balance),
         layers=layers,
-        bandwidth=_bandwidth(bandwidth),
+        bandwidths=message_bandwidths(_bandwidth(bandwidth)),
     )
     print_what_if(console(), found, loaded.step_ps)
 
@@ -164,15 +169,16 @@ def inspect_measured(
     quiet: bool = False,
 ) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
+    from stepsim.files.measured import load_run
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.run_document import run_document
     from stepsim.show.terminal.measured_tables import print_leaf_run, print_run
-    from stepsim.validation import interface as api
     from stepsim.validation.leaf import explained
+    from stepsim.validation.runs import warnings_of
 
     check_outputs([path], json=json)
-    run = api.load_run(path, node_size=node_size)
-    warn(api.warnings_of([run]), quiet=quiet)
+    run = load_run(path, node_size=node_size)
+    warn(warnings_of([run]), quiet=quiet)
 
     def tables(to: "Console") -> None:
         if isinstance(run, LeafRun):
@@ -202,16 +208,20 @@ def simulate_measured(
     Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
     is printed; their figure has no measured rows, as the log has none.
     """
+    from stepsim.files.measured import load_run
     from stepsim.files.spans_csv import write_spans
+    from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.results.document import ResultDocument
     from stepsim.show.terminal.measured_tables import print_leaf_replay, print_replay
     from stepsim.show.terminal.tables import print_report
-    from stepsim.validation import interface as api
+    from stepsim.validation.replay import parse_durations
+    from stepsim.validation.runs import replay_measured
 
-    run = api.load_run(path, node_size=node_size)
-    known = api.read_calibration(calibration) if calibration else None
-    result = api.simulate_run(run, calibration=known, times=times)
+    durations = parse_durations(times)
+    run = load_run(path, node_size=node_size)
+    known = read_calibration(calibration) if calibration else None
+    result = replay_measured(run, known, durations)
     warn(result.report.warnings, quiet=quiet)
     if trace:
         trace.write([("", result)])

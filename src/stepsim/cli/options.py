@@ -109,8 +109,8 @@ class RunOptions(CommandOptions):
 
 def _calibrated(read: "StepInputs", path: Path) -> "StepInputs":
     """The inputs with what a calibration knows and the options do not."""
-    from stepsim.validation.interface import read_calibration
-    from stepsim.validation.load import with_calibration, workload_notes
+    from stepsim.files.traces.calibration_toml import read_calibration
+    from stepsim.validation.runtime import with_calibration, workload_notes
 
     known = read_calibration(path)
     notes = [*read.notes, *workload_notes(known)]

@@ -53,11 +53,11 @@ def simulate_command(
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""
     from stepsim.base import garbage
+    from stepsim.files.measured import is_measured
     from stepsim.results.document import ResultDocument
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.show.terminal.tables import print_report
     from stepsim.step.simulate import simulate_step
-    from stepsim.validation.load import is_measured
 
     garbage.stop()
 

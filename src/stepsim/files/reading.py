@@ -16,7 +16,7 @@ import msgspec
 from stepsim.base.documents import plain_document
 from stepsim.base.errors import StepsimError
 
-Document = TypeVar("Document")
+Schema = TypeVar("Schema")
 
 MAX_FILE_BYTES = 256 << 20
 _DEEPEST_KEY = 100
@@ -34,6 +34,15 @@ def open_file(path: Path) -> BinaryIO:
         what = "it is a folder" if stat.S_ISDIR(mode) else "it is a pipe or a device, not a file"
         raise OSError(errno.EINVAL, what)
     return os.fdopen(handle, "rb")
+
+
+def first_bytes(path: Path, size: int) -> bytes:
+    """The first bytes of a file; nothing where it cannot be read, which its reader will say."""
+    try:
+        with open_file(path) as file:
+            return file.read(size)
+    except OSError:
+        return b""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -58,7 +67,7 @@ def read_text(
         raise error(f"{path}: not a text file: {wrong}: expected {expected}") from None
 
 
-def read_toml(path: Path, schema: type[Document], error: type[StepsimError], what: str) -> Document:
+def read_toml(path: Path, schema: type[Schema], error: type[StepsimError], what: str) -> Schema:
     """The `what` in a TOML file, as `schema` has it; raises `error` naming the entry at fault."""
     text = read_text(path, error, what, f"a {what} in TOML")
     try:

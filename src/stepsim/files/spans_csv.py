@@ -7,7 +7,7 @@ from pathlib import Path
 from stepsim.engine.timeline import Timeline
 from stepsim.files.writing import write_whole
 
-COLUMNS = (
+_COLUMNS = (
     "rank",
     "stage",
     "stream",
@@ -26,7 +26,7 @@ def write_spans(timeline: Timeline, path: Path) -> None:
     """Write the spans of one rank per class of ranks that behave alike; raises OutputError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(_COLUMNS)
     for span in timeline.spans():
         entry = span.entry
         writer.writerow(

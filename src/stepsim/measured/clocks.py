@@ -26,7 +26,7 @@ _RECEIVED_AS = {
 """How the other side writes a message, and where it is: stages ahead of the sender."""
 
 
-class Placement(StrEnum):
+class NodePlacement(StrEnum):
     """Where two ranks, or a group's, stand."""
 
     INTRA_NODE = "intra_node"

@@ -8,7 +8,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.step_ops import StepOp
-from stepsim.measured.summary import Imbalance, RankTimes, RunSummary, Sample, StageTimes
+from stepsim.measured.summary import Imbalance, OperationTimes, RankTimes, RunSummary, StageTimes
 
 
 class ClocksEntry(Entry, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class OperationEntry(Entry, frozen=True, kw_only=True):
     collectives_s: Seconds
 
     @classmethod
-    def of(cls, kind: OpKind, sample: Sample, inner_ps: int) -> Self:
+    def of(cls, kind: OpKind, sample: OperationTimes, inner_ps: int) -> Self:
         """The entry of an operation, of which collectives inside take `inner_ps`."""
         return cls(
             kind=kind.name.lower(),

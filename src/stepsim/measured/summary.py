@@ -22,7 +22,7 @@ from stepsim.parallel.schedules import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sample:
+class OperationTimes:
     """Durations of one operation of a stage, in ps, over its ranks and microbatches.
 
     `low` and `high` are the 10th and 90th percentile; `by_microbatch` are medians over ranks.
@@ -45,7 +45,7 @@ class StageTimes:
 
     stage: int
     ranks: tuple[int, ...]
-    work: dict[OpKind, Sample]
+    work: dict[OpKind, OperationTimes]
     inner_ps: dict[OpKind, int]
     wait_ps: int
 
@@ -167,7 +167,7 @@ def gaps(trace: RankTrace) -> Ints:
 
 def _stage_times(run: MeasuredRun, stage: int) -> StageTimes:
     traces = list(run.of_stage(stage))
-    work: dict[OpKind, Sample] = {}
+    work: dict[OpKind, OperationTimes] = {}
     inner: dict[OpKind, int] = {}
     for kind in WORK_KINDS:
         if any(len(trace.of(kind)) for trace in traces):
@@ -183,7 +183,7 @@ def _stage_times(run: MeasuredRun, stage: int) -> StageTimes:
     )
 
 
-def _sample(traces: Sequence[RankTrace], kind: OpKind, microbatches: int) -> Sample:
+def _sample(traces: Sequence[RankTrace], kind: OpKind, microbatches: int) -> OperationTimes:
     places = [trace.of(kind) for trace in traces]
     durations = [t.duration_ps[p] for t, p in zip(traces, places, strict=True)]
     every = np.concatenate(durations)
@@ -193,7 +193,7 @@ def _sample(traces: Sequence[RankTrace], kind: OpKind, microbatches: int) -> Sam
         round(float(np.median(every[which == j] if (which == j).any() else every)))
         for j in range(microbatches)
     ]
-    return Sample(
+    return OperationTimes(
         median=round(float(median)),
         mean=round(float(every.mean())),
         low=round(float(low)),

@@ -13,9 +13,9 @@ import numpy as np
 
 from stepsim.base.errors import TraceError
 from stepsim.measured.calibration.calibration import LinkFit
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import MESSAGE_KINDS, Ints, OpKind, RankTrace
-from stepsim.measured.summary import RunSummary, Sample, StageTimes, gaps, traced_actions
+from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, gaps, traced_actions
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 
@@ -38,7 +38,7 @@ class Inference:
     def links(self) -> tuple[LinkFit, ...]:
         """Messages as long as the shortest one, wherever they go."""
         hop = LinkFit(
-            placement=Placement.INTRA_NODE,
+            placement=NodePlacement.INTRA_NODE,
             latency_ps=self.hop_ps,
             bandwidth=float("inf"),
             residual=0.0,
@@ -129,7 +129,7 @@ def _early(trace: RankTrace, used: int) -> RankTrace:
     return trace.part(0, int(done[trace.microbatch[done] == used - 1][0]) + 1)
 
 
-def _own_times(early: RankTrace, count: int) -> dict[OpKind, Sample]:
+def _own_times(early: RankTrace, count: int) -> dict[OpKind, OperationTimes]:
     """The traced rank's own operations early in the run."""
     kinds = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.BACKWARD)
     return {
@@ -139,9 +139,9 @@ def _own_times(early: RankTrace, count: int) -> dict[OpKind, Sample]:
     }
 
 
-def _sample(durations: Ints, count: int) -> Sample:
+def _sample(durations: Ints, count: int) -> OperationTimes:
     low, median, high = (round(float(p)) for p in np.percentile(durations, (10, 50, 90)))
-    return Sample(
+    return OperationTimes(
         median=median,
         mean=round(float(durations.mean())),
         low=low,
@@ -174,7 +174,9 @@ def _sums(pp: int, waits: _Waits, own_loop: int) -> tuple[int, int]:
     return middle, max(behind - (pp - 2) * middle, 0)
 
 
-def _last_stage(stage: int, total: int, own: dict[OpKind, Sample], count: int) -> StageTimes:
+def _last_stage(
+    stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
+) -> StageTimes:
     """The last stage reads its batch as the first one does; its loss stays in the forward."""
     if OpKind.GET_BATCH not in own:
         return _stage(stage, total, own, count)
@@ -183,7 +185,7 @@ def _last_stage(stage: int, total: int, own: dict[OpKind, Sample], count: int) -
     return replace(rest, work={OpKind.GET_BATCH: batch, **rest.work})
 
 
-def _stage(stage: int, total: int, own: dict[OpKind, Sample], count: int) -> StageTimes:
+def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int) -> StageTimes:
     """A hidden stage: forward and backward share their sum as on the traced stage."""
     forward, backward = own[OpKind.FORWARD].median, own[OpKind.BACKWARD].median
     share = total * forward // (forward + backward)

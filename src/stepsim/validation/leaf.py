@@ -28,7 +28,13 @@ from stepsim.measured.run import PS_PER_MS
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.replay import PipelineWork, Runtime, schedule_for, simulate_work, work_row
+from stepsim.validation.replay import (
+    PipelineWork,
+    ReplayRuntime,
+    schedule_for,
+    simulate_work,
+    work_row,
+)
 from stepsim.validation.validate import Compared, Source
 
 BACKWARD_OVER_FORWARD = 2
@@ -171,7 +177,7 @@ def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
     work = PipelineWork(
         source=run.source, plan=plan, works=tuple(works), message_bytes=0, warnings=run.warnings
     )
-    runtime = Runtime(
+    runtime = ReplayRuntime(
         host_overhead_ps=round(float(at[0])), topology=message_topology((), DEFAULT_NODE_SIZE)
     )
     return simulate_work(work, schedule_for(work, "1f1b"), runtime)

@@ -16,7 +16,7 @@ from stepsim.measured.step_ops import StepOp, gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import build
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.replay import Runtime
+from stepsim.validation.replay import ReplayRuntime
 from stepsim.validation.what_if import simulate_costs
 from stepsim.workload.rows import CollectiveKind, Phase, StepItem, Work
 
@@ -41,7 +41,7 @@ def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -
 
 
 def predict(
-    summary: RunSummary, calibration: Calibration, runtime: Runtime
+    summary: RunSummary, calibration: Calibration, runtime: ReplayRuntime
 ) -> SimulatedStep | None:
     """The whole step; None where no calibrated run has the shape of this one.
 

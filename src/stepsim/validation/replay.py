@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stepsim.base.errors import TraceError
+from stepsim.base.errors import PlanError, TraceError
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp
-from stepsim.measured.summary import RunSummary, Sample, StageTimes, of_ranks
+from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import P2PMode
@@ -33,8 +33,16 @@ class Durations(StrEnum):
     MICROBATCH = "microbatch"
 
 
+def parse_durations(text: str) -> Durations:
+    """The durations that a name means; raises PlanError."""
+    try:
+        return Durations(text)
+    except ValueError:
+        raise PlanError(f"times is {text!r}: expected one of {', '.join(Durations)}") from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class ReplayRuntime:
     """What a replay takes from elsewhere: host time per action, and the network for messages."""
 
     host_overhead_ps: int
@@ -55,7 +63,7 @@ class PipelineWork:
 
 
 def replay(
-    summary: RunSummary, runtime: Runtime, durations: Durations = Durations.MEDIAN
+    summary: RunSummary, runtime: ReplayRuntime, durations: Durations = Durations.MEDIAN
 ) -> SimulatedStep:
     """Simulate a measured run with its own stage times and schedule.
 
@@ -132,7 +140,7 @@ def job_plan(summary: RunSummary) -> ParallelPlan:
     return ParallelPlan(tp=tp, dp=dp, pp=degrees.pp, ep=ep, microbatches=degrees.microbatches)
 
 
-def simulate_work(work: PipelineWork, schedule: Schedule, runtime: Runtime) -> SimulatedStep:
+def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime) -> SimulatedStep:
     """Run work in a schedule's order."""
     options = StepOptions(
         p2p=runtime.p2p,
@@ -181,7 +189,7 @@ def _rows(stage: StageTimes, durations: Durations, microbatch: int) -> Sequence[
     return rows
 
 
-def _chosen(sample: Sample, durations: Durations, microbatch: int) -> int:
+def _chosen(sample: OperationTimes, durations: Durations, microbatch: int) -> int:
     match durations:
         case Durations.MEDIAN:
             return sample.median

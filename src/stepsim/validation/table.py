@@ -9,7 +9,7 @@ from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
 from stepsim.step.simulate import SimulatedStep, simulate_step
-from stepsim.validation.load import with_calibration
+from stepsim.validation.runtime import with_calibration
 from stepsim.validation.validate import Compared, Source
 
 

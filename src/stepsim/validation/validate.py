@@ -16,14 +16,14 @@ from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Share
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.runs import calibrate
+from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.load import runtime_of, with_runtime
 from stepsim.validation.predict import predict, predicted_op_ps, whole_step
-from stepsim.validation.replay import Durations, Runtime, columns, replay
+from stepsim.validation.replay import Durations, ReplayRuntime, columns, replay
+from stepsim.validation.runtime import runtime_of, with_runtime
 
 
 class Source(StrEnum):
@@ -150,7 +150,7 @@ def validate_runs(
     for summary in summaries:
         used = calibration
         if leave_one_out:
-            used = calibrate([each for each in summaries if each is not summary], table)
+            used = calibrate_traces([each for each in summaries if each is not summary], table)
         found.append(validate_run(summary, used, durations))
     return found
 
@@ -255,7 +255,9 @@ def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
         yield _replayed(f"stage {stage.stage} waits", waited, stage.wait_ps)
 
 
-def _bubbles(summary: RunSummary, runtime: Runtime, durations: Durations) -> Iterator[RankBubble]:
+def _bubbles(
+    summary: RunSummary, runtime: ReplayRuntime, durations: Durations
+) -> Iterator[RankBubble]:
     """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
     for column in columns(summary):
         report = replay(column, runtime, durations).report

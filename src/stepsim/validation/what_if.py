@@ -16,7 +16,13 @@ from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.replay import PipelineWork, Runtime, job_plan, simulate_work, step_item
+from stepsim.validation.replay import (
+    PipelineWork,
+    ReplayRuntime,
+    job_plan,
+    simulate_work,
+    step_item,
+)
 from stepsim.workload.rows import Row, StepItem, Work
 
 WEIGHT_GRAD_SHARE = 0.4
@@ -25,7 +31,7 @@ profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RunChange:
     """What to change; None leaves it as measured. `balance` are the layers of every stage.
 
     `layers` are those of the whole model, where the run's names do not tell them.
@@ -54,7 +60,7 @@ class WhatIf:
         return each / (after.step_time_ps / after.plan.microbatches)
 
 
-def change_run(summary: RunSummary, runtime: Runtime, change: Change) -> WhatIf:
+def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -> WhatIf:
     """Replay a run with medians, and once more changed.
 
     Raises PlanError where the balance does not share out the run's layers, or a schedule needs
@@ -126,7 +132,7 @@ def simulate_costs(
     summary: RunSummary,
     costs: Sequence[StageCost],
     schedule: Schedule,
-    runtime: Runtime,
+    runtime: ReplayRuntime,
     per_step: Sequence[tuple[StepItem, ...]],
 ) -> SimulatedStep:
     """Simulate stages of given costs; of the run only plan, message size and name count."""

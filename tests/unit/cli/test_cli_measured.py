@@ -13,11 +13,11 @@ from stepsim import cli
 from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceError
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
+from stepsim.files.measured import is_measured, load_run
 from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.calibration_toml import read_calibration
 from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead
-from stepsim.validation.load import is_measured, load_run
 from stepsim.validation.table import validate_table
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
@@ -134,7 +134,7 @@ def test_what_is_measured(run: Path, tmp_path: Path, workloads: Path) -> None:
     log.write_text(LOG.format(step=1, ms=100))
     assert is_measured(run)
     assert is_measured(log)
-    assert is_optimus_log(log)
+    assert is_optimus_log(log.read_bytes())
     assert not is_measured(workloads / "moe_128.txt")
     with pytest.raises(TraceError, match="no such file"):
         load_run(tmp_path / "absent")
@@ -226,7 +226,7 @@ def test_leaf_logs_are_calibrated_and_validated(
         layer_factor=Fitted(value=1.5, residual=0.03, samples=2),
     )
     logs, file = write_logs(tmp_path), tmp_path / "calibration.toml"
-    monkeypatch.setattr("stepsim.validation.interface.fit_overhead", lambda runs, missing: known)
+    monkeypatch.setattr("stepsim.validation.runs.fit_overhead", lambda runs, missing: known)
     printed = call("calibrate", *logs, "-o", file)
     assert "layers over their leaf modules" in printed
     found = read_calibration(file)
@@ -375,8 +375,10 @@ def test_options_that_do_nothing_are_refused(run: Path, workloads: Path, tmp_pat
         call("validate", table, "--leave-one-out")
     with pytest.raises(PlanError, match="leave out --times"):
         call("validate", table, "--times", "mean")
+    nccl = tmp_path / "nccl.csv"
+    nccl.write_text("kind,ranks,nodes,bytes,time_us\nall_reduce,8,1,1024,20\n")
     with pytest.raises(PlanError, match="--nccl: expected --leave-one-out"):
-        call("validate", run, "--nccl", tmp_path / "nccl.csv")
+        call("validate", run, "--nccl", nccl)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 from traces import MadeRun, line, ps
 
 from stepsim.base.errors import TraceError
-from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
+from stepsim.files.measured import is_measured
+from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.run import OpKind
 
 Edit = Callable[[list[str]], list[str]]
@@ -206,12 +207,12 @@ def test_only_the_last_step_is_used(folder: Path) -> None:
 
 
 def test_what_is_a_trace(folder: Path, tmp_path: Path) -> None:
-    assert is_megatron_trace(folder)
-    assert is_megatron_trace(folder / "pp3_tp1_rank0.txt")
+    assert is_measured(folder)
+    assert is_measured(folder / "pp3_tp1_rank0.txt")
     other = tmp_path / "workload.txt"
     other.write_text("HYBRID_TRANSFORMER\n")
-    assert not is_megatron_trace(other)
-    assert not is_megatron_trace(tmp_path / "absent")
+    assert not is_measured(other)
+    assert not is_measured(tmp_path / "absent")
 
 
 def test_empty_folder_is_refused(tmp_path: Path) -> None:

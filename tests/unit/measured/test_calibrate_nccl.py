@@ -20,7 +20,7 @@ from stepsim.measured.calibration.curves import fit_curve
 from stepsim.measured.calibration.lines import fit_regimes, least_distance
 from stepsim.measured.calibration.link_classes import Pattern, Regime
 from stepsim.measured.calibration.nccl import MachineFit, fit_machine, fit_nccl
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
@@ -89,7 +89,10 @@ def test_the_links_that_made_the_times_are_found_again(whole: MachineFit, regime
         assert part is not None
         assert part.value == pytest.approx(value, rel=0.01)
         assert part.residual < 0.01 * value
-    for placement, bandwidth in ((Placement.INTRA_NODE, NODE), (Placement.INTER_NODE, FABRIC)):
+    for placement, bandwidth in (
+        (NodePlacement.INTRA_NODE, NODE),
+        (NodePlacement.INTER_NODE, FABRIC),
+    ):
         capacity = whole.capacity(placement)
         assert capacity is not None
         assert capacity.bandwidth == pytest.approx(bandwidth, rel=1e-3)
@@ -126,14 +129,14 @@ def test_one_group_tells_no_parts_of_its_latency() -> None:
 def test_links_between_nodes_cannot_be_told_where_those_inside_are_slower() -> None:
     slow = curve(LAUNCH, NODE * 16 / 30, ranks=16, nodes=2)
     fit = fit_machine("box", [in_node(8), slow])
-    assert fit.capacity(Placement.INTER_NODE) is None
+    assert fit.capacity(NodePlacement.INTER_NODE) is None
     assert "at least 13.33 GB/s" in dict(fit.unidentified)["bandwidth between nodes"]
 
 
 def test_messages_alone_tell_bandwidth_but_no_latency() -> None:
     message = curve(LAUNCH, NODE, ranks=2, kind=CollectiveKind.SEND_RECV)
     fit = fit_machine("box", [message])
-    found = fit.capacity(Placement.INTRA_NODE)
+    found = fit.capacity(NodePlacement.INTRA_NODE)
     assert found is not None
     assert found.bandwidth == pytest.approx(NODE, rel=1e-3)
     assert fit.latencies == ()
@@ -198,14 +201,14 @@ def test_the_topology_file_prices_what_was_measured(whole: MachineFit, tmp_path:
 
 
 def test_nominal_bandwidths_make_efficiencies(whole: MachineFit, tmp_path: Path) -> None:
-    nominal = {Placement.INTRA_NODE: 250e9, Placement.INTER_NODE: 25e9}
+    nominal = {NodePlacement.INTRA_NODE: 250e9, NodePlacement.INTER_NODE: 25e9}
     path = tmp_path / "box.toml"
     write_topology(whole, path, nominal=nominal)
     classes = read_topology(path).link_classes
     assert [link.bandwidth for link in classes] == [250e9, 25e9]
     assert [link.efficiency for link in classes] == pytest.approx([0.8, 0.8], rel=1e-3)
     with pytest.raises(CalibrationError, match=r"200 GB/s measured.*nominal 150 GB/s"):
-        topology_text(whole, name="box", nominal={Placement.INTRA_NODE: 150e9})
+        topology_text(whole, name="box", nominal={NodePlacement.INTRA_NODE: 150e9})
 
 
 def test_what_one_group_cannot_tell_apart_is_written_as_launch(tmp_path: Path) -> None:

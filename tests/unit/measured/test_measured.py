@@ -10,11 +10,13 @@ from traces import MadeRun, ps
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.engine.prices import Prices
 from stepsim.face import simulate
+from stepsim.face.runs import simulate_run
+from stepsim.files.measured import load_trace
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LinkFit, message_topology
 from stepsim.measured.calibration.gradients import Samples, launch_and_rate
-from stepsim.measured.calibration.runs import calibrate, fastest
-from stepsim.measured.clocks import Placement
+from stepsim.measured.calibration.runs import calibrate_traces, fastest
+from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.step_ops import gradient_groups
@@ -23,16 +25,14 @@ from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.interface import simulate_run
-from stepsim.validation.load import (
-    load_trace,
+from stepsim.validation.replay import Durations, replay
+from stepsim.validation.runtime import (
     with_bandwidth,
     with_calibration,
     with_runtime,
 )
-from stepsim.validation.replay import Durations, replay
 from stepsim.validation.validate import validate_run, validate_runs
-from stepsim.validation.what_if import Change, change_run
+from stepsim.validation.what_if import RunChange, change_run
 from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
@@ -106,7 +106,7 @@ def test_an_unknown_order_is_not_replayed(tmp_path: Path) -> None:
 
 
 def test_calibration_names_what_is_missing(tmp_path: Path) -> None:
-    found = calibrate([summary_of(RUN, tmp_path)])
+    found = calibrate_traces([summary_of(RUN, tmp_path)])
     names = dict(found.unidentified)
     assert set(names) == {
         "point_to_point intra_node latency",
@@ -115,7 +115,7 @@ def test_calibration_names_what_is_missing(tmp_path: Path) -> None:
         "optimizer",
         "expert_imbalance",
     }
-    link = found.link(Placement.INTRA_NODE)
+    link = found.link(NodePlacement.INTRA_NODE)
     assert link is not None
     assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
 
@@ -132,7 +132,7 @@ def test_a_table_gives_the_shape_of_message_times(tmp_path: Path) -> None:
         time_ps=(10_000_000 + sizes * 100).astype(np.int64),
     )
     table = CommTable(source="t", curves=(curve,))
-    link = calibrate([summary_of(RUN, tmp_path)], table).link(Placement.INTRA_NODE)
+    link = calibrate_traces([summary_of(RUN, tmp_path)], table).link(NodePlacement.INTRA_NODE)
     assert link is not None
     assert link.latency_ps * link.bandwidth / 1e12 == pytest.approx(10_000_000 / 100, rel=1e-3)
     assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
@@ -206,7 +206,10 @@ def test_message_topology_prices_messages_as_calibrated() -> None:
             samples=1,
             sizes=(),
         )
-        for placement, latency in ((Placement.INTRA_NODE, 1000), (Placement.INTER_NODE, 5000))
+        for placement, latency in (
+            (NodePlacement.INTRA_NODE, 1000),
+            (NodePlacement.INTER_NODE, 5000),
+        )
     ]
     plan = ParallelPlan(pp=4, dp=4)
     op = CommOp(
@@ -229,7 +232,7 @@ def test_a_run_is_known_by_its_content(tmp_path: Path) -> None:
     renamed = load_trace((tmp_path / "run").rename(tmp_path / "renamed"))
     (tmp_path / "other").mkdir()
     other = load_trace(replace(RUN, host_ms=0.4).write(tmp_path / "other" / "run"))
-    calibration = calibrate([found])
+    calibration = calibrate_traces([found])
     assert validate_run(renamed, calibration).calibrated_on_itself
     assert not validate_run(other, calibration).calibrated_on_itself
 
@@ -274,7 +277,9 @@ def test_one_rank_is_simulated_in_every_way(tmp_path: Path) -> None:
 
 def test_a_calibration_does_not_change_what_was_inferred(tmp_path: Path) -> None:
     rank = RUN.write(tmp_path / "run") / "pp4_tp1_rank0.txt"
-    slow = calibrate([load_trace(replace(RUN, hop_ms=3, host_ms=2).write(tmp_path / "slow"))])
+    slow = calibrate_traces(
+        [load_trace(replace(RUN, hop_ms=3, host_ms=2).write(tmp_path / "slow"))]
+    )
     own, other = simulate_run(rank), simulate_run(rank, calibration=slow)
     assert own.report.step_time_ps == other.report.step_time_ps
     assert any("not the calibration's" in text for text in other.report.warnings)
@@ -298,7 +303,7 @@ def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
     assert costs[0].forward_ps == ps(4)
     assert costs[3].end_forward_ps == ps(4)
     ready = with_runtime(found)
-    moved = change_run(found, ready.runtime, Change(balance=(2, 2, 3, 1)))
+    moved = change_run(found, ready.runtime, RunChange(balance=(2, 2, 3, 1)))
     first, last = (report.stages for report in (moved.base.report, moved.changed.report))
     assert last[3].forward_ps == first[3].forward_ps - ps(4)
     assert last[2].forward_ps == first[2].forward_ps + ps(4)
@@ -309,7 +314,7 @@ def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
 def test_a_wrong_balance_is_refused(tmp_path: Path, balance: tuple[int, ...]) -> None:
     found = summary_of(RUN, tmp_path)
     with pytest.raises(PlanError, match="balance is"):
-        change_run(found, with_runtime(found).runtime, Change(balance=balance))
+        change_run(found, with_runtime(found).runtime, RunChange(balance=balance))
 
 
 def test_other_schedules_of_a_run(tmp_path: Path) -> None:
@@ -318,32 +323,35 @@ def test_other_schedules_of_a_run(tmp_path: Path) -> None:
         path.rename(path.with_name(f"l8_{path.name}"))
     found = load_trace(folder)
     runtime = with_runtime(found).runtime
-    base = change_run(found, runtime, Change()).base.report
+    base = change_run(found, runtime, RunChange()).base.report
     for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v", "auto-zb"):
-        changed = change_run(found, runtime, Change(schedule=name)).changed.report
+        changed = change_run(found, runtime, RunChange(schedule=name)).changed.report
         work = [sum(report.breakdown[:, 0]) for report in (base, changed)]
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
-        change_run(found, runtime, Change(schedule="interleaved:3"))
+        change_run(found, runtime, RunChange(schedule="interleaved:3"))
 
 
 def test_layers_may_be_told(tmp_path: Path) -> None:
     found = load_trace(RUN.write(tmp_path / "run"))
     runtime = with_runtime(found).runtime
     with pytest.raises(PlanError, match=r"stage 0 has 1 layers.*--layers tells"):
-        change_run(found, runtime, Change(schedule="interleaved:2"))
-    told = change_run(found, runtime, Change(schedule="interleaved:2", layers=8))
+        change_run(found, runtime, RunChange(schedule="interleaved:2"))
+    told = change_run(found, runtime, RunChange(schedule="interleaved:2", layers=8))
     assert told.changed.report.step_time_ps < told.base.report.step_time_ps
     with pytest.raises(PlanError, match="layers is 6: expected a multiple of 4"):
-        change_run(found, runtime, Change(layers=6))
+        change_run(found, runtime, RunChange(layers=6))
 
 
 def test_bandwidth_of_a_placement(tmp_path: Path) -> None:
     links = with_runtime(summary_of(RUN, tmp_path)).links
-    changed = with_bandwidth(links, {Placement.INTER_NODE: 1e9})
-    assert [link.placement for link in changed] == [Placement.INTRA_NODE, Placement.INTER_NODE]
+    changed = with_bandwidth(links, {NodePlacement.INTER_NODE: 1e9})
+    assert [link.placement for link in changed] == [
+        NodePlacement.INTRA_NODE,
+        NodePlacement.INTER_NODE,
+    ]
     with pytest.raises(TraceError, match="message times are not known"):
-        with_bandwidth((), {Placement.INTER_NODE: 1e9})
+        with_bandwidth((), {NodePlacement.INTER_NODE: 1e9})
 
 
 def test_a_run_of_the_same_shape_is_predicted(tmp_path: Path) -> None:
@@ -359,7 +367,7 @@ def test_a_run_of_the_same_shape_is_predicted(tmp_path: Path) -> None:
         for path in list(folder.iterdir()):
             path.rename(path.with_name(shape + path.name))
         summaries.append(load_trace(folder))
-    found = validate_run(summaries[1], calibrate(summaries[:1]))
+    found = validate_run(summaries[1], calibrate_traces(summaries[:1]))
     assert [each.name for each in found.predicted] == ["pipeline", "step"]
     assert all(abs(each.error) < 0.005 for each in found.predicted)
     other = validate_run(summaries[1], Calibration(sources=("other",)))

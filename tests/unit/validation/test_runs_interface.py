@@ -10,7 +10,7 @@ from traces import MadeRun
 import stepsim
 from stepsim.base.errors import CalibrationError, PlanError
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_curve
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -82,7 +82,7 @@ def test_spread_of_samples() -> None:
     assert replace(each, samples_ps=()).spread == (0, 0)
 
 
-def link(placement: Placement, bandwidth: float = 1e9) -> LinkFit:
+def link(placement: NodePlacement, bandwidth: float = 1e9) -> LinkFit:
     return LinkFit(
         placement=placement,
         latency_ps=5_000_000,
@@ -110,17 +110,17 @@ def test_messages_of_runs_replace_those_of_benchmarks() -> None:
     ]
     table = Calibration(
         sources=(),
-        point_to_point=(link(Placement.INTER_NODE),),
+        point_to_point=(link(NodePlacement.INTER_NODE),),
         collectives=CommTable(source="t", curves=tuple(benchmarks)),
     ).comm_table()
     assert table is not None
     assert table.time_ps(CollectiveKind.SEND_RECV, 2, 1, 2048) == 2048
     assert table.time_ps(CollectiveKind.ALL_REDUCE, 2, 2, 2048) == 2048
     for size in (1 << 10, 1 << 25, 3 << 28, 1 << 30, 1 << 32):
-        modelled = link(Placement.INTER_NODE).time_ps(size)
+        modelled = link(NodePlacement.INTER_NODE).time_ps(size)
         assert table.time_ps(CollectiveKind.SEND_RECV, 2, 2, size) == pytest.approx(
             modelled, rel=2e-3
         )
     assert Calibration(sources=()).comm_table() is None
     with pytest.raises(CalibrationError, match=r"1 GiB takes .* at most"):
-        message_curve(link(Placement.INTRA_NODE, 1.0))
+        message_curve(link(NodePlacement.INTRA_NODE, 1.0))

@@ -11,7 +11,7 @@ from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.link_classes import Capacity, LatencyFit, Regime
 from stepsim.measured.calibration.nccl import MachineFit
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 
 _ALGORITHMS = ("ring", "double_binary_tree")
 """Those of NCCL whose steps the latencies were fitted to."""
@@ -22,7 +22,7 @@ def write_topology(
     path: Path,
     *,
     regime: Regime = Regime.BULK,
-    nominal: Mapping[Placement, float] | None = None,
+    nominal: Mapping[NodePlacement, float] | None = None,
 ) -> None:
     """Write a machine's links as a topology file named like the file; see `topology_text`."""
     text = topology_text(fit, name=path.stem, regime=regime, nominal=nominal)
@@ -34,7 +34,7 @@ def topology_text(
     *,
     name: str,
     regime: Regime = Regime.BULK,
-    nominal: Mapping[Placement, float] | None = None,
+    nominal: Mapping[NodePlacement, float] | None = None,
 ) -> str:
     """Topology TOML: a switch per node and, if measured, a rail for each rank of a node.
 
@@ -43,14 +43,14 @@ def topology_text(
     endpoint latency, of which it cannot be told apart. Raises CalibrationError where the bandwidth
     inside a node or the latency is not known, or a measured bandwidth is above the nominal one.
     """
-    latency, inside = fit.latency(regime), fit.capacity(Placement.INTRA_NODE)
+    latency, inside = fit.latency(regime), fit.capacity(NodePlacement.INTRA_NODE)
     if latency is None or inside is None:
         what = "bandwidth inside a node" if inside is None else f"latency of {regime} sizes"
         raise CalibrationError(f"{fit.machine or 'topology'}: the {what} is not known: {_why(fit)}")
     launch = latency.launch or latency.together
     step = latency.node_step if latency.launch else None
     dimensions = [_dimension("node", "switch", fit.node_size, inside, step, nominal)]
-    between = fit.capacity(Placement.INTER_NODE)
+    between = fit.capacity(NodePlacement.INTER_NODE)
     if between:
         across = latency.fabric_step or step
         dimensions.append(_dimension("fabric", "rail", "auto", between, across, nominal))
@@ -70,7 +70,7 @@ def _dimension(
     size: int | str,
     capacity: Capacity,
     step: Fitted | None,
-    nominal: Mapping[Placement, float] | None,
+    nominal: Mapping[NodePlacement, float] | None,
 ) -> DimensionTable:
     bandwidth = (nominal or {}).get(capacity.placement, capacity.bandwidth)
     if capacity.bandwidth > bandwidth:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepsim.files.reading import open_file
+from stepsim.files.reading import first_bytes
 from stepsim.files.shipped import topology_names
 from stepsim.files.topology.astra_network import read_astra_network
 from stepsim.files.topology.simai_topology import is_simai_topology, read_simai_topology
@@ -22,6 +22,7 @@ class _Format:
     begins: Callable[[bytes], bool] = lambda start: False
 
 
+_BEGINNING = 200
 _TOML = _Format(name="TOML", suffixes=(".toml",), read=read_topology_toml)
 _FORMATS = (
     _TOML,
@@ -48,14 +49,5 @@ def is_topology(name_or_path: str) -> bool:
 
 def _format(path: Path) -> _Format | None:
     named = [each for each in _FORMATS if path.suffix in each.suffixes]
-    start = b"" if named else _start(path)
+    start = b"" if named else first_bytes(path, _BEGINNING)
     return next(iter([*named, *(each for each in _FORMATS if each.begins(start))]), None)
-
-
-def _start(path: Path) -> bytes:
-    """The first bytes of a file; nothing where it cannot be read, which its reader will say."""
-    try:
-        with open_file(path) as file:
-            return file.read(200)
-    except OSError:
-        return b""

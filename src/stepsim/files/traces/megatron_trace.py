@@ -22,15 +22,9 @@ from stepsim.measured.names import known_degrees, run_names
 from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
 
 
-def is_megatron_trace(path: Path) -> bool:
-    """Whether a path is a folder, or a file that begins like a trace."""
-    if isdir(path):
-        return True
-    try:
-        with open_file(path) as file:
-            return re.match(rb"\s*rank:\d+:\w+\(", file.read(256)) is not None
-    except OSError:
-        return False
+def is_megatron_trace(start: bytes) -> bool:
+    """Whether what begins so is the trace of a rank."""
+    return re.match(rb"\s*rank:\d+:\w+\(", start) is not None
 
 
 def read_megatron_trace(path: Path) -> MeasuredRun:

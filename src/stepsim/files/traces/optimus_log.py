@@ -34,13 +34,9 @@ Layers = dict[str, tuple[float, int]]
 """Milliseconds and operations of layers by their names."""
 
 
-def is_optimus_log(path: Path) -> bool:
-    """Whether a file holds forward times of Optimus."""
-    try:
-        with open_file(path) as file:
-            return any(_MARK in line for line in file)
-    except OSError:
-        return False
+def is_optimus_log(start: bytes) -> bool:
+    """Whether what begins so holds forward times of Optimus."""
+    return _MARK in start
 
 
 @dataclass(slots=True, kw_only=True)

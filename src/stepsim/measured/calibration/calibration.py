@@ -11,11 +11,11 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta, structs
 
-from stepsim.base.documents import Table
+from stepsim.base.documents import TomlTable
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Count
 from stepsim.base.units import MAX_INT64, PS_PER_S
-from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Placement
+from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.workload.rows import CollectiveKind
@@ -61,7 +61,7 @@ class LinkFit:
     message sizes it came from. `both_ways` tells whether the messages were halves of exchanges.
     """
 
-    placement: Placement
+    placement: NodePlacement
     latency_ps: int
     bandwidth: float
     residual: float
@@ -82,7 +82,7 @@ class LinkFit:
 
 
 FREE = LinkFit(
-    placement=Placement.INTRA_NODE,
+    placement=NodePlacement.INTRA_NODE,
     latency_ps=0,
     bandwidth=math.inf,
     residual=0.0,
@@ -92,7 +92,7 @@ FREE = LinkFit(
 """Messages that cost nothing."""
 
 
-class ExpertImbalance(Table, frozen=True, kw_only=True):
+class ExpertImbalance(TomlTable, frozen=True, kw_only=True):
     """`[[expert_imbalance]]`: tokens of the busiest expert rank over the mean, of one run."""
 
     source: str
@@ -194,7 +194,7 @@ class Calibration:
         told = (each.name for each in fields(self) if each.name not in _ABOUT)
         return not any(getattr(self, name) for name in told)
 
-    def link(self, placement: Placement) -> LinkFit | None:
+    def link(self, placement: NodePlacement) -> LinkFit | None:
         """The point-to-point fit of a placement."""
         return next((link for link in self.point_to_point if link.placement is placement), None)
 
@@ -231,7 +231,7 @@ def message_curve(link: LinkFit) -> MeasuredCurve:
         source="messages of measured runs",
         kind=CollectiveKind.SEND_RECV,
         ranks=2,
-        nodes=1 if link.placement is Placement.INTRA_NODE else 2,
+        nodes=1 if link.placement is NodePlacement.INTRA_NODE else 2,
         size_bytes=sizes,
         time_ps=np.maximum(times, 1),
     )
@@ -244,8 +244,8 @@ def message_topology(links: Sequence[LinkFit], node_size: int) -> NestedTopology
     other one; without any, messages are free.
     """
     found = {link.placement: link for link in links}
-    inside = found.get(Placement.INTRA_NODE) or found.get(Placement.INTER_NODE) or FREE
-    across = found.get(Placement.INTER_NODE) or inside
+    inside = found.get(NodePlacement.INTRA_NODE) or found.get(NodePlacement.INTER_NODE) or FREE
+    across = found.get(NodePlacement.INTER_NODE) or inside
 
     def dimension(name: str, kind: DimensionKind, size: int, fit: LinkFit) -> Dimension:
         link = LinkClass(name=name, bandwidth=fit.bandwidth, endpoint_latency_ps=fit.latency_ps)

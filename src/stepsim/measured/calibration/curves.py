@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.measured.calibration.lines import FEWEST_SIZES, Line, fit_line, fit_regimes
+from stepsim.measured.calibration.lines import FEWEST_SIZES, FittedLine, fit_line, fit_regimes
 from stepsim.network.measured_times import MeasuredCurve, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
@@ -37,8 +37,8 @@ class CurveFit:
     """
 
     curve: MeasuredCurve
-    regimes: tuple[Line, ...]
-    bulk: Line | None
+    regimes: tuple[FittedLine, ...]
+    bulk: FittedLine | None
 
     @property
     def bandwidth(self) -> float:

@@ -16,7 +16,7 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.workload.rows import CollectiveKind
 
-LARGE_BYTES = 10**9
+_LARGE_BYTES = 10**9
 """All-reduces that tell the scaling alone: below, the launch is as long."""
 
 Samples = NDArray[np.float64]
@@ -57,7 +57,7 @@ def launch_and_rate(samples: Samples) -> tuple[Fitted, Fitted] | None:
     kinds = _kinds(samples)
     if len(kinds) < 3 or np.ptp(kinds[:, 0]) == 0:
         return None
-    size, time, whole = kinds[:, 0] / LARGE_BYTES, kinds[:, 1], kinds[:, 2]
+    size, time, whole = kinds[:, 0] / _LARGE_BYTES, kinds[:, 1], kinds[:, 2]
     columns = np.stack([np.ones(len(size)), size], axis=1) / whole[:, None]
     launch, slope = np.linalg.lstsq(columns, time / whole, rcond=None)[0]
     errors = columns @ (launch, slope) - time / whole
@@ -65,7 +65,7 @@ def launch_and_rate(samples: Samples) -> tuple[Fitted, Fitted] | None:
     if slope <= 0 or not launch > CLEAR * np.sqrt(variance):
         return None
     spread = float(np.median(np.abs(errors * whole)))
-    rate = LARGE_BYTES * PS_PER_S / slope
+    rate = _LARGE_BYTES * PS_PER_S / slope
     relative = float(np.median(np.abs(errors * whole) / (launch + slope * size)))
     return (
         Fitted(value=float(launch), residual=spread, samples=len(samples)),
@@ -104,5 +104,5 @@ def _samples(summary: RunSummary, known: CommTable | None) -> Iterator[tuple[flo
 def _rate(samples: Samples) -> Fitted | None:
     """Scaling without a launch; operations of one rank show it alone and count first."""
     alone = samples[samples[:, 3] == 1]
-    used = alone if len(alone) else samples[samples[:, 0] >= LARGE_BYTES]
+    used = alone if len(alone) else samples[samples[:, 0] >= _LARGE_BYTES]
     return fitted((used[:, 0] / used[:, 1] * PS_PER_S).tolist()) if len(used) else None

@@ -21,7 +21,7 @@ _SETTLED = 1e-7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class FittedLine:
     """Times of the sizes from `first_bytes` to `last_bytes`: latency in ps, and ps per byte.
 
     `residual` is the median relative distance of the `samples` measured times.
@@ -51,12 +51,12 @@ class Line:
         return np.asarray(self.latency_ps + size_bytes * self.ps_per_byte, dtype=np.float64)
 
 
-def fit_line(size_bytes: Ints, time_ps: Ints) -> Line:
+def fit_line(size_bytes: Ints, time_ps: Ints) -> FittedLine:
     """The line of a range of sizes, ascending."""
     sizes, times = size_bytes.astype(np.float64), time_ps.astype(np.float64)
     columns = np.stack([np.ones(len(sizes)), sizes], axis=1)
     latency, per_byte = least_distance(columns, times).tolist()
-    return Line(
+    return FittedLine(
         latency_ps=latency,
         ps_per_byte=per_byte,
         first_bytes=int(size_bytes[0]),
@@ -66,7 +66,7 @@ def fit_line(size_bytes: Ints, time_ps: Ints) -> Line:
     )
 
 
-def fit_regimes(size_bytes: Ints, time_ps: Ints) -> tuple[Line, ...]:
+def fit_regimes(size_bytes: Ints, time_ps: Ints) -> tuple[FittedLine, ...]:
     """Up to three lines, each over a range of at least four sizes: none for fewer sizes.
 
     NCCL carries small, middle and large sizes by other protocols (LL, LL128, Simple). Ranges meet
@@ -79,8 +79,8 @@ def fit_regimes(size_bytes: Ints, time_ps: Ints) -> tuple[Line, ...]:
         return ()
     powers = 2 ** np.arange(1, 63, dtype=np.int64)
     cuts = sorted(set(np.searchsorted(size_bytes, powers).tolist()) - {0, count})
-    lines: dict[tuple[int, int], Line] = {}
-    best: tuple[float, tuple[Line, ...]] | None = None
+    lines: dict[tuple[int, int], FittedLine] = {}
+    best: tuple[float, tuple[FittedLine, ...]] | None = None
     for number in range(1, MOST_REGIMES + 1):
         found = _best_cuts(size_bytes, time_ps, cuts, number, lines)
         if found is None:
@@ -98,8 +98,8 @@ def _best_cuts(
     time_ps: Ints,
     cuts: list[int],
     number: int,
-    lines: dict[tuple[int, int], Line],
-) -> tuple[float, tuple[Line, ...]] | None:
+    lines: dict[tuple[int, int], FittedLine],
+) -> tuple[float, tuple[FittedLine, ...]] | None:
     """Sum of relative distances and the lines of the best ranges; `lines` remembers all fitted."""
     best = None
     for chosen in combinations(cuts, number - 1):
@@ -115,7 +115,7 @@ def _best_cuts(
     return best
 
 
-def _distance(line: Line, size_bytes: Ints, time_ps: Ints) -> float:
+def _distance(line: FittedLine, size_bytes: Ints, time_ps: Ints) -> float:
     return float(np.abs(line.times_ps(size_bytes) / time_ps - 1).sum())
 
 

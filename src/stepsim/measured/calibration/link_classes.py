@@ -16,7 +16,7 @@ from stepsim.base.arrays import Floats
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit
 from stepsim.measured.calibration.lines import least_distance
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import FLOOR_BYTES, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
@@ -72,7 +72,7 @@ class Capacity:
     number serves them.
     """
 
-    placement: Placement
+    placement: NodePlacement
     bandwidth: float
     kind: CollectiveKind
     ranks: int
@@ -88,7 +88,7 @@ def node_capacity(fits: Sequence[CurveFit], missing: Missing) -> Capacity | None
         reason = "no all_reduce, all_gather, reduce_scatter or send_recv in one node from 1 MiB on"
         missing.append(("bandwidth inside a node", reason))
         return None
-    return _capacity(Placement.INTRA_NODE, groups, [fit.bus_bandwidth for fit in groups])
+    return _capacity(NodePlacement.INTRA_NODE, groups, [fit.bus_bandwidth for fit in groups])
 
 
 def fabric_capacity(
@@ -105,7 +105,7 @@ def fabric_capacity(
         missing.append((name, reason))
         return None
     values = [_fabric_share(fit) * fit.bandwidth for fit in groups]
-    found = _capacity(Placement.INTER_NODE, groups, values)
+    found = _capacity(NodePlacement.INTER_NODE, groups, values)
     best = groups[_fullest(groups)]
     if inside and best.ranks_per_node > 1 and best.bus_bandwidth > _SLOWER * inside.bandwidth:
         limit = f"at least {found.bandwidth / 1e9:.4g} GB/s: links inside a node are the slower"
@@ -173,7 +173,7 @@ def _fullest(groups: Sequence[CurveFit]) -> int:
 
 
 def _capacity(
-    placement: Placement, groups: Sequence[CurveFit], values: Sequence[float]
+    placement: NodePlacement, groups: Sequence[CurveFit], values: Sequence[float]
 ) -> Capacity:
     best = _fullest(groups)
     curve = groups[best].curve

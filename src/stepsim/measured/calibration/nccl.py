@@ -18,7 +18,7 @@ from stepsim.measured.calibration.link_classes import (
     fit_latencies,
     node_capacity,
 )
-from stepsim.measured.clocks import Placement
+from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve, Outlier, group_text
 
 
@@ -40,7 +40,7 @@ class MachineFit:
         """Latencies of a regime."""
         return next((each for each in self.latencies if each.regime is regime), None)
 
-    def capacity(self, placement: Placement) -> Capacity | None:
+    def capacity(self, placement: NodePlacement) -> Capacity | None:
         """Capacity of the links of a placement."""
         return next((each for each in self.capacities if each.placement is placement), None)
 

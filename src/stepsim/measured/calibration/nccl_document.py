@@ -7,7 +7,7 @@ from msgspec import Meta
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, BytesPerSecond, Share
 from stepsim.measured.calibration.curves import CurveFit, FitRow
-from stepsim.measured.calibration.lines import Line
+from stepsim.measured.calibration.lines import FittedLine
 from stepsim.measured.calibration.link_classes import Capacity, LatencyFit
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit
 from stepsim.network.measured_times import Outlier
@@ -25,7 +25,7 @@ class LineEntry(Entry, frozen=True, kw_only=True):
     bandwidth: BytesPerSecond | None
 
     @classmethod
-    def of(cls, line: Line) -> Self:
+    def of(cls, line: FittedLine) -> Self:
         """The entry of a line."""
         return cls.taken_from(line, bandwidth=line.bandwidth if line.ps_per_byte else None)
 

@@ -21,7 +21,7 @@ from stepsim.measured.calibration.calibration import (
     fitted,
 )
 from stepsim.measured.calibration.gradients import gradient_costs
-from stepsim.measured.clocks import Placement, Transfers
+from stepsim.measured.clocks import NodePlacement, Transfers
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Bools, Ints, OpKind
 from stepsim.measured.step_ops import gradient_bytes
@@ -42,7 +42,9 @@ class LinkShape:
     per_byte_ps: float
 
 
-def calibrate(summaries: Sequence[RunSummary], table: CommTable | None = None) -> Calibration:
+def calibrate_traces(
+    summaries: Sequence[RunSummary], table: CommTable | None = None
+) -> Calibration:
     """Calibration from runs of one machine, with its micro-benchmarks where there are any.
 
     Their messages say how times grow with size where the runs hold one size only. Raises
@@ -50,7 +52,7 @@ def calibrate(summaries: Sequence[RunSummary], table: CommTable | None = None) -
     """
     table = fastest(table) if table else None
     missing: list[tuple[str, str]] = []
-    links = [_link(summaries, placement, table, missing) for placement in Placement]
+    links = [_link(summaries, placement, table, missing) for placement in NodePlacement]
     launch, scaling = gradient_costs(summaries, table, missing)
     optimizer = _optimizer(summaries)
     if optimizer is None:
@@ -115,7 +117,7 @@ def _host_overhead(summaries: Sequence[RunSummary]) -> Fitted:
 
 def _link(
     summaries: Sequence[RunSummary],
-    placement: Placement,
+    placement: NodePlacement,
     table: CommTable | None,
     missing: list[tuple[str, str]],
 ) -> LinkFit | None:
@@ -123,7 +125,7 @@ def _link(
 
     Steady exchanges count where there are any: they are what 1F1B waits for.
     """
-    inside = placement is Placement.INTRA_NODE
+    inside = placement is NodePlacement.INTRA_NODE
     sizes, times, both_ways = _messages(summaries, inside)
     name = f"point_to_point {placement}"
     if len(times) < FEW_SAMPLES:

@@ -10,7 +10,7 @@ from typing import Annotated, Self, TypeVar
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.documents import SCHEMA_VERSION, Table
+from stepsim.base.documents import SCHEMA_VERSION, TomlTable
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Bandwidth, Bytes, Count, Time
 from stepsim.base.units import parse_bandwidth, parse_time_ps
@@ -24,18 +24,18 @@ from stepsim.measured.calibration.calibration import (
     LinkFit,
     Ratio,
 )
-from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Placement
+from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
 _PS_PER_US = 1_000_000
-_PLACEMENTS = [each.value for each in Placement]
+_PLACEMENTS = [each.value for each in NodePlacement]
 _KINDS = [each.value for each in CollectiveKind]
 _PlacementName = Annotated[str, Meta(extra_json_schema={"enum": _PLACEMENTS})]
 _KindName = Annotated[str, Meta(extra_json_schema={"enum": _KINDS})]
 _Microseconds = Annotated[float, Meta(ge=0, le=1e12, description="microseconds")]
 _Milliseconds = Annotated[float, Meta(ge=-1e9, le=1e9, description="milliseconds")]
-_Choice = TypeVar("_Choice", Placement, CollectiveKind)
+_Choice = TypeVar("_Choice", NodePlacement, CollectiveKind)
 
 _SHAPE = ("source", "hidden", "sequence", "experts", "tp", "ep")
 _LAYER_PARTS = (
@@ -50,7 +50,7 @@ _LAYER_PARTS = (
 )
 
 
-class FittedTable(Table, frozen=True, kw_only=True):
+class FittedTable(TomlTable, frozen=True, kw_only=True):
     """`[host_overhead]` and `[gradient_launch]`, times; the others, bytes per second.
 
     `residual` is the median relative distance of the samples.
@@ -61,7 +61,7 @@ class FittedTable(Table, frozen=True, kw_only=True):
     samples: Count
 
 
-class LeafTable(Table, frozen=True, kw_only=True):
+class LeafTable(TomlTable, frozen=True, kw_only=True):
     """`[leaf_overhead]`: what logs of leaf modules do not show; residuals relative."""
 
     action: Time
@@ -90,7 +90,7 @@ class LeafTable(Table, frozen=True, kw_only=True):
         )
 
 
-class MessageTable(Table, frozen=True, kw_only=True, omit_defaults=False):
+class MessageTable(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
     """`[[point_to_point]]`: messages between two ranks, `residual` relative."""
 
     placement: _PlacementName
@@ -117,7 +117,7 @@ class MessageTable(Table, frozen=True, kw_only=True, omit_defaults=False):
     def link(self) -> LinkFit:
         """What the table says."""
         return LinkFit(
-            placement=_choice(Placement, "point_to_point placement", self.placement),
+            placement=_choice(NodePlacement, "point_to_point placement", self.placement),
             latency_ps=parse_time_ps(self.latency),
             bandwidth=parse_bandwidth(self.bandwidth),
             residual=self.residual,
@@ -127,7 +127,7 @@ class MessageTable(Table, frozen=True, kw_only=True, omit_defaults=False):
         )
 
 
-class LayerTable(Table, frozen=True, kw_only=True):
+class LayerTable(TomlTable, frozen=True, kw_only=True):
     """`[[layer_times]]`: a layer, and what the pipeline's ends add, in one run; ms."""
 
     source: str
@@ -161,14 +161,14 @@ class LayerTable(Table, frozen=True, kw_only=True):
         )
 
 
-class UnidentifiedTable(Table, frozen=True, kw_only=True):
+class UnidentifiedTable(TomlTable, frozen=True, kw_only=True):
     """`[[unidentified]]`: what the runs could not tell, and why."""
 
     name: str
     reason: str
 
 
-class CurveTable(Table, frozen=True, kw_only=True):
+class CurveTable(TomlTable, frozen=True, kw_only=True):
     """`[[collective]]`: measured times of a group size and placement."""
 
     machine: str
@@ -206,7 +206,7 @@ class CurveTable(Table, frozen=True, kw_only=True):
         )
 
 
-class CalibrationFile(Table, frozen=True, kw_only=True, omit_defaults=False):
+class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
     """A calibration: what runs tell about a machine; `node_size` ranks share a node."""
 
     schema_version: int

@@ -1,21 +1,17 @@
-"""Opening measured runs, and simulating them as any workload."""
+"""What a measured run is replayed with, and what a calibration sets for workload files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from os.path import exists, isfile
-from pathlib import Path
 
 from stepsim.base.errors import TraceError
 from stepsim.base.units import format_size_bytes
-from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
-from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
-from stepsim.measured.calibration.runs import calibrate
-from stepsim.measured.clocks import Placement
-from stepsim.measured.leaf_log import LeafRun
-from stepsim.measured.summary import RunSummary, summarise
+from stepsim.measured.calibration.runs import calibrate_traces
+from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.summary import RunSummary
 from stepsim.options import StepOptions
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.replay import Runtime
+from stepsim.validation.replay import ReplayRuntime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,53 +19,19 @@ class MeasuredRuntime:
     """A run with all its stages, what it is replayed with, and what was assumed."""
 
     summary: RunSummary
-    runtime: Runtime
+    runtime: ReplayRuntime
     links: tuple[LinkFit, ...]
     notes: tuple[str, ...]
 
 
-def is_measured(path: Path) -> bool:
-    """Whether a path is a measured run: a folder, a trace of a rank, or a log of leaf modules."""
-    return is_megatron_trace(path) or is_optimus_log(path)
-
-
-def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafRun:
-    """Read a measured run: traces, analysed, or a log of leaf modules.
-
-    `node_size` is the ranks per node where clocks do not tell it, 8 without it. Raises TraceError
-    naming file, line and field.
-    """
-    return read_optimus_log(Path(path)) if _is_log(Path(path)) else load_trace(path, node_size)
-
-
-def load_trace(path: str | Path, node_size: int | None = None) -> RunSummary:
-    """Read and analyse traces of `node_size` ranks per node.
-
-    Raises TraceError naming file, line and field.
-    """
-    path = Path(path)
-    if not exists(path):
-        raise TraceError(f"{path}: no such file or folder")
-    if _is_log(path):
-        raise TraceError(
-            f"{path}: a log of leaf modules holds no stage times: expected a trace (inspect, "
-            "simulate, calibrate and validate read such logs)"
-        )
-    return summarise(read_megatron_trace(path), node_size=node_size)
-
-
-def _is_log(path: Path) -> bool:
-    return isfile(path) and is_optimus_log(path)
-
-
-def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[Runtime, list[str]]:
+def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRuntime, list[str]]:
     """What a replay takes from a calibration, and what it lacks."""
     host = calibration.host_overhead
     notes = [] if host else ["the calibration has no host_overhead: taken as 0"]
     if not calibration.point_to_point:
         notes.append("the calibration has no point_to_point: messages are free")
     network = message_topology(calibration.point_to_point, summary.clocks.node_size)
-    return Runtime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
+    return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
 
 
 def with_calibration(options: StepOptions, calibration: Calibration) -> StepOptions:
@@ -116,7 +78,7 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
     TraceError where stages are missing and cannot be inferred.
     """
     if len(summary.stages) == summary.run.degrees.pp:
-        own = calibration or calibrate([summary])
+        own = calibration or calibrate_traces([summary])
         runtime, notes = runtime_of(own, summary)
         if calibration is None:
             notes.append("host and message times are the run's own (--calibration replaces them)")
@@ -124,7 +86,7 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
             summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
         )
     found = infer_hidden(summary)
-    runtime = Runtime(
+    runtime = ReplayRuntime(
         host_overhead_ps=found.host_overhead_ps,
         topology=message_topology(found.links, summary.clocks.node_size),
     )
@@ -137,7 +99,7 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
 
 
 def with_bandwidth(
-    links: tuple[LinkFit, ...], changed: dict[Placement, float]
+    links: tuple[LinkFit, ...], changed: Mapping[NodePlacement, float]
 ) -> tuple[LinkFit, ...]:
     """Links with other bandwidths in bytes/s; a placement not calibrated takes the other's latency.
 

@@ -1,0 +1,141 @@
+"""Measured runs from Python: the words of the command line, as functions.
+
+A run is a folder of traces, the trace of one rank, or a log of leaf modules: by its path, or loaded
+once by `load_run`. `node_size` is in ranks; without it clocks tell, else it is 8.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from stepsim.files.measured import (
+    Run,
+    load_benchmarks,
+    load_measurements,
+    load_run,
+    load_trace,
+    message_bandwidths,
+)
+from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
+from stepsim.measured.calibration.calibration import Calibration
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.summary import RunSummary
+from stepsim.network.measured_times import CommTable
+from stepsim.step.simulate import SimulatedStep
+from stepsim.validation.document import Validation
+from stepsim.validation.replay import Durations, parse_durations
+from stepsim.validation.runs import (
+    calibrate_measured,
+    change_measured,
+    replay_measured,
+    validate_measured,
+)
+from stepsim.validation.what_if import WhatIf
+
+__all__ = [
+    "calibrate",
+    "load_run",
+    "read_calibration",
+    "simulate_run",
+    "validate",
+    "what_if",
+    "write_calibration",
+]
+
+
+def calibrate(
+    runs: Iterable[Run],
+    *,
+    nccl: CommTable | Sequence[str | Path] | None = None,
+    comm_source: str = "",
+    node_size: int | None = None,
+) -> Calibration:
+    """Host, message and gradient costs of a machine, and the overhead of its leaf-module logs.
+
+    `nccl` are micro-benchmarks of the machine, or their files; of these `comm_source` chooses those
+    whose machine or source holds it. What cannot be told is left out, and `unidentified` says why.
+    Raises TraceError for runs that cannot be read, CalibrationError for benchmarks of several
+    machines.
+    """
+    loaded = [_loaded(run, node_size) for run in runs]
+    return calibrate_measured(loaded, load_benchmarks(nccl, comm_source))
+
+
+def simulate_run(
+    run: Run,
+    *,
+    calibration: Calibration | str | Path | None = None,
+    times: Durations | str = Durations.MEDIAN,
+    node_size: int | None = None,
+) -> SimulatedStep:
+    """Replay a run as it was: its stage times, its schedule, blocking messages.
+
+    Host and message times are those of the calibration, else the run's own; a log of leaf modules
+    is simulated from these, and its calibrated overhead. `times` are stage times: median, mean or
+    microbatch. Raises TraceError for runs that cannot be read or replayed.
+    """
+    durations, known = parse_durations(times), _known(calibration)
+    return replay_measured(_loaded(run, node_size), known, durations)
+
+
+def validate(
+    runs: Iterable[Run],
+    *,
+    calibration: Calibration | str | Path | None = None,
+    nccl: CommTable | Sequence[str | Path] | None = None,
+    comm_source: str = "",
+    leave_one_out: bool = False,
+    times: Durations | str = Durations.MEDIAN,
+    node_size: int | None = None,
+) -> Validation:
+    """Compare runs, and tables of measured steps (.csv, .toml), with their simulation.
+
+    Without a calibration replays take a run's own host and message times; `leave_one_out`
+    calibrates each run on all others. Raises PlanError for options that would do nothing,
+    TraceError for runs and tables that cannot be read.
+    """
+    durations, known = parse_durations(times), _known(calibration)
+    loaded, steps = load_measurements(runs, node_size=node_size)
+    return validate_measured(
+        loaded,
+        steps,
+        calibration=known,
+        benchmarks=load_benchmarks(nccl, comm_source),
+        leave_one_out=leave_one_out,
+        durations=durations,
+    )
+
+
+def what_if(
+    run: RunSummary | str | Path,
+    *,
+    calibration: Calibration | str | Path | None = None,
+    schedule: str | None = None,
+    microbatches: int | None = None,
+    balance: Sequence[int] | None = None,
+    layers: int | None = None,
+    bandwidth: Mapping[str, str] | None = None,
+    node_size: int | None = None,
+) -> WhatIf:
+    """A run replayed, and once more with another schedule, balance or bandwidth of messages.
+
+    `balance` are the layers of every stage, `layers` those of the model where the run's names do
+    not tell, `bandwidth` e.g. `{"inter_node": "400Gbps"}`. Raises PlanError for changes that the
+    run cannot make, TraceError for runs that cannot be read or replayed.
+    """
+    return change_measured(
+        run if isinstance(run, RunSummary) else load_trace(run, node_size=node_size),
+        calibration=_known(calibration),
+        schedule=schedule,
+        microbatches=microbatches,
+        balance=balance,
+        layers=layers,
+        bandwidths=message_bandwidths(bandwidth or {}),
+    )
+
+
+def _loaded(run: Run, node_size: int | None) -> RunSummary | LeafRun:
+    return load_run(run, node_size=node_size) if isinstance(run, str | Path) else run
+
+
+def _known(given: Calibration | str | Path | None) -> Calibration | None:
+    return read_calibration(given) if isinstance(given, str | Path) else given

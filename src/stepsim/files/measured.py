@@ -1,0 +1,123 @@
+"""Measured runs of every form, tables of measured steps and benchmarks: from paths to nouns.
+
+A run is a folder of traces, the trace of one rank, or a log of leaf modules.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import exists, isdir
+from pathlib import Path
+
+from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.units import parse_bandwidth
+from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.reading import first_bytes
+from stepsim.files.step_table import MeasuredStep, is_step_table, read_step_table
+from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
+from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.run import MeasuredRun
+from stepsim.measured.summary import RunSummary, summarise
+from stepsim.network.measured_times import CommTable
+
+Run = RunSummary | LeafRun | str | Path
+"""A measured run: read already, or its path."""
+
+_BEGINNING = 1 << 20
+"""Bytes that tell what a file is: a log says what it is after its settings and its model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFormat:
+    """A form of measured runs: how its files begin, and whether a folder of them is a run."""
+
+    name: str
+    begins: Callable[[bytes], bool]
+    read: Callable[[Path], MeasuredRun | LeafRun]
+    in_folders: bool = False
+
+
+_TRACE = RunFormat(
+    name="a trace of Megatron / Echo",
+    begins=is_megatron_trace,
+    read=read_megatron_trace,
+    in_folders=True,
+)
+RUN_FORMATS = (
+    _TRACE,
+    RunFormat(name="a log of Optimus", begins=is_optimus_log, read=read_optimus_log),
+)
+
+
+def is_measured(path: Path) -> bool:
+    """Whether a path is a measured run."""
+    return _format(path) is not None
+
+
+def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafRun:
+    """Read a measured run: traces, analysed, or a log of leaf modules.
+
+    `node_size` is the ranks per node where clocks do not tell it, 8 without it. Raises TraceError
+    naming file, line and field.
+    """
+    path = Path(path)
+    if not exists(path):
+        raise TraceError(f"{path}: no such file or folder")
+    run = (_format(path) or _TRACE).read(path)
+    return run if isinstance(run, LeafRun) else summarise(run, node_size=node_size)
+
+
+def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:
+    """As `load_run`, of what holds stage times; raises TraceError for a log of leaf modules."""
+    run = load_run(path, node_size=node_size)
+    if isinstance(run, LeafRun):
+        raise TraceError(
+            f"{path}: a log of leaf modules holds no stage times: expected a trace (inspect, "
+            "simulate, calibrate and validate read such logs)"
+        )
+    return run
+
+
+def load_measurements(
+    given: Iterable[Run], *, node_size: int | None = None
+) -> tuple[list[RunSummary | LeafRun], list[MeasuredStep]]:
+    """Measured runs, and the steps of the tables (.csv, .toml) among the paths.
+
+    Raises TraceError for what cannot be read.
+    """
+    runs: list[RunSummary | LeafRun] = []
+    steps: list[MeasuredStep] = []
+    for each in given:
+        if not isinstance(each, str | Path):
+            runs.append(each)
+        elif is_step_table(Path(each)):
+            steps += read_step_table(Path(each))
+        else:
+            runs.append(load_run(each, node_size=node_size))
+    return runs, steps
+
+
+def load_benchmarks(
+    nccl: CommTable | Sequence[str | Path] | None, source: str = ""
+) -> CommTable | None:
+    """All micro-benchmarks together, or those that fit `source`; None where there are none."""
+    if not nccl:
+        return None
+    table = nccl if isinstance(nccl, CommTable) else read_measurements(list(map(Path, nccl)))
+    return table.choose(source) if source else table
+
+
+def message_bandwidths(texts: Mapping[str, str]) -> dict[NodePlacement, float]:
+    """Bandwidths of messages in bytes/s, e.g. of `{"inter_node": "400Gbps"}`; raises PlanError."""
+    for name in texts:
+        if name not in list(NodePlacement):
+            raise PlanError(f"bandwidth is {name!r}: expected one of {', '.join(NodePlacement)}")
+    return {NodePlacement(name): parse_bandwidth(text) for name, text in texts.items()}
+
+
+def _format(path: Path) -> RunFormat | None:
+    if isdir(path):
+        return next(each for each in RUN_FORMATS if each.in_folders)
+    start = first_bytes(path, _BEGINNING)
+    return next((each for each in RUN_FORMATS if each.begins(start)), None)
