@@ -23,7 +23,7 @@ SHARED = {
 """Options that several commands share, by the title of their section; the larger set first."""
 
 _DEFAULT = re.compile(r" \[default: (.+)\]$")
-_WORDS = {str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
+_WORDS = {bool: "", str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def commands() -> dict[str, Any]:
 
 
 def _name(name: str | None, callback: Any) -> str:
-    return name or callback.__name__.replace("_", "-")
+    return name or callback.__name__.removesuffix("_command").replace("_", "-")
 
 
 def parameters(command: Any) -> list[Parameter]:
@@ -70,7 +70,7 @@ def _parameter(given: inspect.Parameter) -> Parameter:
     return Parameter(
         name=", ".join(f"`{each}`" for each in names) or f"`{info.metavar or given.name.upper()}`",
         key=given.name,
-        value="" if kind is bool else _value(kind),
+        value=_value(kind),
         default=told[1] if told else _shown(info) or _default(given.default),
         what=_DEFAULT.sub("", what),
         is_option=is_option,

@@ -17,6 +17,7 @@ ROOMS = (
     ("workload",),
     ("network",),
     ("parallel",),
+    ("options",),
     ("graph", "measured"),
     ("engine",),
     ("results",),

@@ -21,9 +21,8 @@ from stepsim.explore.sweep.axes import OPTION_AXES
 from stepsim.files.step_table import MeasuredStepRow
 from stepsim.options import OPTIONS, StepOptions
 
-COMMANDS = {
-    each.callback.__name__: each.callback for each in app.registered_commands if each.callback
-}
+CALLED = (each.callback for each in app.registered_commands)
+COMMANDS = {command.__name__.removesuffix("_command"): command for command in CALLED if command}
 TYPED: dict[str, Any] = {
     "npus": 128,
     "pp": 2,
