@@ -7,7 +7,7 @@ from shapes import GPT, TOPOLOGY
 
 import stepsim
 from stepsim.engine.fold import every_rank, fold
-from stepsim.engine.lay_out import flatten
+from stepsim.engine.lay_out import lay_out
 from stepsim.step.simulate import prepare
 
 
@@ -15,7 +15,7 @@ def test_graph(benchmark: Any) -> None:
     workload = stepsim.load_workload(GPT)
     job = benchmark(prepare, workload, TOPOLOGY)
     assert sum(len(program.segments) for program in job.graph.programs) == 1488
-    assert len(job.graph.fragments) == 23
+    assert len(job.graph.task_lists) == 23
 
 
 def test_fold(benchmark: Any) -> None:
@@ -26,8 +26,8 @@ def test_fold(benchmark: Any) -> None:
 def test_flatten_every_rank(benchmark: Any) -> None:
     job = prepare(GPT, TOPOLOGY)
     actors = every_rank(job.graph, job.prices)
-    found = benchmark.pedantic(flatten, (job.graph, actors, job.prices), rounds=1)
-    assert sum(len(flat.after) for flat in found.flats) == 2_454_016
+    found = benchmark.pedantic(lay_out, (job.graph, actors, job.prices), rounds=1)
+    assert sum(len(laid.after) for laid in found.programs) == 2_454_016
 
 
 def test_batch_program(benchmark: Any) -> None:

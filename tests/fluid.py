@@ -73,7 +73,7 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
         rank, number, inner = members[0]
         segment = graph.programs[graph.plan.stage_of(rank)].segments[number]
         use = _use(graph, rank, number, inner)
-        if use.comm < 0 or (segment.fragment < 0 and len(members) < 2):
+        if use.comm < 0 or (segment.task_list < 0 and len(members) < 2):
             continue
         patterns = prices.patterns(use)
         group = int(patterns.group_of[rank])
@@ -100,10 +100,10 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
 def _use(graph: TaskGraph, rank: int, number: int, inner: int) -> Use:
     stage = graph.plan.stage_of(rank)
     segment = graph.programs[stage].segments[number]
-    if segment.fragment < 0:
+    if segment.task_list < 0:
         sends = segment.kind.name == "SEND"
         return Use(comm=segment.comm, stage=stage, peer_stage=segment.peer_stage, sends=sends)
-    return Use(comm=graph.fragments[segment.fragment].tasks[inner].comm, stage=stage)
+    return Use(comm=graph.task_lists[segment.task_list].tasks[inner].comm, stage=stage)
 
 
 def _flows(topology: Topology, members: Ints, step: FlowStep) -> Loads:

@@ -7,7 +7,7 @@ from stepsim.graph.actions import TaskKind
 from stepsim.graph.programs import SegmentKind
 
 Place = tuple[int, int, int]
-"""Rank, segment, task of the fragment (-1 for messages)."""
+"""Rank, segment, task of the task list (-1 for messages)."""
 
 
 def check_timeline(timeline: Timeline) -> None:
@@ -46,11 +46,11 @@ def predecessors(timeline: Timeline) -> dict[Place, list[Place]]:
         whole: list[list[Place]] = []
         for number, segment in enumerate(program.segments):
             entry = [place for earlier in segment.after for place in whole[earlier]]
-            if segment.fragment < 0:
+            if segment.task_list < 0:
                 found[rank, number, -1] = entry
                 whole.append([(rank, number, -1)])
                 continue
-            tasks = graph.fragments[segment.fragment].tasks
+            tasks = graph.task_lists[segment.task_list].tasks
             for inner, task in enumerate(tasks):
                 inside = [(rank, number, i) for i in task.after]
                 found[rank, number, inner] = inside or entry
@@ -78,7 +78,7 @@ def meetings(timeline: Timeline) -> list[list[Place]]:
                 ends = sorted([(rank, number), (far, segment.peer)])
                 found["message", *ends].append((rank, number, -1))
                 continue
-            for inner, task in enumerate(graph.fragments[segment.fragment].tasks):
+            for inner, task in enumerate(graph.task_lists[segment.task_list].tasks):
                 if task.kind is TaskKind.COLLECTIVE:
                     group = graph.comms[task.comm].group
                     key = (group, group_of[group][rank], number, inner)

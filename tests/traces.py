@@ -88,7 +88,7 @@ def rank_lines(
     ends = cohort.segment_times()[1][:, column].tolist()
     messages = [
         ends[i]
-        for i, segment in enumerate(cohort.flat.program.segments)
+        for i, segment in enumerate(cohort.laid.program.segments)
         if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
     ]
     lines, now, taken = [], 0, 0

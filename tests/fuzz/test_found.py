@@ -90,7 +90,7 @@ def test_dots_in_toml_that_are_no_keys(tmp_path: Path) -> None:
             TARGETS["step-table-toml"].run(text.encode(), tmp_path)
 
 
-def test_fragment_of_106_days(tmp_path: Path) -> None:
+def test_task_list_of_106_days(tmp_path: Path) -> None:
     log = seeds.optimus_logs()[0].decode().replace("38.362", "99999999999")
     with pytest.raises(SimulationError, match="106 days"):
         TARGETS["optimus-log"].run(log.encode(), tmp_path)

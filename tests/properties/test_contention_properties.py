@@ -128,7 +128,7 @@ def gradients(timeline: Timeline, stage: int, kind: SegmentKind) -> dict[Group, 
     found: dict[Group, int] = defaultdict(int)
     for segment in graph.programs[stage].segments:
         if segment.kind is kind:
-            for task in graph.fragments[segment.fragment].tasks:
+            for task in graph.task_lists[segment.task_list].tasks:
                 if task.comm >= 0 and graph.comms[task.comm].axis is ParallelAxis.DP:
                     found[graph.comms[task.comm].group] += graph.comms[task.comm].size_bytes
     return found

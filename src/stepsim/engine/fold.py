@@ -16,7 +16,12 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.engine.prices import Prices
-from stepsim.engine.shared_links import Sites, refine_sites, sites_of_ranks, uncoloured
+from stepsim.engine.shared_links import (
+    TransferSites,
+    refine_sites,
+    sites_of_ranks,
+    uncoloured,
+)
 from stepsim.graph.build import TaskGraph
 from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group
@@ -49,7 +54,10 @@ def every_rank(graph: TaskGraph, prices: Prices) -> Actors:
 
 
 def fold(
-    graph: TaskGraph, prices: Prices, slow: Floats | None = None, sites: Sites | None = None
+    graph: TaskGraph,
+    prices: Prices,
+    slow: Floats | None = None,
+    sites: TransferSites | None = None,
 ) -> Actors:
     """One actor per class of ranks that behave alike.
 

@@ -1,6 +1,6 @@
 """Programs made ready to run: flat lists of tasks with durations, per actor.
 
-A fragment that nothing outside its rank's class can delay is one task whose inner times are known
+A task list that nothing outside its rank's class can delay is one task whose inner times are known
 (coalesced); any other is laid out task by task.
 """
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.contention import Contention
 from stepsim.engine.fold import Actors
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import Fragment, Task, TaskKind
+from stepsim.engine.shared_links import Contention
+from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.graph.programs import Program, SegmentKind
 from stepsim.network.flights import Transfer
@@ -32,38 +32,38 @@ TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FragmentTimes:
-    """A fragment run without interruption: start and end of its tasks from its start, in ps."""
+class TaskListTimes:
+    """A task list run without interruption: start and end of its tasks from its start, in ps."""
 
     start: Times
     end: Times
     duration_ps: int
 
 
-def fragment_times(fragment: Fragment, task_ps: Callable[[Task], int]) -> FragmentTimes:
-    """Earliest times of a fragment's tasks; `task_ps` says how long each takes.
+def task_list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> TaskListTimes:
+    """Earliest times of a task list's tasks; `task_ps` says how long each takes.
 
     Raises SimulationError when the times do not fit 64 bits.
     """
     start: list[int] = []
     end: list[int] = []
-    for task in fragment.tasks:
+    for task in task_list.tasks:
         begin = max((end[i] for i in task.after), default=0)
         start.append(begin)
         end.append(begin + task_ps(task))
     if max(end) > MAX_INT64:
         raise SimulationError(TOO_LONG)
-    return FragmentTimes(
+    return TaskListTimes(
         start=np.array(start, np.int64), end=np.array(end, np.int64), duration_ps=max(end)
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlatProgram:
+class LaidOut:
     """A program as the engine runs it: task i takes `duration_ps[i]` after all of `after[i]`.
 
-    `segment[i]` is its segment and `inner[i]` its task within the segment's fragment, -1 where the
-    segment is one task; then `times[fragment]` holds the times inside, in ps. `group[i]` is the
+    `segment[i]` is its segment and `inner[i]` its task within the segment's task list, -1 where the
+    segment is one task; then `times[task_list]` holds the times inside, in ps. `group[i]` is the
     group that must meet before the task starts, None if it is the rank's own. `slowed[i]` names
     the communication where others may slow the task; its duration is then the shortest. `first[s]`
     is the first task of segment s.
@@ -77,7 +77,7 @@ class FlatProgram:
     slowed: list[Use | None]
     after: list[tuple[int, ...]]
     first: list[int]
-    times: dict[int, FragmentTimes]
+    times: dict[int, TaskListTimes]
 
     @cached_property
     def followers(self) -> list[tuple[int, ...]]:
@@ -90,34 +90,34 @@ class FlatProgram:
 
 
 Meeting = tuple[Group, int, int, int]
-"""A transfer: group kind, group (or sending actor), segment and task of the fragment."""
+"""A transfer: group kind, group (or sending actor), segment and task of the task list."""
 
 
 def meeting(
-    flat: FlatProgram, task: int, group: Group, actor: int, actors: Actors, plan: ParallelPlan
+    laid: LaidOut, task: int, group: Group, actor: int, actors: Actors, plan: ParallelPlan
 ) -> tuple[Meeting, int]:
     """The transfer that a task of an actor takes part in, and how many members it has."""
-    number = flat.segment[task]
+    number = laid.segment[task]
     if group is Group.PP:
-        segment = flat.program.segments[number]
+        segment = laid.program.segments[number]
         if segment.kind is SegmentKind.SEND:
             return (group, actor, number, 0), 2
-        shift = (segment.peer_stage - flat.program.stage) * plan.stage_ranks
+        shift = (segment.peer_stage - laid.program.stage) * plan.stage_ranks
         sender = int(actors.actor_of[actors.ranks[actor] + shift])
         return (group, sender, segment.peer, 0), 2
     where = int(actors.groups[group][actor])
-    return (group, where, number, flat.inner[task]), int(actors.sizes[group][where])
+    return (group, where, number, laid.inner[task]), int(actors.sizes[group][where])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    """What the engine runs: the flat program of each actor, and its transfers on shared links."""
+class Runnable:
+    """What the engine runs: the program of each actor, and its transfers on shared links."""
 
-    flats: list[FlatProgram]
+    programs: list[LaidOut]
     transfers: list[dict[Use, Transfer]]
 
 
-def flatten(
+def lay_out(
     graph: TaskGraph,
     actors: Actors,
     prices: Prices,
@@ -126,19 +126,19 @@ def flatten(
     *,
     by_look: bool = False,
     coalesce: bool = True,
-) -> Execution:
-    """Flat program of every actor; actors that run the same at the same prices share one.
+) -> Runnable:
+    """The laid-out program of every actor; actors that run the same at the same prices share one.
 
     With `by_look` only actors whose groups also lie alike do, so that they share it at all prices.
 
-    `slow` are factors on the ranks' compute times. A fragment is coalesced when every group of its
+    `slow` are factors on the ranks' compute times. A task list is coalesced when every group of its
     collectives holds this actor alone and, with `contention`, nothing else crosses their links;
     none is without `coalesce`.
     """
-    known: dict[tuple[object, ...], FlatProgram] = {}
-    times: dict[tuple[float, ...], FragmentTimes] = {}
+    known: dict[tuple[object, ...], LaidOut] = {}
+    times: dict[tuple[float, ...], TaskListTimes] = {}
     used = [graph.uses(stage) for stage in range(len(graph.programs))]
-    execution = Execution(flats=[], transfers=[])
+    runnable = Runnable(programs=[], transfers=[])
     for actor in range(len(actors)):
         stage = int(actors.stages[actor])
         rank = int(actors.ranks[actor])
@@ -152,7 +152,7 @@ def flatten(
         looks = [_look(use, rank, prices) for use in used[stage]] if by_look else []
         key = stage, factor, alone, *paid.values(), *transfers, *looks
         if key not in known:
-            flattener = _Flattener(
+            laying_out = _LayingOut(
                 graph=graph,
                 factor=factor,
                 paid=paid,
@@ -161,10 +161,10 @@ def flatten(
                 coalesce=coalesce,
                 known=times,
             )
-            known[key] = flattener.run(stage)
-        execution.flats.append(known[key])
-        execution.transfers.append(transfers)
-    return execution
+            known[key] = laying_out.run(stage)
+        runnable.programs.append(known[key])
+        runnable.transfers.append(transfers)
+    return runnable
 
 
 def _look(use: Use, rank: int, prices: Prices) -> int:
@@ -181,11 +181,11 @@ def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) ->
 
 
 @dataclass(slots=True, kw_only=True)
-class _Flattener:
+class _LayingOut:
     """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for.
 
     `factor` slows compute, `slowed` are the communications that others may slow, `known` the times
-    of fragments at such a factor and the prices of their collectives.
+    of task lists at such a factor and the prices of their collectives.
     """
 
     graph: TaskGraph
@@ -194,7 +194,7 @@ class _Flattener:
     slowed: frozenset[Use]
     alone: frozenset[Group]
     coalesce: bool
-    known: dict[tuple[float, ...], FragmentTimes]
+    known: dict[tuple[float, ...], TaskListTimes]
     collectives: dict[int, Use] = field(init=False)
     messages: dict[tuple[int, bool], tuple[int, Use | None]] = field(init=False)
 
@@ -206,9 +206,9 @@ class _Flattener:
             if use.peer_stage >= 0
         }
 
-    def run(self, stage: int) -> FlatProgram:
+    def run(self, stage: int) -> LaidOut:
         program = self.graph.programs[stage]
-        flat = FlatProgram(
+        laid = LaidOut(
             program=program,
             segment=[],
             inner=[],
@@ -223,26 +223,26 @@ class _Flattener:
         for number, segment in enumerate(program.segments):
             waits = [ends[earlier] for earlier in segment.after]
             before = waits[0] if len(waits) == 1 else tuple(chain.from_iterable(waits))
-            flat.first.append(len(flat.after))
-            if segment.fragment < 0:
+            laid.first.append(len(laid.after))
+            if segment.task_list < 0:
                 sends = segment.kind is SegmentKind.SEND
                 duration_ps, slowed = self.messages[segment.peer_stage, sends]
-                _add(flat, number, -1, duration_ps, before, Group.PP, slowed)
-            elif segment.fragment in flat.times or self._is_private(segment.fragment):
-                times = flat.times.get(segment.fragment) or self._times(segment.fragment)
-                flat.times[segment.fragment] = times
-                _add(flat, number, -1, times.duration_ps, before)
+                _add(laid, number, -1, duration_ps, before, Group.PP, slowed)
+            elif segment.task_list in laid.times or self._is_private(segment.task_list):
+                times = laid.times.get(segment.task_list) or self._times(segment.task_list)
+                laid.times[segment.task_list] = times
+                _add(laid, number, -1, times.duration_ps, before)
             else:
-                ends.append(self._lay_out(flat, number, segment.fragment, before))
+                ends.append(self._add_tasks(laid, number, segment.task_list, before))
                 continue
-            ends.append((flat.first[-1],))
-        return flat
+            ends.append((laid.first[-1],))
+        return laid
 
-    def _times(self, fragment: int) -> FragmentTimes:
-        tasks = self.graph.fragments[fragment].tasks
-        key = fragment, self.factor, *(self._task_ps(task) for task in tasks if task.comm >= 0)
+    def _times(self, task_list: int) -> TaskListTimes:
+        tasks = self.graph.task_lists[task_list].tasks
+        key = task_list, self.factor, *(self._task_ps(task) for task in tasks if task.comm >= 0)
         if key not in self.known:
-            self.known[key] = fragment_times(self.graph.fragments[fragment], self._task_ps)
+            self.known[key] = task_list_times(self.graph.task_lists[task_list], self._task_ps)
         return self.known[key]
 
     def _task_ps(self, task: Task) -> int:
@@ -252,37 +252,37 @@ class _Flattener:
             return round(task.duration_ps * self.factor)
         return task.duration_ps
 
-    def _is_private(self, fragment: int) -> bool:
-        """Whether nobody outside the actor can delay or slow the fragment's collectives."""
+    def _is_private(self, task_list: int) -> bool:
+        """Whether nobody outside the actor can delay or slow the task list's collectives."""
         if not self.coalesce:
             return False
-        comms = {task.comm for task in self.graph.fragments[fragment].tasks} - {-1}
+        comms = {task.comm for task in self.graph.task_lists[task_list].tasks} - {-1}
         return all(
             self.graph.comms[comm].group in self.alone and self.collectives[comm] not in self.slowed
             for comm in comms
         )
 
-    def _lay_out(
-        self, flat: FlatProgram, number: int, fragment: int, before: tuple[int, ...]
+    def _add_tasks(
+        self, laid: LaidOut, number: int, task_list: int, before: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Add every task of a fragment; returns those that nothing in it waits for."""
-        base = len(flat.after)
-        tasks = self.graph.fragments[fragment].tasks
+        """Add every task of a task list; returns those that nothing in it waits for."""
+        base = len(laid.after)
+        tasks = self.graph.task_lists[task_list].tasks
         for inner, task in enumerate(tasks):
             after = tuple(base + i for i in task.after) or before
             if task.comm >= 0:
                 group = self.graph.comms[task.comm].group
                 use = self.collectives[task.comm]
                 slowed = use if use in self.slowed else None
-                _add(flat, number, inner, self.paid[use], after, group, slowed)
+                _add(laid, number, inner, self.paid[use], after, group, slowed)
             else:
-                _add(flat, number, inner, self._task_ps(task), after)
+                _add(laid, number, inner, self._task_ps(task), after)
         waited_for = {i for task in tasks for i in task.after}
         return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
 
 
 def _add(
-    flat: FlatProgram,
+    laid: LaidOut,
     segment: int,
     inner: int,
     duration_ps: int,
@@ -290,9 +290,9 @@ def _add(
     group: Group | None = None,
     slowed: Use | None = None,
 ) -> None:
-    flat.segment.append(segment)
-    flat.inner.append(inner)
-    flat.duration_ps.append(duration_ps)
-    flat.after.append(after)
-    flat.group.append(group)
-    flat.slowed.append(slowed)
+    laid.segment.append(segment)
+    laid.inner.append(inner)
+    laid.duration_ps.append(duration_ps)
+    laid.after.append(after)
+    laid.group.append(group)
+    laid.slowed.append(slowed)

@@ -17,7 +17,7 @@ from simpy.events import EventPriority
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import Execution, FlatProgram, Meeting, meeting
+from stepsim.engine.lay_out import LaidOut, Meeting, Runnable, meeting
 from stepsim.graph.build import Use
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
@@ -39,7 +39,7 @@ _Times = list["array[int]"]
 
 
 def run(
-    execution: Execution,
+    runnable: Runnable,
     actors: Actors,
     plan: ParallelPlan,
     fabric: Fabric | None = None,
@@ -52,8 +52,8 @@ def run(
     """
     fabric = fabric or Fabric(capacity=np.zeros(0))
     run = _Run(
-        flats=execution.flats,
-        transfers=execution.transfers,
+        programs=runnable.programs,
+        transfers=runnable.transfers,
         actors=actors,
         plan=plan,
         fabric=fabric,
@@ -86,7 +86,7 @@ class _Flight:
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    flats: Sequence[FlatProgram]
+    programs: Sequence[LaidOut]
     transfers: Sequence[Mapping[Use, Transfer]]
     actors: Actors
     plan: ParallelPlan
@@ -104,12 +104,12 @@ class _Run:
     total: int = 0
 
     def go(self) -> tuple[_Times, _Times]:
-        self.start = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
-        self.finish = [array("q", bytes(8 * len(flat.after))) for flat in self.flats]
-        self.missing = [[len(before) for before in flat.after] for flat in self.flats]
-        self.total = sum(len(flat.after) for flat in self.flats)
-        for actor, flat in enumerate(self.flats):
-            for task, before in enumerate(flat.after):
+        self.start = [array("q", bytes(8 * len(laid.after))) for laid in self.programs]
+        self.finish = [array("q", bytes(8 * len(laid.after))) for laid in self.programs]
+        self.missing = [[len(before) for before in laid.after] for laid in self.programs]
+        self.total = sum(len(laid.after) for laid in self.programs)
+        for actor, laid in enumerate(self.programs):
+            for task, before in enumerate(laid.after):
                 if not before:
                     self.arrive(actor, task)
         self.env.run()
@@ -119,12 +119,12 @@ class _Run:
 
     def arrive(self, actor: int, task: int) -> None:
         """A task whose own predecessors have ended: start it, or wait for the other members."""
-        flat = self.flats[actor]
-        group = flat.group[task]
+        laid = self.programs[actor]
+        group = laid.group[task]
         if group is None:
             self.begin([(actor, task)])
             return
-        key, size = meeting(flat, task, group, actor, self.actors, self.plan)
+        key, size = meeting(laid, task, group, actor, self.actors, self.plan)
         if size > 1:
             members = self.arrived.setdefault(key, [])
             members.append((actor, task))
@@ -141,9 +141,9 @@ class _Run:
         for actor, task in members:
             self.start[actor][task] = now
         actor, task = members[0]
-        use = self.flats[actor].slowed[task]
+        use = self.programs[actor].slowed[task]
         if use is None:
-            self.after(self.flats[actor].duration_ps[task], self.end, members)
+            self.after(self.programs[actor].duration_ps[task], self.end, members)
         else:
             self.launched += 1
             transfer = self.transfers[actor][use]
@@ -211,7 +211,7 @@ class _Run:
         for actor, task in members:
             self.finish[actor][task] = now
             missing = self.missing[actor]
-            for follower in self.flats[actor].followers[task]:
+            for follower in self.programs[actor].followers[task]:
                 missing[follower] -= 1
                 if not missing[follower]:
                     self.arrive(actor, follower)
@@ -238,14 +238,14 @@ class _Run:
             ranks = [int(self.actors.ranks[a]) for a in away if a not in there]
             return f"rank {', '.join(map(str, ranks))} of its {group} group"
         actor, task = members[0]
-        segment = self.flats[actor].program.segments[self.flats[actor].segment[task]]
+        segment = self.programs[actor].program.segments[self.programs[actor].segment[task]]
         other = "recv" if segment.kind is SegmentKind.SEND else "send"
         return f"the {other} of stage {segment.peer_stage}"
 
     def describe(self, actor: int, task: int) -> str:
         """A task in words."""
-        flat = self.flats[actor]
-        segment = flat.program.segments[flat.segment[task]]
-        place = f" ({flat.program.entries[segment.entry].token})" if segment.entry >= 0 else ""
+        laid = self.programs[actor]
+        segment = laid.program.segments[laid.segment[task]]
+        place = f" ({laid.program.entries[segment.entry].token})" if segment.entry >= 0 else ""
         rank = int(self.actors.ranks[actor])
-        return f"rank {rank} {segment.kind.name.lower()} {flat.segment[task]}{place}"
+        return f"rank {rank} {segment.kind.name.lower()} {laid.segment[task]}{place}"

@@ -1,10 +1,16 @@
-"""Sites: where transfers happen, and what each puts on which link.
+"""Who shares which links: where transfers happen, what each puts on which link, who slows whom.
 
 A site is a process group, or a (sender, receiver) pair of two stages. All its transfers cross the
 same few links, so which sites share links decides who can slow whom.
+
+Links that carry the same loads of the same sites are one; sites that behave alike are one, and
+their loads on a link are summed. Max-min rates are unique, so the rates of the whole network are
+those of this quotient (an equitable partition of ranks, sites and links).
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +18,14 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Floats, Ints
 from stepsim.engine.prices import GroupPatterns, PhasePrice, Prices
 from stepsim.graph.build import TaskGraph, Use
+from stepsim.network.flights import Transfer, TransferPhase, level_alone
 from stepsim.parallel.ranks import Ranks
+from stepsim.workload.axes import Stream
 from stepsim.workload.rows import Group
 
 Hashes = NDArray[np.uint64]
 
-SiteKind = tuple[Group, int, int]
+_SiteKind = tuple[Group, int, int]
 """Group kind, and for messages the stages of sender and receiver, else -1."""
 
 _DIGITS = 12
@@ -48,7 +56,7 @@ class Loads:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sites:
+class TransferSites:
     """All sites of a job.
 
     Links are renumbered; link l has `capacity[l]` bytes/s and is of class `link_class[l]`. The
@@ -61,18 +69,18 @@ class Sites:
     loads: Loads
     capacity: Floats
     link_class: Ints
-    first: dict[SiteKind, int]
+    first: dict[_SiteKind, int]
     prices: dict[tuple[int, int], tuple[PhasePrice, ...]]
 
 
-def site_kind(graph: TaskGraph, use: Use) -> SiteKind:
+def site_kind(graph: TaskGraph, use: Use) -> _SiteKind:
     """The kind of the sites where a communication happens."""
     if use.peer_stage < 0:
         return graph.comms[use.comm].group, -1, -1
     return Group.PP, *use.ends
 
 
-def find_sites(graph: TaskGraph, prices: Prices) -> Sites:
+def find_transfer_sites(graph: TaskGraph, prices: Prices) -> TransferSites:
     """Trace the communications of every stage at every site."""
     tracer = _Tracer(graph=graph, prices=prices)
     for stage in range(len(graph.programs)):
@@ -84,12 +92,12 @@ def find_sites(graph: TaskGraph, prices: Prices) -> Sites:
 
 @dataclass(slots=True, kw_only=True)
 class _Tracer:
-    """Collects the columns of `Sites`."""
+    """Collects the columns of `TransferSites`."""
 
     graph: TaskGraph
     prices: Prices
     count: int = 0
-    first: dict[SiteKind, int] = field(default_factory=dict)
+    first: dict[_SiteKind, int] = field(default_factory=dict)
     phases: dict[tuple[int, int], tuple[PhasePrice, ...]] = field(default_factory=dict)
     members: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
     loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = field(default_factory=list)
@@ -103,7 +111,7 @@ class _Tracer:
             groups = np.flatnonzero(here & (patterns.pattern == pattern))
             self._trace(use.comm, first, patterns, groups)
 
-    def _first(self, kind: SiteKind, patterns: GroupPatterns) -> int:
+    def _first(self, kind: _SiteKind, patterns: GroupPatterns) -> int:
         if kind not in self.first:
             self.first[kind] = self.count
             groups, ranks = patterns.members.shape
@@ -131,7 +139,7 @@ class _Tracer:
             what, when = np.full(len(site), comm), np.full(len(site), number)
             self.loads.append((site, what, when, link, load))
 
-    def sites(self) -> Sites:
+    def sites(self) -> TransferSites:
         topology = self.prices.topology
         nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))
         site, comm, phase, link, load = (
@@ -143,7 +151,7 @@ class _Tracer:
         capacities = np.array([each.capacity for each in topology.link_classes])
         columns = zip(*self.members, nothing[:3], strict=True)
         at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
-        return Sites(
+        return TransferSites(
             count=self.count,
             members=Members(site=at, rank=rank, role=role),
             loads=Loads(
@@ -171,17 +179,21 @@ class Colours:
     @property
     def count(self) -> tuple[int, int, int]:
         """How many distinct ones there are of each."""
-        return len(np.unique(self.rank)), len(np.unique(self.site)), len(np.unique(self.link))
+        return (
+            len(np.unique(self.rank)),
+            len(np.unique(self.site)),
+            len(np.unique(self.link)),
+        )
 
 
-def uncoloured(ranks: Ranks, sites: Sites | None) -> Colours:
+def uncoloured(ranks: Ranks, sites: TransferSites | None) -> Colours:
     """These colours of ranks, with sites and links not told apart but by what they are."""
     count = sites.count if sites else 0
     link = sites.link_class if sites else np.zeros(0, dtype=np.int64)
     return Colours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
 
 
-def refine_sites(sites: Sites, ranks: Ranks, colours: Colours) -> Colours:
+def refine_sites(sites: TransferSites, ranks: Ranks, colours: Colours) -> Colours:
     """Tell sites apart by their members and the loads on their links, and links by their sites.
 
     `ranks` are colours of the ranks; `colours` are those of sites and links so far.
@@ -196,7 +208,7 @@ def refine_sites(sites: Sites, ranks: Ranks, colours: Colours) -> Colours:
     return Colours(rank=ranks, site=site, link=_numbers(_mix(colours.link, used)))
 
 
-def colour_sites(sites: Sites, ranks: Ranks) -> Colours:
+def colour_sites(sites: TransferSites, ranks: Ranks) -> Colours:
     """Final colours of sites and links for final colours of ranks."""
     colours = uncoloured(ranks, sites)
     while (finer := refine_sites(sites, ranks, colours)).count != colours.count:
@@ -204,7 +216,7 @@ def colour_sites(sites: Sites, ranks: Ranks) -> Colours:
     return finer
 
 
-def sites_of_ranks(sites: Sites, colours: Ranks, ranks: int) -> Ranks:
+def sites_of_ranks(sites: TransferSites, colours: Ranks, ranks: int) -> Ranks:
     """A number per rank that is equal where ranks have equal roles at sites of equal colours."""
     members = sites.members
     return _numbers(_sums(members.rank, _mix(colours[members.site], members.role), ranks))
@@ -230,3 +242,114 @@ def _mix(*columns: NDArray[np.int64] | Hashes) -> Hashes:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed ^= mixed >> np.uint64(31)
     return mixed
+
+
+_NO_LOADS = (np.zeros(0), np.zeros(0))
+_Slot = tuple[int, int, int]
+"""Colour of a site, communication and phase."""
+
+_User = tuple[int, Stream]
+"""Transfers that never overlap each other: the colour of their site, and their stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contention:
+    """The fair-sharing network of a job: cost of every communication at every site."""
+
+    graph: TaskGraph
+    sites: TransferSites
+    colours: Colours
+
+    @cached_property
+    def capacity(self) -> Floats:
+        """Bytes per second of every link colour."""
+        _, first = np.unique(self.colours.link, return_index=True)
+        capacity: Floats = self.sites.capacity[first]
+        return capacity
+
+    def cost(self, use: Use, group: int) -> int | Transfer:
+        """A communication in a group: a fixed time in ps if nothing can slow it, or a transfer."""
+        site = self.sites.first[site_kind(self.graph, use)] + group
+        colour = int(self.colours.site[site])
+        transfer = self._transfers[colour, use.comm]
+        if use.peer_stage < 0 and self._is_isolated(transfer):
+            return transfer.duration_ps
+        return transfer
+
+    @cached_property
+    def _transfers(self) -> dict[tuple[int, int], Transfer]:
+        """One transfer per colour of site and communication, made from a site of that colour."""
+        _, first = np.unique(self.colours.site, return_index=True)
+        chosen = set(first.tolist())
+        return {
+            (int(self.colours.site[site]), comm): Transfer(
+                phases=tuple(self._phase(site, comm, n) for n in range(len(prices)))
+            )
+            for (site, comm), prices in self.sites.prices.items()
+            if site in chosen
+        }
+
+    def _phase(self, site: int, comm: int, number: int) -> TransferPhase:
+        price = self.sites.prices[site, comm][number]
+        link, own, load = self._slots.get(
+            (int(self.colours.site[site]), comm, number),
+            (np.zeros(0, np.int64), *_NO_LOADS),
+        )
+        return TransferPhase(
+            latency_ps=price.latency_ps,
+            alone_ps=price.alone_ps,
+            link=link,
+            load=load,
+            own_level=level_alone(own, self.capacity[link]),
+            level=level_alone(load, self.capacity[link]),
+        )
+
+    @cached_property
+    def _slots(self) -> dict[_Slot, tuple[Ints, Floats, Floats]]:
+        """Per slot its link colours, one site's largest load there, and all sites' load there.
+
+        Both are found on one link of every colour: they are the same on all.
+        """
+        loads, colours = self.sites.loads, self.colours
+        link = colours.link[loads.link]
+        slots = np.stack((colours.site[loads.site], loads.comm, loads.phase, link), axis=1)
+        _, chosen = np.unique(colours.link, return_index=True)
+        rows = np.isin(loads.link, chosen) & np.isfinite(self.sites.capacity[loads.link])
+        distinct, place = np.unique(slots[rows], axis=0, return_inverse=True)
+        every = np.bincount(place.reshape(-1), loads.load[rows], minlength=len(distinct))
+        largest = np.zeros(len(distinct))
+        np.maximum.at(largest, place.reshape(-1), loads.load[rows])
+        ends = np.flatnonzero(np.any(np.diff(distinct[:, :3], axis=0) != 0, axis=1)) + 1
+        parts = (np.split(column, ends) for column in (distinct, largest, every))
+        return {
+            tuple(rows[0, :3].tolist()): (rows[:, 3], own, load)
+            for rows, own, load in zip(*parts, strict=True)
+            if len(rows)
+        }
+
+    @cached_property
+    def _users(self) -> dict[int, set[_User]]:
+        """Whose transfers cross a link of each colour."""
+        users: dict[int, set[_User]] = defaultdict(set)
+        for (site, comm, _), (links, _, _) in self._slots.items():
+            for link in links.tolist():
+                users[link] |= {(site, stream) for stream in self._streams[comm]}
+        return users
+
+    @cached_property
+    def _streams(self) -> dict[int, set[Stream]]:
+        """Streams on which each communication runs."""
+        streams: dict[int, set[Stream]] = defaultdict(set)
+        for task_list in self.graph.task_lists:
+            for task in task_list.tasks:
+                streams[task.comm].add(task.stream)
+        for program in self.graph.programs:
+            for segment in program.segments:
+                if segment.peer >= 0:
+                    streams[segment.comm].add(segment.stream)
+        return streams
+
+    def _is_isolated(self, transfer: Transfer) -> bool:
+        """Whether only transfers that take turns cross its links."""
+        links = {link for phase in transfer.phases for link in phase.link.tolist()}
+        return all(len(self._users[link]) == 1 for link in links)

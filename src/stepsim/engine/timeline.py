@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import FlatProgram, Times
+from stepsim.engine.lay_out import LaidOut, Times
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Segment, SegmentKind
@@ -41,9 +41,9 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """Actors that run the same flat program: times of its tasks, of shape (tasks, actors)."""
+    """Actors that run the same laid-out program: times of its tasks, of shape (tasks, actors)."""
 
-    flat: FlatProgram
+    laid: LaidOut
     actors: NDArray[np.int64]
     start: Times
     end: Times
@@ -51,20 +51,20 @@ class Cohort:
     @property
     def slowed(self) -> bool:
         """Whether any task took longer than it would with the links to itself."""
-        alone = np.array(self.flat.duration_ps, dtype=np.int64)[:, None]
+        alone = np.array(self.laid.duration_ps, dtype=np.int64)[:, None]
         return bool((self.end - self.start > alone).any())
 
     def segment_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every segment of the program, of shape (segments, actors)."""
-        place = np.array(self.flat.segment, dtype=np.int64)
-        return self._extents(place, len(self.flat.program.segments))
+        place = np.array(self.laid.segment, dtype=np.int64)
+        return self._extents(place, len(self.laid.program.segments))
 
     @cached_property
     def entry_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
-        segments = self.flat.program.segments
-        place = np.array([segments[s].entry for s in self.flat.segment], dtype=np.int64)
-        return self._extents(place, len(self.flat.program.entries))
+        segments = self.laid.program.segments
+        place = np.array([segments[s].entry for s in self.laid.segment], dtype=np.int64)
+        return self._extents(place, len(self.laid.program.entries))
 
     def _extents(self, place: NDArray[np.int64], places: int) -> tuple[Times, Times]:
         """First start and last end of the tasks that have each place; -1 is none."""
@@ -78,7 +78,7 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTimes:
-    """Every task of one rank: segment, task of its fragment (-1 for messages), start and end."""
+    """Every task of one rank: segment, task of its task list (-1 for messages), start and end."""
 
     segment: NDArray[np.int64]
     inner: NDArray[np.int64]
@@ -105,12 +105,12 @@ class Timeline:
         return max(int(cohort.entry_times[1].max(initial=0)) for cohort in self.cohorts)
 
     def tasks(self, rank: int) -> TaskTimes:
-        """Times of every task of a rank, coalesced fragments laid out."""
+        """Times of every task of a rank, coalesced task lists laid out."""
         cohort, column = self.place(rank)
-        flat, start = cohort.flat, cohort.start[:, column]
+        laid, start = cohort.laid, cohort.start[:, column]
         columns: list[tuple[NDArray[np.int64], Times, Times]] = []
-        for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
-            times = flat.times.get(flat.program.segments[number].fragment)
+        for task, (number, inner) in enumerate(zip(laid.segment, laid.inner, strict=True)):
+            times = laid.times.get(laid.program.segments[number].task_list)
             if inner < 0 and times is not None:
                 inside = np.arange(len(times.start), dtype=np.int64)
                 columns.append((inside, start[task] + times.start, start[task] + times.end))
@@ -122,7 +122,7 @@ class Timeline:
                 )
                 columns.append(one)
         inners, starts, ends = (np.concatenate(column) for column in zip(*columns, strict=True))
-        segments = np.repeat(flat.segment, [len(inside) for inside, _, _ in columns])
+        segments = np.repeat(laid.segment, [len(inside) for inside, _, _ in columns])
         return TaskTimes(segment=segments, inner=inners, start=starts, end=ends)
 
     def spans(self, ranks: Iterable[int] | None = None) -> Iterator[Span]:
@@ -170,7 +170,7 @@ class Timeline:
         end_ps: int,
     ) -> Span:
         entry = entries[segment.entry] if segment.entry >= 0 else None
-        if segment.fragment < 0:
+        if segment.task_list < 0:
             kind, stream, phase, comm = (
                 _MESSAGE_KINDS[segment.kind],
                 segment.stream,
@@ -179,7 +179,7 @@ class Timeline:
             )
             label = f"{kind.name.lower()} stage {segment.peer_stage}"
         else:
-            task = self.graph.fragments[segment.fragment].tasks[inner]
+            task = self.graph.task_lists[segment.task_list].tasks[inner]
             kind, stream, phase, comm = task.kind, task.stream, str(task.phase), task.comm
             label = task.label
         return Span(
@@ -199,20 +199,20 @@ class Timeline:
 def make_timeline(
     graph: TaskGraph,
     actors: Actors,
-    flats: Sequence[FlatProgram],
+    programs: Sequence[LaidOut],
     starts: Sequence["array[int]"],
     ends: Sequence["array[int]"],
 ) -> Timeline:
     """Timeline from the engine's times, one array per actor."""
     by_flat: dict[int, list[int]] = {}
-    for actor, flat in enumerate(flats):
-        by_flat.setdefault(id(flat), []).append(actor)
+    for actor, laid in enumerate(programs):
+        by_flat.setdefault(id(laid), []).append(actor)
     return Timeline(
         graph=graph,
         actors=actors,
         cohorts=tuple(
             Cohort(
-                flat=flats[members[0]],
+                laid=programs[members[0]],
                 actors=np.array(members, dtype=np.int64),
                 start=_columns(starts, members),
                 end=_columns(ends, members),

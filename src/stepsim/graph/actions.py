@@ -1,6 +1,6 @@
-"""Fragments: the tasks of one action on one rank, in the order a training runtime issues them.
+"""Task lists: the tasks of one action on one rank, in the order a training runtime issues them.
 
-A fragment is made from rows once and used for every microbatch and rank that runs the same rows.
+A task list is made from rows once and used for every microbatch and rank that runs the same rows.
 Only the members of its collectives can delay it from inside.
 """
 
@@ -25,7 +25,7 @@ class TaskKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One task of a fragment; `after` are earlier tasks of the fragment that it waits for.
+    """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
     `comm` is the number of a communication in the graph's table, -1 for compute.
     """
@@ -40,7 +40,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fragment:
+class TaskList:
     """Tasks in an order in which every task follows those it waits for."""
 
     tasks: tuple[Task, ...]
@@ -70,10 +70,10 @@ class CommNumbers:
 
 
 @dataclass(slots=True, kw_only=True)
-class FragmentBuilder:
+class _TaskListBuilder:
     """Appends tasks; a task also follows the last one of its stream.
 
-    Unless `detached`, a fragment begins on the compute stream, if need be with a task of no
+    Unless `detached`, a task list begins on the compute stream, if need be with a task of no
     duration, so that what happens before it is told apart from what happens inside. Detached
     collectives reduce gradients: all of them queue on the dp stream.
     """
@@ -111,16 +111,16 @@ class FragmentBuilder:
         return self._add(TaskKind.HOST, Stream.COMPUTE, label, Phase.FORWARD, after, duration_ps)
 
     def copy(self, task: Task, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Add a task of another fragment with its own duration and predecessors."""
+        """Add a task of another task list with its own duration and predecessors."""
         return self._add(
             task.kind, task.stream, task.label, task.phase, after, duration_ps, task.comm
         )
 
-    def build(self, label: str, phase: Phase) -> Fragment:
-        """The fragment; an empty one gets a task of no duration, so that it has a place."""
+    def build(self, label: str, phase: Phase) -> TaskList:
+        """The task list; an empty one gets a task of no duration, so that it has a place."""
         if not self.tasks:
             self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, ())
-        return Fragment(tasks=tuple(self.tasks))
+        return TaskList(tasks=tuple(self.tasks))
 
     def _add(
         self,
@@ -157,12 +157,12 @@ class HostTimes:
     loss_ps: int = 0
 
 
-def forward_fragment(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> Fragment:
+def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> TaskList:
     """Forward of a chunk: each row computes, then waits for its collective.
 
     A row with a `forward_lag` waits only at the end of the row that many places on.
     """
-    builder = FragmentBuilder(comms=comms)
+    builder = _TaskListBuilder(comms=comms)
     after = builder.host("host", host.overhead_ps, ())
     after = builder.host("get_batch", host.get_batch_ps, after)
     after = _forward_rows(builder, rows, after)
@@ -172,7 +172,7 @@ def forward_fragment(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardParts:
-    """Which part of a backward a fragment holds, and how it is issued.
+    """Which part of a backward a task list holds, and how it is issued.
 
     With `tp_overlap` a full backward computes the weight gradient beside the input gradient's
     collective, else after it. `only` takes one row's share.
@@ -184,9 +184,9 @@ class BackwardParts:
     only: int | None = None
 
 
-def backward_fragment(
+def backward_tasks(
     rows: Sequence[Row], comms: CommNumbers, parts: BackwardParts, host: HostTimes
-) -> Fragment:
+) -> TaskList:
     """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
 
     Input-gradient compute; its collective, beside which the weight-gradient compute runs; the next
@@ -194,7 +194,7 @@ def backward_fragment(
     before that row's backward. Weight-gradient collectives are not part of it: they run once per
     step.
     """
-    builder = FragmentBuilder(comms=comms)
+    builder = _TaskListBuilder(comms=comms)
     after = builder.host("host", host.overhead_ps, ())
     for i in reversed(range(len(rows))) if parts.only is None else (parts.only,):
         row = rows[i]
@@ -212,21 +212,21 @@ def backward_fragment(
     return builder.build("backward", Phase.INPUT_GRAD)
 
 
-def fused_fragment(
-    forward: Fragment, backward: Fragment, comms: CommNumbers, factor: float
-) -> Fragment:
+def fused_tasks(
+    forward: TaskList, backward: TaskList, comms: CommNumbers, factor: float
+) -> TaskList:
     """A forward and a backward as one: they take turns on the compute stream.
 
     Tasks are merged by how far each half has come, so that one half computes while the other
     communicates (DeepSeek-V3 technical report, section 3.2.1). Compute times are scaled by
     `factor`, the time of the pair over that of its halves; their sum is rounded once.
     """
-    builder = FragmentBuilder(comms=comms)
+    builder = _TaskListBuilder(comms=comms)
     halves = (forward, backward)
     merged = sorted(
         (progress, half, number)
-        for half, fragment in enumerate(halves)
-        for number, progress in enumerate(_progress(fragment))
+        for half, task_list in enumerate(halves)
+        for number, progress in enumerate(_progress(task_list))
     )
     place: dict[tuple[int, int], tuple[int, ...]] = {}
     computed = 0
@@ -239,20 +239,20 @@ def fused_fragment(
     return builder.build("fused", Phase.FORWARD)
 
 
-def _progress(fragment: Fragment) -> list[float]:
-    """Share of the fragment's compute done when each task ends."""
-    whole = sum(task.duration_ps for task in fragment.tasks) or 1
+def _progress(task_list: TaskList) -> list[float]:
+    """Share of the task list's compute done when each task ends."""
+    whole = sum(task.duration_ps for task in task_list.tasks) or 1
     done = 0
     shares = []
-    for task in fragment.tasks:
+    for task in task_list.tasks:
         done += task.duration_ps
         shares.append(done / whole)
     return shares
 
 
-def per_step_fragment(items: Sequence[StepItem], comms: CommNumbers) -> Fragment:
+def per_step_tasks(items: Sequence[StepItem], comms: CommNumbers) -> TaskList:
     """Rows run after the pipeline, one after the other, each with its compute and collectives."""
-    builder = FragmentBuilder(comms=comms)
+    builder = _TaskListBuilder(comms=comms)
     after: tuple[int, ...] = ()
     for item in items:
         after = builder.compute(item.name, item.phase, item.work, after)
@@ -260,17 +260,15 @@ def per_step_fragment(items: Sequence[StepItem], comms: CommNumbers) -> Fragment
     return builder.build("per-step", Phase.FORWARD)
 
 
-def reduction_fragment(
-    label: str, reduced: Sequence[CommOp], comms: CommNumbers
-) -> Fragment | None:
+def reduction_tasks(label: str, reduced: Sequence[CommOp], comms: CommNumbers) -> TaskList | None:
     """Weight-gradient collectives, None if none transfers anything."""
-    builder = FragmentBuilder(comms=comms, detached=True)
+    builder = _TaskListBuilder(comms=comms, detached=True)
     builder.collectives(label, Phase.WEIGHT_GRAD, Work(comms=tuple(reduced)), ())
     return builder.build(label, Phase.WEIGHT_GRAD) if builder.tasks else None
 
 
 def _forward_rows(
-    builder: FragmentBuilder, rows: Sequence[Row], after: tuple[int, ...]
+    builder: _TaskListBuilder, rows: Sequence[Row], after: tuple[int, ...]
 ) -> tuple[int, ...]:
     due: dict[int, tuple[int, ...]] = {}
     for i, row in enumerate(rows):

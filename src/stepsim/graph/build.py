@@ -1,7 +1,7 @@
 """The task graph: what every rank runs, in which order, and what each part waits for.
 
 Ranks of one stage run the same program, so a program is stored once per stage: a list of segments,
-each a fragment of tasks or one end of a message. Collectives join the ranks of a stage; messages
+each a task list of tasks or one end of a message. Collectives join the ranks of a stage; messages
 join a segment of one stage's program with a segment of another's.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stepsim.base.errors import ScheduleError
-from stepsim.graph.actions import CommNumbers, Fragment
+from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
-from stepsim.graph.writer import Draft, FragmentFactory
+from stepsim.graph.writer import ProgramWriter, TaskLists
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.p2p import Direction, Message, P2POptions, Post, default_mode, programs
@@ -47,7 +47,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGraph:
-    """Programs per stage, the fragments they use, and the communications of the fragments.
+    """Programs per stage, the task lists they use, and the communications of the task lists.
 
     Ranks of a stage are alike: they run `programs[stage]`. What sets them apart is only where
     their groups lie on the topology.
@@ -58,7 +58,7 @@ class TaskGraph:
     options: StepOptions
     p2p: P2PMode
     programs: tuple[Program, ...]
-    fragments: tuple[Fragment, ...]
+    task_lists: tuple[TaskList, ...]
     comms: tuple[CommOp, ...]
     warnings: tuple[str, ...]
 
@@ -85,14 +85,14 @@ class TaskGraph:
     def _count(self, program: Program) -> Counter[Use]:
         """Segments that look alike are counted first: there are few looks and many segments."""
         counts: Counter[Use] = Counter()
-        looks = Counter((s.kind, s.fragment, s.comm, s.peer_stage) for s in program.segments)
-        for (kind, fragment, comm, peer), count in looks.items():
-            if fragment < 0:
+        looks = Counter((s.kind, s.task_list, s.comm, s.peer_stage) for s in program.segments)
+        for (kind, task_list, comm, peer), count in looks.items():
+            if task_list < 0:
                 sends = kind is SegmentKind.SEND
                 use = Use(comm=comm, stage=program.stage, peer_stage=peer, sends=sends)
                 counts[use] += count
                 continue
-            for task in self.fragments[fragment].tasks:
+            for task in self.task_lists[task_list].tasks:
                 if task.comm >= 0:
                     counts[Use(comm=task.comm, stage=program.stage)] += count
         return counts
@@ -102,10 +102,10 @@ def build_taskgraph(
     stages: Stages, schedule: Schedule, plan: ParallelPlan, options: StepOptions
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
-    factory = FragmentFactory(
+    task_lists = TaskLists(
         comms=CommNumbers(plan=plan), options=options, last_stage=schedule.placement.stages - 1
     )
-    message = factory.comms.number(
+    message = task_lists.comms.number(
         CommOp(
             kind=CollectiveKind.SEND_RECV,
             group=Group.PP,
@@ -113,30 +113,30 @@ def build_taskgraph(
             size_bytes=stages.pp_comm_bytes,
         )
     )
-    drafts = []
+    writers = []
     p2p = options.p2p or default_mode(schedule)
     every = programs(schedule, p2p, _switches(options))
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
-        draft = Draft(
+        writer = ProgramWriter(
             stage=stage,
             work=work,
             schedule=schedule,
-            factory=factory,
+            task_lists=task_lists,
             message=-1 if message is None else message,
             free=p2p is P2PMode.EAGER or options.eager_transfers,
         )
-        draft.pipeline(steps)
-        draft.per_step()
-        drafts.append(draft)
+        writer.pipeline(steps)
+        writer.per_step()
+        writers.append(writer)
     return TaskGraph(
         plan=plan,
         schedule=schedule,
         options=options,
         p2p=p2p,
-        programs=tuple(_joined(draft, drafts) for draft in drafts),
-        fragments=tuple(factory.fragments),
-        comms=tuple(factory.comms.ops),
-        warnings=_dropped_warnings(factory.comms),
+        programs=tuple(_joined(writer, writers) for writer in writers),
+        task_lists=tuple(task_lists.lists),
+        comms=tuple(task_lists.comms.ops),
+        warnings=_dropped_warnings(task_lists.comms),
     )
 
 
@@ -153,23 +153,23 @@ def _dropped_warnings(comms: CommNumbers) -> tuple[str, ...]:
     return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
-def _joined(draft: Draft, drafts: Sequence[Draft]) -> Program:
+def _joined(writer: ProgramWriter, writers: Sequence[ProgramWriter]) -> Program:
     """The finished program: each end of a message knows the other."""
-    segments = list(draft.segments)
-    for (direction, message), number in draft.ends.items():
+    segments = list(writer.segments)
+    for (direction, message), number in writer.ends.items():
         other = Direction.RECV if direction is Direction.SEND else Direction.SEND
         segment = segments[number]
-        far = drafts[segment.peer_stage]
+        far = writers[segment.peer_stage]
         peer = far.ends.get((other, message), -1)
         if peer < 0:
             raise ScheduleError(
-                f"schedule {draft.schedule.name}: rank {draft.stage} {direction}s microbatch "
+                f"schedule {writer.schedule.name}: rank {writer.stage} {direction}s microbatch "
                 f"{message.microbatch} ({message.kind}, stage {message.source} to "
                 f"{message.target}) but rank {far.stage} has no {other} for it"
             )
         segments[number] = Segment(*segment[:-1], peer)  # half the time of _replace
     return Program(
-        stage=draft.stage,
-        entries=draft.schedule.orders[draft.stage],
+        stage=writer.stage,
+        entries=writer.schedule.orders[writer.stage],
         segments=tuple(segments),
     )

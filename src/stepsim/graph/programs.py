@@ -21,7 +21,7 @@ class SegmentKind(IntEnum):
 class Segment(NamedTuple):
     """One entry of a program; `after` are earlier segments it waits for.
 
-    `fragment` is a number in the graph's list (-1 for messages); `entry` the place in the
+    `task_list` is a number in the graph's list (-1 for messages); `entry` the place in the
     schedule's order (-1 outside the pipeline). A message has `comm`, and `peer` is the segment at
     its other end, in the program of stage `peer_stage`.
     """
@@ -29,7 +29,7 @@ class Segment(NamedTuple):
     kind: SegmentKind
     stream: Stream
     after: tuple[int, ...]
-    fragment: int = -1
+    task_list: int = -1
     entry: int = -1
     comm: int = -1
     peer_stage: int = -1

@@ -1,21 +1,20 @@
 """Programs being written: compute in the schedule's order, and the messages between."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
-    Fragment,
     HostTimes,
-    backward_fragment,
-    forward_fragment,
-    fused_fragment,
-    per_step_fragment,
-    reduction_fragment,
+    TaskList,
+    backward_tasks,
+    forward_tasks,
+    fused_tasks,
+    per_step_tasks,
+    reduction_tasks,
 )
-from stepsim.graph.buckets import Buckets, gradient_buckets
 from stepsim.graph.programs import Segment, SegmentKind
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import Compute, Direction, End, Message, Post, Step, Wait
@@ -32,22 +31,22 @@ _GRADIENTS = {
 
 
 @dataclass(slots=True, kw_only=True)
-class FragmentFactory:
-    """Makes each distinct fragment once: rows that say the same share one."""
+class TaskLists:
+    """Makes each distinct task list once: rows that say the same share one."""
 
     comms: CommNumbers
     options: StepOptions
     last_stage: int
-    fragments: list[Fragment] = field(default_factory=list)
+    lists: list[TaskList] = field(default_factory=list)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def action(self, action: Action, rows: Sequence[Row], only: int | None = None) -> int:
-        """Number of the fragment of an action, or of one row's share of a backward."""
+        """Number of the task list of an action, or of one row's share of a backward."""
         host = self._host(action, begins=only in (None, len(rows) - 1))
 
-        def make() -> Fragment:
+        def make() -> TaskList:
             if action.kind is ActionKind.FORWARD:
-                return forward_fragment(rows, self.comms, host)
+                return forward_tasks(rows, self.comms, host)
             input_grad, weight_grad = _GRADIENTS[action.kind]
             parts = BackwardParts(
                 input_grad=input_grad,
@@ -55,24 +54,24 @@ class FragmentFactory:
                 tp_overlap=self.options.tp_overlap,
                 only=only,
             )
-            return backward_fragment(rows, self.comms, parts, host)
+            return backward_tasks(rows, self.comms, parts, host)
 
         return self._number((action.kind, only, host, *map(id, rows)), make)
 
     def fused(self, forward: int, backward: int) -> int:
-        """Number of the fragment of a fused pair of two fragments."""
+        """Number of the task list of a fused pair of two task lists."""
         factor = self.options.fused_factor
 
-        def make() -> Fragment:
-            halves = self.fragments[forward], self.fragments[backward]
-            return fused_fragment(*halves, self.comms, factor)
+        def make() -> TaskList:
+            halves = self.lists[forward], self.lists[backward]
+            return fused_tasks(*halves, self.comms, factor)
 
         return self._number(("fused", forward, backward), make)
 
-    def add(self, fragment: Fragment) -> int:
-        """Number of a new fragment."""
-        self.fragments.append(fragment)
-        return len(self.fragments) - 1
+    def add(self, task_list: TaskList) -> int:
+        """Number of a new task list."""
+        self.lists.append(task_list)
+        return len(self.lists) - 1
 
     def _host(self, action: Action, *, begins: bool) -> HostTimes:
         """Host time of an action: get_batch and loss are the pipeline's ends' own."""
@@ -83,18 +82,56 @@ class FragmentFactory:
             loss_ps=asked.loss_time_ps if forward and action.stage == self.last_stage else 0,
         )
 
-    def _number(self, key: tuple[object, ...], make: Callable[[], Fragment]) -> int:
+    def _number(self, key: tuple[object, ...], make: Callable[[], TaskList]) -> int:
         if key not in self._known:
-            fragment = make()
-            content = (fragment.tasks,)
+            task_list = make()
+            content = (task_list.tasks,)
             if content not in self._known:
-                self._known[content] = self.add(fragment)
+                self._known[content] = self.add(task_list)
             self._known[key] = self._known[content]
         return self._known[key]
 
 
+@dataclass(slots=True, kw_only=True)
+class Buckets:
+    """Gradients reduced piece by piece while the last backward goes on.
+
+    As Megatron-LM's distributed data parallel does with `overlap_grad_reduce`: rows add their
+    gradients to a bucket, and a full bucket is reduced at once. `ops` reduce the gradients of rows
+    whose weights sum to `weight`. A row's share of the gradients is its share of the
+    weight-gradient compute, since both grow with its parameters. `even`: no row says, so all have
+    the same.
+    """
+
+    ops: tuple[CommOp, ...]
+    bucket_bytes: int
+    weight: int
+    even: bool
+    _passed: int = 0
+    _taken: tuple[int, ...] = ()
+
+    def add(self, row: Row) -> tuple[CommOp, ...]:
+        """The row's gradients are ready: what to reduce now, nothing until a bucket is full."""
+        self._passed += 1 if self.even else row.weight_grad.compute_ps
+        taken = self._taken or (0,) * len(self.ops)
+        ready = tuple(op.size_bytes * self._passed // self.weight for op in self.ops)
+        if sum(ready) - sum(taken) < self.bucket_bytes and self._passed < self.weight:
+            return ()
+        self._taken = ready
+        shares = zip(self.ops, taken, ready, strict=True)
+        return tuple(replace(op, size_bytes=b - a) for op, a, b in shares if b > a)
+
+
+def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int) -> Buckets:
+    """Buckets for the gradients of these rows."""
+    weight = sum(row.weight_grad.compute_ps for row in rows)
+    return Buckets(
+        ops=tuple(ops), bucket_bytes=bucket_bytes, weight=weight or len(rows), even=not weight
+    )
+
+
 @dataclass(kw_only=True)
-class Draft:
+class ProgramWriter:
     """A program being written; `front` is what the next segment in order waits for.
 
     Where messages are `free`, they leave when they are posted, overtaking others, and are received
@@ -104,7 +141,7 @@ class Draft:
     stage: int
     work: StageWork
     schedule: Schedule
-    factory: FragmentFactory
+    task_lists: TaskLists
     message: int
     free: bool
     segments: list[Segment] = field(default_factory=list)
@@ -130,12 +167,12 @@ class Draft:
     def per_step(self) -> None:
         """Write the rows that follow the pipeline; they need the reduced gradients."""
         items = self.work.per_step
-        if self.factory.options.dp_overlap:
+        if self.task_lists.options.dp_overlap:
             _, items = self.work.without_gradients()
         if items:
             self._front = self._behind(self._front, Stream.DP)
-            fragment = self.factory.add(per_step_fragment(items, self.factory.comms))
-            self._in_order(SegmentKind.PER_STEP, fragment)
+            task_list = self.task_lists.add(per_step_tasks(items, self.task_lists.comms))
+            self._in_order(SegmentKind.PER_STEP, task_list)
 
     @cached_property
     def _final(self) -> dict[int, tuple[int, Action]]:
@@ -150,7 +187,7 @@ class Draft:
     @cached_property
     def _buckets(self) -> Buckets | None:
         """What to reduce while the last backward of every chunk goes on; None without overlap."""
-        options = self.factory.options
+        options = self.task_lists.options
         gradients, _ = self.work.without_gradients()
         if not options.dp_overlap or not gradients:
             return None
@@ -165,21 +202,21 @@ class Draft:
         if len(parts) == 1 and reducing:
             self._row_by_row(parts[0], place)
             return
-        numbers = [self._fragment(action) for action in parts]
-        fragment = numbers[0] if len(parts) == 1 else self.factory.fused(*numbers)
-        self._in_order(SegmentKind.ACTION, fragment, place)
+        numbers = [self._task_list(action) for action in parts]
+        task_list = numbers[0] if len(parts) == 1 else self.task_lists.fused(*numbers)
+        self._in_order(SegmentKind.ACTION, task_list, place)
         for row in (row for action in reducing for row in reversed(self._rows(action))):
             self._reductions(row)
 
     def _reduces(self, action: Action) -> bool:
         return self._buckets is not None or any(r.weight_grad.comms for r in self._rows(action))
 
-    def _fragment(self, action: Action) -> int:
-        """Number of an action's fragment: the same for all microbatches of a block."""
+    def _task_list(self, action: Action) -> int:
+        """Number of an action's task list: the same for all microbatches of a block."""
         block = action.microbatch % len(self.work.chunks[action.chunk])
         key = action.kind, action.chunk, block
         if key not in self._known:
-            self._known[key] = self.factory.action(action, self._rows(action))
+            self._known[key] = self.task_lists.action(action, self._rows(action))
         return self._known[key]
 
     def _rows(self, action: Action) -> tuple[Row, ...]:
@@ -190,8 +227,8 @@ class Draft:
         """A backward in as many segments as rows, each followed by its reductions."""
         rows = self._rows(action)
         for i in reversed(range(len(rows))):
-            fragment = self.factory.action(action, rows, only=i)
-            self._in_order(SegmentKind.ACTION, fragment, place)
+            task_list = self.task_lists.action(action, rows, only=i)
+            self._in_order(SegmentKind.ACTION, task_list, place)
             self._reductions(rows[i])
 
     def _reductions(self, row: Row) -> None:
@@ -201,33 +238,33 @@ class Draft:
             self._reduction("gradient bucket", self._buckets.add(row))
 
     def _reduction(self, label: str, ops: Sequence[CommOp]) -> None:
-        reduction = reduction_fragment(label, ops, self.factory.comms)
+        reduction = reduction_tasks(label, ops, self.task_lists.comms)
         if reduction:
             self._last[Stream.DP] = self._add(
                 Segment(
                     kind=SegmentKind.REDUCTION,
                     stream=Stream.DP,
                     after=self._behind(self._front, Stream.DP),
-                    fragment=self.factory.add(reduction),
+                    task_list=self.task_lists.add(reduction),
                 )
             )
 
-    def _in_order(self, kind: SegmentKind, fragment: int, place: int = -1) -> None:
-        queued = self._uses_dp(fragment)
+    def _in_order(self, kind: SegmentKind, task_list: int, place: int = -1) -> None:
+        queued = self._uses_dp(task_list)
         after = self._behind(self._front, Stream.DP) if queued else self._front
         segment = Segment(
-            kind=kind, stream=Stream.COMPUTE, after=after, fragment=fragment, entry=place
+            kind=kind, stream=Stream.COMPUTE, after=after, task_list=task_list, entry=place
         )
         self._front = (self._add(segment),)
         if queued:
             self._last[Stream.DP] = self._front[0]
 
-    def _uses_dp(self, fragment: int) -> bool:
-        """Whether a fragment has collectives on the stream of the gradient reductions."""
-        if fragment not in self._on_dp:
-            tasks = self.factory.fragments[fragment].tasks
-            self._on_dp[fragment] = any(task.stream is Stream.DP for task in tasks)
-        return self._on_dp[fragment]
+    def _uses_dp(self, task_list: int) -> bool:
+        """Whether a task list has collectives on the stream of the gradient reductions."""
+        if task_list not in self._on_dp:
+            tasks = self.task_lists.lists[task_list].tasks
+            self._on_dp[task_list] = any(task.stream is Stream.DP for task in tasks)
+        return self._on_dp[task_list]
 
     def _post(self, ends: Iterable[End]) -> None:
         for end in ends:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.engine.lay_out import FlatProgram, FragmentTimes, Times
+from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
-from stepsim.graph.actions import Fragment, Task, TaskKind
+from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
 from stepsim.workload.axes import Part, Stream
@@ -210,30 +210,30 @@ def _add(total: Times, part: NDArray[np.int64], amount: Times) -> None:
             total[each] += np.where(mine, amount, 0).sum(axis=0)
 
 
-PartsOfFragments = dict[FragmentTimes, NDArray[np.int64]]
-"""Parts of coalesced fragments, found once."""
+PartsOfLists = dict[TaskListTimes, NDArray[np.int64]]
+"""Parts of coalesced task lists, found once."""
 
 
 def cohort_breakdown(
-    cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: PartsOfFragments
+    cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: PartsOfLists
 ) -> Times:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    found = program_gaps(cohort.flat, graph)
+    found = program_gaps(cohort.laid, graph)
     coalesced = np.zeros((len(Part), len(cohort.actors)), dtype=np.int64)
     for number, count in found.coalesced.items():
-        times = cohort.flat.times[number]
+        times = cohort.laid.times[number]
         if times not in known:
-            known[times] = fragment_parts(graph.fragments[number], graph, times)
+            known[times] = list_parts(graph.task_lists[number], graph, times)
         coalesced += count * known[times][:, None]
     total = breakdown(found.gaps, *found.times(cohort.start, cohort.end), coalesced)
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
 
 
-def fragment_parts(fragment: Fragment, graph: TaskGraph, times: FragmentTimes) -> NDArray[np.int64]:
-    """Parts of a fragment that runs without interruption, of shape (parts,), in ps."""
+def list_parts(task_list: TaskList, graph: TaskGraph, times: TaskListTimes) -> NDArray[np.int64]:
+    """Parts of a task list that runs without interruption, of shape (parts,), in ps."""
     rows = TaskRows()
-    for task in fragment.tasks:
+    for task in task_list.tasks:
         rows.add(part_of(task, graph), task.after)
     nothing = np.zeros((len(Part), 1), dtype=np.int64)
     total = breakdown(find_gaps(rows), times.start[:, None], times.end[:, None], nothing)
@@ -243,10 +243,10 @@ def fragment_parts(fragment: Fragment, graph: TaskGraph, times: FragmentTimes) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramGaps:
-    """The gaps of a flat program.
+    """The gaps of a laid-out program.
 
-    Row i is task `source[i]`, or the end of a fragment that was laid out: then `closing` names the
-    row and the fragment's tasks. `coalesced` counts how often each coalesced fragment runs.
+    Row i is task `source[i]`, or the end of a task list that was laid out: then `closing` names the
+    row and the task list's tasks. `coalesced` counts how often each coalesced task list runs.
     """
 
     gaps: Gaps
@@ -268,32 +268,32 @@ class ProgramGaps:
         return starts, ends
 
 
-def program_gaps(flat: FlatProgram, graph: TaskGraph) -> ProgramGaps:
-    """Gaps of a program. A fragment laid out ends when all of it has ended, as a coalesced one."""
+def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
+    """Gaps of a program. A task list laid out ends when all of it has ended, as a coalesced one."""
     rows = TaskRows()
     place: list[int] = []
     source: list[int] = []
     closing: list[tuple[int, slice]] = []
     coalesced: dict[int, int] = defaultdict(int)
-    for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
-        segment = flat.program.segments[number]
-        after = flat.after[task]
+    for task, (number, inner) in enumerate(zip(laid.segment, laid.inner, strict=True)):
+        segment = laid.program.segments[number]
+        after = laid.after[task]
         if closing:  # rows and tasks are numbered alike before
             after = tuple([place[i] for i in after])
         place.append(len(source))
         source.append(task)
-        if segment.fragment < 0:
+        if segment.task_list < 0:
             rows.add(Part.EXPOSED_PP, after, detached=segment.stream is Stream.EAGER)
             continue
-        tasks = graph.fragments[segment.fragment].tasks
+        tasks = graph.task_lists[segment.task_list].tasks
         queued = segment.kind is not SegmentKind.REDUCTION
         if inner < 0 and queued:
-            coalesced[segment.fragment] += 1
+            coalesced[segment.task_list] += 1
             rows.add(None, after)
             continue
         rows.add(part_of(tasks[max(inner, 0)], graph), after)
         if inner == len(tasks) - 1 and queued:
-            mine = slice(flat.first[number], task + 1)
+            mine = slice(laid.first[number], task + 1)
             closing.append((len(source), mine))
             source.append(task)
             rows.add(None, tuple(place[mine]))
@@ -306,5 +306,5 @@ def program_gaps(flat: FlatProgram, graph: TaskGraph) -> ProgramGaps:
 
 
 def part_of(task: Task, graph: TaskGraph) -> Part:
-    """The part that a task of a fragment is; of a transfer, when it is waited for."""
+    """The part that a task of a task list is; of a transfer, when it is waited for."""
     return WORK[task.kind] if task.comm < 0 else graph.comms[task.comm].axis.exposed

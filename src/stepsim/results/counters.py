@@ -50,7 +50,7 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
     starts, ends = (times[:, column].tolist() for times in cohort.entry_times)
     times: list[int] = []
     changes: list[tuple[int, int]] = []
-    for entry, start, end in zip(cohort.flat.program.entries, starts, ends, strict=True):
+    for entry, start, end in zip(cohort.laid.program.entries, starts, ends, strict=True):
         for action in entry.parts():
             times.append(start if action.kind is ActionKind.FORWARD else end)
             changes.append(_HELD[action.kind])
@@ -95,25 +95,25 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
 
 def _transfers(cohort: Cohort, graph: TaskGraph) -> Iterator[tuple[Use, Times, Times]]:
     """Start and end of collectives and sends, of shape (times run, actors), use by use."""
-    flat = cohort.flat
-    stage = flat.program.stage
+    laid = cohort.laid
+    stage = laid.program.stage
     alone: dict[Use, list[int]] = defaultdict(list)
     coalesced: dict[int, list[int]] = defaultdict(list)
-    for task, (number, inner) in enumerate(zip(flat.segment, flat.inner, strict=True)):
-        segment = flat.program.segments[number]
-        if segment.fragment >= 0 and inner < 0:
-            coalesced[segment.fragment].append(task)
+    for task, (number, inner) in enumerate(zip(laid.segment, laid.inner, strict=True)):
+        segment = laid.program.segments[number]
+        if segment.task_list >= 0 and inner < 0:
+            coalesced[segment.task_list].append(task)
             continue
-        comm = graph.fragments[segment.fragment].tasks[inner].comm if inner >= 0 else segment.comm
+        comm = graph.task_lists[segment.task_list].tasks[inner].comm if inner >= 0 else segment.comm
         if comm >= 0 and segment.kind is not SegmentKind.RECV:
             sends = segment.kind is SegmentKind.SEND
             use = Use(comm=comm, stage=stage, peer_stage=segment.peer_stage, sends=sends)
             alone[use].append(task)
     for use, tasks in alone.items():
         yield use, cohort.start[tasks], cohort.end[tasks]
-    for fragment, tasks in coalesced.items():
-        times, begin = flat.times[fragment], cohort.start[tasks]
-        for inner, each in enumerate(graph.fragments[fragment].tasks):
+    for task_list, tasks in coalesced.items():
+        times, begin = laid.times[task_list], cohort.start[tasks]
+        for inner, each in enumerate(graph.task_lists[task_list].tasks):
             if each.comm >= 0:
                 use = Use(comm=each.comm, stage=stage)
                 yield use, begin + times.start[inner], begin + times.end[inner]

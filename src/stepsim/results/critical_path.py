@@ -12,16 +12,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from stepsim.base.errors import SimulationError
-from stepsim.engine.lay_out import FragmentTimes
+from stepsim.engine.lay_out import TaskListTimes
 from stepsim.engine.timeline import Cohort, Timeline
-from stepsim.graph.actions import Fragment
+from stepsim.graph.actions import TaskList
 from stepsim.graph.programs import Segment
 from stepsim.results.breakdown import part_of
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Group
 
 Place = tuple[int, int]
-"""An actor and the number of a task in its flat program."""
+"""An actor and the number of a task in its laid-out program."""
 
 _Node = TypeVar("_Node")
 
@@ -70,7 +70,7 @@ def walk_back(
 
 
 class PathTask(NamedTuple):
-    """A task on the path: its rank, segment and place in the segment's fragment (-1: message)."""
+    """A task on the path: its rank, segment and place in the segment's task list (-1: message)."""
 
     rank: int
     segment: int
@@ -80,16 +80,16 @@ class PathTask(NamedTuple):
 
 
 def path_tasks(timeline: Timeline, path: Sequence[PathStep]) -> Iterator[PathTask]:
-    """Tasks of the path, coalesced fragments laid out; those inside one come last first."""
+    """Tasks of the path, coalesced task lists laid out; those inside one come last first."""
     for step in path:
-        flat = timeline.place(step.rank)[0].flat
-        segment, inner = flat.segment[step.task], flat.inner[step.task]
-        fragment = step.segment.fragment
-        if fragment < 0 or inner >= 0:
+        laid = timeline.place(step.rank)[0].laid
+        segment, inner = laid.segment[step.task], laid.inner[step.task]
+        task_list = step.segment.task_list
+        if task_list < 0 or inner >= 0:
             yield PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
             continue
-        times = flat.times[fragment]
-        for number in _inside(timeline.graph.fragments[fragment], times):
+        times = laid.times[task_list]
+        for number in _inside(timeline.graph.task_lists[task_list], times):
             start, end = int(times.start[number]), int(times.end[number])
             now = step.start_ps
             yield PathTask(step.rank, segment, number, now + start, now + end)
@@ -103,19 +103,19 @@ def path_parts(timeline: Timeline, path: Sequence[PathStep]) -> dict[Part, int]:
         part = Part.EXPOSED_PP
         if each.inner >= 0:
             program = graph.programs[graph.plan.stage_of(each.rank)]
-            fragment = graph.fragments[program.segments[each.segment].fragment]
-            part = part_of(fragment.tasks[each.inner], graph)
+            task_list = graph.task_lists[program.segments[each.segment].task_list]
+            part = part_of(task_list.tasks[each.inner], graph)
         total[part] += each.end_ps - each.start_ps
     return total
 
 
-def _inside(fragment: Fragment, times: FragmentTimes) -> Iterator[int]:
-    """Tasks of the path through a coalesced fragment; none where it takes no time."""
+def _inside(task_list: TaskList, times: TaskListTimes) -> Iterator[int]:
+    """Tasks of the path through a coalesced task list; none where it takes no time."""
     if not times.duration_ps:
         return iter(())
     return walk_back(
         int(np.flatnonzero(times.end == times.duration_ps)[-1]),
-        lambda i: reversed(fragment.tasks[i].after),
+        lambda i: reversed(task_list.tasks[i].after),
         lambda i: int(times.start[i]),
         lambda i: int(times.end[i]),
     )
@@ -147,11 +147,11 @@ class Walk:
     def step(self, place: Place) -> PathStep:
         """The path's step at a task."""
         actor, task = place
-        flat = self.columns[actor][0].flat
+        laid = self.columns[actor][0].laid
         return PathStep(
             rank=int(self.timeline.actors.ranks[actor]),
             task=task,
-            segment=flat.program.segments[flat.segment[task]],
+            segment=laid.program.segments[laid.segment[task]],
             start_ps=self.start_ps(place),
             end_ps=self.end_ps(place),
         )
@@ -169,7 +169,7 @@ class Walk:
     def before(self, place: Place) -> Iterator[Place]:
         """What the members of a task wait for, the task's own first, the latest first."""
         for actor, task in self.members(place):
-            for before in reversed(self.columns[actor][0].flat.after[task]):
+            for before in reversed(self.columns[actor][0].laid.after[task]):
                 yield actor, before
 
     def peer(self, actor: int, segment: Segment) -> int:
@@ -181,15 +181,15 @@ class Walk:
     def members(self, place: Place) -> list[Place]:
         """The task itself first, then those that start together with it."""
         actor, task = place
-        flat = self.columns[actor][0].flat
-        group, number = flat.group[task], flat.segment[task]
+        laid = self.columns[actor][0].laid
+        group, number = laid.group[task], laid.segment[task]
         if group is None:
             return [place]
         if group is Group.PP:
-            segment = flat.program.segments[number]
+            segment = laid.program.segments[number]
             peer = self.peer(actor, segment)
-            return [place, (peer, self.columns[peer][0].flat.first[segment.peer])]
+            return [place, (peer, self.columns[peer][0].laid.first[segment.peer])]
         where = int(self.timeline.actors.groups[group][actor])
         others = [a for a in self.meeting[group, where] if a != actor]
-        inner = flat.inner[task]
-        return [place, *((a, self.columns[a][0].flat.first[number] + inner) for a in others)]
+        inner = laid.inner[task]
+        return [place, *((a, self.columns[a][0].laid.first[number] + inner) for a in others)]

@@ -16,7 +16,7 @@ from stepsim.parallel.memory import PeakLive, peak_live
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Schedule
-from stepsim.results.breakdown import PartsOfFragments, cohort_breakdown
+from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import critical_path, path_parts
 from stepsim.results.links import LinkUse, link_use
@@ -178,7 +178,7 @@ def make_report(
     actors = timeline.actors
     breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
     idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
-    known: PartsOfFragments = {}
+    known: PartsOfLists = {}
     for cohort in timeline.cohorts:
         breakdown[cohort.actors] = cohort_breakdown(cohort, graph, step, known).T
         for actor, each in zip(cohort.actors.tolist(), _idle(cohort, pipeline), strict=True):
@@ -293,7 +293,7 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
     sums = np.zeros(2)
     counts = np.zeros(2)
     for cohort in timeline.cohorts:
-        program = cohort.flat.program
+        program = cohort.laid.program
         if program.stage == stage:
             start, end = cohort.entry_times
             other = np.array(
@@ -311,7 +311,7 @@ def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
     """Start of the first backward and end of the last forward of a stage's first rank."""
     cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
     start, end = (times[:, column].tolist() for times in cohort.entry_times)
-    kinds = [{part.kind for part in entry.parts()} for entry in cohort.flat.program.entries]
+    kinds = [{part.kind for part in entry.parts()} for entry in cohort.laid.program.entries]
     forward = {ActionKind.FORWARD}
     first = min((a for a, kind in zip(start, kinds, strict=True) if kind - forward), default=0)
     last = max((b for b, kind in zip(end, kinds, strict=True) if kind & forward), default=0)

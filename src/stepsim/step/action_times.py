@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from stepsim.engine.fold import fold
-from stepsim.engine.lay_out import flatten
+from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import make_prices
 from stepsim.graph.build import build_taskgraph
 from stepsim.graph.programs import SegmentKind
@@ -36,16 +36,16 @@ def search_times(
     actors = fold(graph, prices, slow)
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
-    for actor, flat in enumerate(flatten(graph, actors, prices, slow).flats):
+    for actor, laid in enumerate(lay_out(graph, actors, prices, slow).programs):
         stage = int(actors.stages[actor])
         spent = dict.fromkeys(ActionKind, 0)
-        for task, number in enumerate(flat.segment):
-            segment = flat.program.segments[number]
+        for task, number in enumerate(laid.segment):
+            segment = laid.program.segments[number]
             if segment.entry >= 0:
-                (action,) = flat.program.entries[segment.entry].parts()
-                spent[action.kind] += flat.duration_ps[task]
+                (action,) = laid.program.entries[segment.entry].parts()
+                spent[action.kind] += laid.duration_ps[task]
             elif segment.kind is SegmentKind.SEND:
-                hop = max(hop, flat.duration_ps[task])
+                hop = max(hop, laid.duration_ps[task])
         for name, kind in _KINDS.items():
             sums[name][stage] = max(sums[name][stage], spent[kind])
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.engine import run
-from stepsim.engine.contention import Contention
 from stepsim.engine.fold import every_rank, fold
-from stepsim.engine.lay_out import flatten
+from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import Prices, make_prices
-from stepsim.engine.shared_links import colour_sites, find_sites
+from stepsim.engine.shared_links import Contention, colour_sites, find_transfer_sites
 from stepsim.engine.timeline import Timeline, make_timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.flights import Fabric
@@ -128,16 +127,16 @@ def run_graph(
 
     `slow` are factors on the ranks' compute times.
     """
-    sites = find_sites(graph, prices) if sharing is Sharing.FAIR else None
+    sites = find_transfer_sites(graph, prices) if sharing is Sharing.FAIR else None
     actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
     contention = None
     if sites is not None:
         colours = colour_sites(sites, actors.actor_of)
         contention = Contention(graph=graph, sites=sites, colours=colours)
     _log.info("%d of %d ranks are simulated", len(actors), graph.plan.npus)
-    execution = flatten(graph, actors, prices, slow, contention)
+    runnable = lay_out(graph, actors, prices, slow, contention)
     fabric = Fabric(capacity=contention.capacity) if contention else None
-    _log.info("%d tasks laid out", sum(len(flat.duration_ps) for flat in execution.flats))
-    starts, ends = run.run(execution, actors, graph.plan, fabric, progress)
+    _log.info("%d tasks laid out", sum(len(laid.duration_ps) for laid in runnable.programs))
+    starts, ends = run.run(runnable, actors, graph.plan, fabric, progress)
     _log.info("all tasks ended")
-    return make_timeline(graph, actors, execution.flats, starts, ends)
+    return make_timeline(graph, actors, runnable.programs, starts, ends)

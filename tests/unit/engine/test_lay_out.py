@@ -9,9 +9,9 @@ from helpers import collective, line_of_npus, row
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import every_rank, fold
-from stepsim.engine.lay_out import Execution, flatten, fragment_times
+from stepsim.engine.lay_out import Runnable, lay_out, task_list_times
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import CommNumbers, HostTimes, forward_fragment
+from stepsim.graph.actions import CommNumbers, HostTimes, forward_tasks
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
@@ -38,13 +38,13 @@ def graph_of(plan: ParallelPlan, *rows: Row) -> TaskGraph:
 
 def laid_out(
     graph: TaskGraph, *, folded: bool = True, slow: float = 1.0, coalesce: bool = True
-) -> Execution:
+) -> Runnable:
     """Rank 0 is slowed by a factor."""
     prices = Prices(plan=graph.plan, topology=line_of_npus(graph.plan.npus, HOP), comms=graph.comms)
     factors = np.ones(graph.plan.npus)
     factors[0] = slow
     actors = fold(graph, prices, factors) if folded else every_rank(graph, prices)
-    return flatten(graph, actors, prices, factors, coalesce=coalesce)
+    return lay_out(graph, actors, prices, factors, coalesce=coalesce)
 
 
 ALONE = ParallelPlan(tp=2)
@@ -52,67 +52,67 @@ ALONE = ParallelPlan(tp=2)
 
 def test_an_action_that_nobody_can_delay_is_one_task() -> None:
     """Both ranks of the group are one actor: forward 5 + 20 and backward 7."""
-    (flat,) = laid_out(graph_of(ALONE, reducing(TP))).flats
-    assert flat.duration_ps == [5 + 2 * HOP, 7]
-    assert flat.inner == [-1, -1]
-    assert flat.after == [(), (0,)]
-    assert flat.group == [None, None]
+    (laid,) = laid_out(graph_of(ALONE, reducing(TP))).programs
+    assert laid.duration_ps == [5 + 2 * HOP, 7]
+    assert laid.inner == [-1, -1]
+    assert laid.after == [(), (0,)]
+    assert laid.group == [None, None]
 
 
 def test_an_action_whose_collective_joins_actors_is_laid_out_task_by_task() -> None:
     """Compute, then the collective: the backward, which meets nobody, stays one task."""
-    flats = laid_out(graph_of(ALONE, reducing(TP)), folded=False).flats
-    assert flats[0] is flats[1]
-    assert flats[0].duration_ps == [5, 2 * HOP, 7]
-    assert flats[0].inner == [0, 1, -1]
-    assert flats[0].after == [(), (0,), (1,)]
-    assert flats[0].group == [None, Group.TP, None]
-    assert flats[0].first == [0, 2]
-    assert flats[0].followers == [(1,), (2,), ()]
+    programs = laid_out(graph_of(ALONE, reducing(TP)), folded=False).programs
+    assert programs[0] is programs[1]
+    assert programs[0].duration_ps == [5, 2 * HOP, 7]
+    assert programs[0].inner == [0, 1, -1]
+    assert programs[0].after == [(), (0,), (1,)]
+    assert programs[0].group == [None, Group.TP, None]
+    assert programs[0].first == [0, 2]
+    assert programs[0].followers == [(1,), (2,), ()]
 
 
 def test_nothing_is_one_task_that_is_not_wanted_so() -> None:
-    (flat,) = laid_out(graph_of(ALONE, reducing(TP)), coalesce=False).flats
-    assert flat.duration_ps == [5, 2 * HOP, 7]
-    assert flat.group == [None, Group.TP, None]
+    (laid,) = laid_out(graph_of(ALONE, reducing(TP)), coalesce=False).programs
+    assert laid.duration_ps == [5, 2 * HOP, 7]
+    assert laid.group == [None, Group.TP, None]
 
 
 def test_what_waits_for_an_action_waits_for_all_of_it_that_nothing_in_it_waits_for() -> None:
     """A lagging collective and the row beside it both end the forward."""
     rows = replace(reducing(TP), forward_lag=5), row(9, 0)
-    flats = laid_out(graph_of(ALONE, *rows), folded=False).flats
-    forward = [i for i, segment in enumerate(flats[0].segment) if segment == 0]
-    assert flats[0].after[forward[-1] + 1] == (1, 2)
+    programs = laid_out(graph_of(ALONE, *rows), folded=False).programs
+    forward = [i for i, segment in enumerate(programs[0].segment) if segment == 0]
+    assert programs[0].after[forward[-1] + 1] == (1, 2)
 
 
 def test_messages_are_tasks_that_join_two_stages() -> None:
     """Two stages, one microbatch: F, send; recv, F, B, send; recv, B."""
-    execution = laid_out(graph_of(ParallelPlan(pp=2), row(5, 7)))
-    first, last = execution.flats
+    runnable = laid_out(graph_of(ParallelPlan(pp=2), row(5, 7)))
+    first, last = runnable.programs
     assert [g for g in first.group if g] == [Group.PP] * 2
     assert sorted(first.duration_ps) == [5, 7, HOP, HOP]
     assert sorted(last.duration_ps) == [5, 7, HOP, HOP]
-    assert execution.transfers == [{}, {}]
+    assert runnable.transfers == [{}, {}]
 
 
 def test_a_slow_rank_computes_longer_by_its_factor_rounded() -> None:
-    flats = laid_out(graph_of(ALONE, reducing(TP)), slow=1.5).flats
-    assert [flat.duration_ps for flat in flats] == [
+    programs = laid_out(graph_of(ALONE, reducing(TP)), slow=1.5).programs
+    assert [laid.duration_ps for laid in programs] == [
         [round(5 * 1.5), 2 * HOP, round(7 * 1.5)],
         [5, 2 * HOP, 7],
     ]
 
 
 def test_microbatches_share_the_times_of_their_actions() -> None:
-    (flat,) = laid_out(graph_of(ParallelPlan(tp=2, microbatches=3), reducing(TP))).flats
-    assert len(flat.times) == 2
-    assert flat.duration_ps == [25, 7] * 3
-    assert sorted({times.duration_ps for times in flat.times.values()}) == [7, 25]
+    (laid,) = laid_out(graph_of(ParallelPlan(tp=2, microbatches=3), reducing(TP))).programs
+    assert len(laid.times) == 2
+    assert laid.duration_ps == [25, 7] * 3
+    assert sorted({times.duration_ps for times in laid.times.values()}) == [7, 25]
 
 
 def test_times_inside_an_action() -> None:
-    fragment = forward_fragment([reducing(TP), row(9, 0)], CommNumbers(plan=ALONE), HostTimes())
-    times = fragment_times(fragment, lambda task: 20 if task.comm >= 0 else task.duration_ps)
+    task_list = forward_tasks([reducing(TP), row(9, 0)], CommNumbers(plan=ALONE), HostTimes())
+    times = task_list_times(task_list, lambda task: 20 if task.comm >= 0 else task.duration_ps)
     assert times.start.tolist() == [0, 5, 25]
     assert times.end.tolist() == [5, 25, 34]
     assert times.duration_ps == 34
@@ -120,6 +120,6 @@ def test_times_inside_an_action() -> None:
 
 def test_times_that_do_not_fit_64_bits_are_refused() -> None:
     rows = [row(MAX_INT64 // 2 + 1, 0)] * 2
-    fragment = forward_fragment(rows, CommNumbers(plan=ALONE), HostTimes())
+    task_list = forward_tasks(rows, CommNumbers(plan=ALONE), HostTimes())
     with pytest.raises(SimulationError, match="106 days"):
-        fragment_times(fragment, lambda task: task.duration_ps)
+        task_list_times(task_list, lambda task: task.duration_ps)

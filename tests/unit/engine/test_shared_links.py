@@ -15,8 +15,8 @@ from stepsim.base.errors import PlanError, SimulationError
 from stepsim.engine.timeline import Span
 from stepsim.face import Result
 from stepsim.graph.actions import TaskKind
-from stepsim.graph.buckets import gradient_buckets
 from stepsim.graph.programs import SegmentKind
+from stepsim.graph.writer import gradient_buckets
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import (
     Dimension,
@@ -493,7 +493,7 @@ def test_every_gradient_is_reduced_once(schedule: str, bucket: str) -> None:
         together = []
         for segment in program.segments:
             if segment.kind is SegmentKind.REDUCTION:
-                ops = [graph.comms[t.comm] for t in graph.fragments[segment.fragment].tasks]
+                ops = [graph.comms[t.comm] for t in graph.task_lists[segment.task_list].tasks]
                 together.append(sum(each.size_bytes for each in ops))
                 for each in ops:
                     sizes[each.group].append(each.size_bytes)

@@ -19,8 +19,8 @@ from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
     HostTimes,
-    backward_fragment,
-    forward_fragment,
+    backward_tasks,
+    forward_tasks,
 )
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis
@@ -197,9 +197,9 @@ def test_blocks_of_a_backward() -> None:
         )
     ] * 3
     comms = CommNumbers(plan=ParallelPlan(tp=2))
-    forward = forward_fragment(rows, comms, HostTimes())
+    forward = forward_tasks(rows, comms, HostTimes())
     assert block_starts(forward) == [0, 2, 4]
-    backward = backward_fragment(rows, comms, BackwardParts(), HostTimes())
+    backward = backward_tasks(rows, comms, BackwardParts(), HostTimes())
     assert block_starts(backward) == [0, 3, 6]
 
 
@@ -212,5 +212,5 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
         replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops
     ]
     comms = CommNumbers(plan=ParallelPlan(tp=2))
-    loss = forward_fragment(rows, comms, HostTimes(loss_ps=1)).tasks[-1]
+    loss = forward_tasks(rows, comms, HostTimes(loss_ps=1)).tasks[-1]
     assert loss.after == (1, 2, 3)

@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 from helpers import row
 
-from stepsim.engine.lay_out import fragment_times
+from stepsim.engine.lay_out import task_list_times
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
-    Fragment,
     HostTimes,
     Task,
     TaskKind,
-    backward_fragment,
-    forward_fragment,
-    fused_fragment,
-    per_step_fragment,
-    reduction_fragment,
+    TaskList,
+    backward_tasks,
+    forward_tasks,
+    fused_tasks,
+    per_step_tasks,
+    reduction_tasks,
 )
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis, Stream
@@ -53,23 +53,23 @@ def comms() -> CommNumbers:
     return CommNumbers(plan=PLAN)
 
 
-def spans(fragment: Fragment, comm_ps: int) -> list[tuple[str, int, int]]:
+def spans(task_list: TaskList, comm_ps: int) -> list[tuple[str, int, int]]:
     """Label, start and end of every task, its collectives taking `comm_ps`."""
 
     def task_ps(task: Task) -> int:
         return comm_ps if task.comm >= 0 else task.duration_ps
 
-    times = fragment_times(fragment, task_ps)
-    labels = (f"{task.label} {task.kind.name.lower()}" for task in fragment.tasks)
+    times = task_list_times(task_list, task_ps)
+    labels = (f"{task.label} {task.kind.name.lower()}" for task in task_list.tasks)
     return list(zip(labels, times.start.tolist(), times.end.tolist(), strict=True))
 
 
-def forward(rows: Sequence[Row], host: HostTimes = NO_HOST) -> Fragment:
-    return forward_fragment(rows, comms(), host)
+def forward(rows: Sequence[Row], host: HostTimes = NO_HOST) -> TaskList:
+    return forward_tasks(rows, comms(), host)
 
 
-def backward(rows: Sequence[Row], parts: BackwardParts | None = None) -> Fragment:
-    return backward_fragment(rows, comms(), parts or BackwardParts(), NO_HOST)
+def backward(rows: Sequence[Row], parts: BackwardParts | None = None) -> TaskList:
+    return backward_tasks(rows, comms(), parts or BackwardParts(), NO_HOST)
 
 
 # Communications
@@ -89,8 +89,8 @@ def test_a_collective_of_one_rank_does_not_exist_and_is_counted() -> None:
         0,
     ]
     assert table.dropped == {Group.TP: 2}
-    fragment = forward_fragment([reducing(5, 0)], table, NO_HOST)
-    assert [task.kind for task in fragment.tasks] == [TaskKind.COMPUTE]
+    task_list = forward_tasks([reducing(5, 0)], table, NO_HOST)
+    assert [task.kind for task in task_list.tasks] == [TaskKind.COMPUTE]
 
 
 # Forwards
@@ -217,10 +217,10 @@ def test_a_fused_pair_computes_as_long_as_its_halves_times_the_factor(factor: fl
     table = comms()
     rows = [reducing(7, 11, 3, name="a"), reducing(5, 13, 9, name="b")]
     halves = (
-        forward_fragment(rows, table, NO_HOST),
-        backward_fragment(rows, table, BackwardParts(), NO_HOST),
+        forward_tasks(rows, table, NO_HOST),
+        backward_tasks(rows, table, BackwardParts(), NO_HOST),
     )
-    fused = fused_fragment(*halves, table, factor)
+    fused = fused_tasks(*halves, table, factor)
     assert sum(task.duration_ps for task in fused.tasks) == round(
         (7 + 5 + 11 + 3 + 13 + 9) * factor
     )
@@ -232,10 +232,10 @@ def test_one_half_of_a_fused_pair_computes_while_the_other_communicates() -> Non
     table = comms()
     rows = [reducing(10, 10, name="a")]
     halves = (
-        forward_fragment(rows, table, NO_HOST),
-        backward_fragment(rows, table, BackwardParts(), NO_HOST),
+        forward_tasks(rows, table, NO_HOST),
+        backward_tasks(rows, table, BackwardParts(), NO_HOST),
     )
-    fused = spans(fused_fragment(*halves, table, 1.0), 10)
+    fused = spans(fused_tasks(*halves, table, 1.0), 10)
     assert max(end for _, _, end in fused) == 30
     assert sum(max(end for _, _, end in spans(half, 10)) for half in halves) == 40
 
@@ -250,7 +250,7 @@ def test_items_of_a_step_run_one_after_the_other() -> None:
         )
         for name, time in (("x", 3), ("y", 4))
     ]
-    assert spans(per_step_fragment(items, comms()), 5) == [
+    assert spans(per_step_tasks(items, comms()), 5) == [
         ("x compute", 0, 3),
         ("x collective", 3, 8),
         ("y compute", 8, 12),
@@ -259,7 +259,7 @@ def test_items_of_a_step_run_one_after_the_other() -> None:
 
 
 def test_gradients_that_are_reduced_beside_compute_queue_on_the_dp_stream() -> None:
-    reduction = reduction_fragment("g", [op(Group.DP), op(Group.TP)], comms())
+    reduction = reduction_tasks("g", [op(Group.DP), op(Group.TP)], comms())
     assert reduction is not None
     assert [(task.stream, task.after) for task in reduction.tasks] == [
         (Stream.DP, ()),
@@ -269,4 +269,4 @@ def test_gradients_that_are_reduced_beside_compute_queue_on_the_dp_stream() -> N
 
 def test_a_reduction_that_nobody_shares_is_none() -> None:
     alone = CommNumbers(plan=ParallelPlan(tp=2, dp=1))
-    assert reduction_fragment("g", [op(Group.DP)], alone) is None
+    assert reduction_tasks("g", [op(Group.DP)], alone) is None

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.engine.fold import Actors, every_rank, fold
-from stepsim.engine.lay_out import FlatProgram, Times, flatten
+from stepsim.engine.lay_out import LaidOut, Times, lay_out
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.passes import Passes
 from stepsim.explore.batch.program import compile_program
@@ -66,7 +66,7 @@ class Batch:
     job: PreparedStep
     setting: Setting
     actors: Actors
-    flats: list[FlatProgram]
+    programs: list[LaidOut]
     table: LengthTable
     passes: Passes
     fixed: str
@@ -74,16 +74,16 @@ class Batch:
     @cached_property
     def _gaps(self) -> list[tuple[ProgramGaps, dict[int, int]]]:
         """Per actor, the gaps of its program, and how often it runs which coalesced length."""
-        gaps = {id(flat): program_gaps(flat, self.job.graph) for flat in self.flats}
+        gaps = {id(laid): program_gaps(laid, self.job.graph) for laid in self.programs}
         found = []
-        for flat, nodes in zip(self.flats, self.passes.program.nodes, strict=True):
+        for laid, nodes in zip(self.programs, self.passes.program.nodes, strict=True):
             counts: dict[int, int] = {}
             for task, node in enumerate(nodes.tolist()):
-                fragment = flat.program.segments[flat.segment[task]].fragment
-                if flat.inner[task] < 0 and fragment in gaps[id(flat)].coalesced:
+                task_list = laid.program.segments[laid.segment[task]].task_list
+                if laid.inner[task] < 0 and task_list in gaps[id(laid)].coalesced:
                     number = self.passes.program.length[node]
                     counts[number] = counts.get(number, 0) + 1
-            found.append((gaps[id(flat)], counts))
+            found.append((gaps[id(laid)], counts))
         return found
 
     def takes(self, names: Iterable[str]) -> bool:
@@ -149,7 +149,7 @@ class Batch:
     def _parts(self, values: list[Times], count: int) -> Times:
         program = self.passes.program
         start, end = self.passes.times([values[i] for i in program.length], count)
-        fragments = self.table.fragment_parts(values)
+        task_lists = self.table.list_parts(values)
         step = end[sorted(program.last)].max(axis=0)
         found = np.zeros((len(self.actors), len(Part), count), dtype=np.int64)
         for actor, ((gaps, counts), nodes) in enumerate(
@@ -157,7 +157,7 @@ class Batch:
         ):
             own = np.zeros((len(Part), count), dtype=np.int64)
             for number, times in counts.items():
-                own += times * fragments[number]
+                own += times * task_lists[number]
             found[actor] = breakdown(gaps.gaps, *gaps.times(start, end, nodes), own)
             found[actor, Part.TAIL] += step - found[actor].sum(axis=0)
         return found
@@ -201,15 +201,15 @@ def make_batch(
     setting = Setting(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors = fold(graph, prices, job.slow) if options.fold_ranks else every_rank(graph, prices)
-    flats = flatten(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).flats
+    programs = lay_out(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).programs
     table = LengthTable(graph=job.graph, prices=job.prices, fixed=bool(fixed))
     slow = None if job.slow is None else job.slow[actors.ranks]
-    program = compile_program(flats, actors, slow, table)
+    program = compile_program(programs, actors, slow, table)
     return Batch(
         job=job,
         setting=setting,
         actors=actors,
-        flats=flats,
+        programs=programs,
         table=table,
         passes=Passes(program=program),
         fixed=fixed,

@@ -18,9 +18,9 @@ from stepsim.explore.batch.lengths import (
     BlockLength,
     CommLength,
     ComputeLength,
-    FragmentLength,
     HostLength,
     Length,
+    TaskListLength,
     communication_ps,
 )
 from stepsim.explore.batch.scenarios import HOST, Scenarios
@@ -68,11 +68,11 @@ def critical_paths(batch: Batch, scenarios: Scenarios) -> tuple[Times, list[Crit
 def _elementary(
     counts: Counter[int], lengths: Sequence[Length], values: Sequence[int]
 ) -> Counter[int]:
-    """Fragments taken apart into the tasks on the longest paths through their blocks."""
+    """Task lists taken apart into the tasks on the longest paths through their blocks."""
     found: Counter[int] = Counter()
     for number, times in counts.items():
         length = lengths[number]
-        if not isinstance(length, FragmentLength):
+        if not isinstance(length, TaskListLength):
             found[number] += times
             continue
         for block, repeat in length.blocks:

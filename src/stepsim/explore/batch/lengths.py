@@ -16,7 +16,7 @@ from stepsim.base.units import MAX_INT64
 from stepsim.engine.lay_out import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.scenarios import AXES, HOST, PHASES, Scenarios
-from stepsim.graph.actions import Fragment, Task, TaskKind
+from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.collectives import CollectiveShape, collective_times_ps
 from stepsim.results.breakdown import Gaps, TaskRows, breakdown, find_gaps, part_of
@@ -143,8 +143,8 @@ class BlockLength:
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentLength:
-    """A fragment that nothing interrupts: blocks, one after the other, and how often each runs."""
+class TaskListLength:
+    """A task list that nothing interrupts: blocks, one after the other, and how often each runs."""
 
     blocks: tuple[tuple[int, int], ...]
 
@@ -190,7 +190,7 @@ class LengthTable:
         return self.number(CommLength(op, members.tobytes(), shape))
 
     def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
-        """Number of the length of a fragment's task on a rank."""
+        """Number of the length of a task list's task on a rank."""
         if task.comm >= 0:
             return self.comm(Use(comm=task.comm, stage=stage), rank)
         if task.kind is TaskKind.HOST and not self.fixed:
@@ -199,15 +199,15 @@ class LengthTable:
             return self.number(ComputeLength(task.duration_ps, task.phase, slow))
         return self.number(FixedLength(task.duration_ps))
 
-    def fragment(self, fragment: Fragment, stage: int, rank: int, slow: float) -> int:
-        """Number of the length of a fragment that nothing interrupts."""
-        numbers = [self.task(task, stage, rank, slow) for task in fragment.tasks]
+    def task_list(self, task_list: TaskList, stage: int, rank: int, slow: float) -> int:
+        """Number of the length of a task list that nothing interrupts."""
+        numbers = [self.task(task, stage, rank, slow) for task in task_list.tasks]
         counts: dict[int, int] = {}
-        begins = block_starts(fragment)
+        begins = block_starts(task_list)
         for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
-            block = self._block(fragment.tasks[begin:end], numbers[begin:end], begin)
+            block = self._block(task_list.tasks[begin:end], numbers[begin:end], begin)
             counts[block] = counts.get(block, 0) + 1
-        return self.number(FragmentLength(tuple(sorted(counts.items()))))
+        return self.number(TaskListLength(tuple(sorted(counts.items()))))
 
     def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> int:
         rows = TaskRows()
@@ -224,8 +224,8 @@ class LengthTable:
             found.append(length.ps(scenarios, found))
         return found
 
-    def fragment_parts(self, values: Sequence[Times]) -> dict[int, Times]:
-        """Parts of every fragment's length by number: (parts, scenarios or 1), in ps."""
+    def list_parts(self, values: Sequence[Times]) -> dict[int, Times]:
+        """Parts of every task list's length by number: (parts, scenarios or 1), in ps."""
         blocks = {
             number: length.parts_ps(values)
             for number, length in enumerate(self.lengths)
@@ -233,7 +233,7 @@ class LengthTable:
         }
         found: dict[int, NDArray[np.int64]] = {}
         for number, length in enumerate(self.lengths):
-            if isinstance(length, FragmentLength):
+            if isinstance(length, TaskListLength):
                 total = np.zeros((len(Part), 1), dtype=np.int64)
                 for block, count in length.blocks:
                     total = total + count * blocks[block]
@@ -241,12 +241,12 @@ class LengthTable:
         return found
 
 
-def block_starts(fragment: Fragment) -> list[int]:
+def block_starts(task_list: TaskList) -> list[int]:
     """Tasks of the compute stream that all earlier tasks precede and all later ones follow.
 
     What lies between two of them takes its own time, whatever comes before: times add up.
     """
-    tasks = fragment.tasks
+    tasks = task_list.tasks
     before = [0] * len(tasks)
     for i, task in enumerate(tasks):
         for each in task.after:

@@ -13,7 +13,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import FlatProgram, Meeting, meeting
+from stepsim.engine.lay_out import LaidOut, Meeting, meeting
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.graph.build import Use
 from stepsim.graph.programs import SegmentKind
@@ -43,24 +43,24 @@ class BatchProgram:
 
 
 def compile_program(
-    flats: Sequence[FlatProgram], actors: Actors, slow: Floats | None, table: LengthTable
+    programs: Sequence[LaidOut], actors: Actors, slow: Floats | None, table: LengthTable
 ) -> BatchProgram:
-    """Nodes of the flat programs of all actors; their lengths are added to `table`.
+    """Nodes of the laid-out programs of all actors; their lengths are added to `table`.
 
     `slow[a]` is the factor on the compute of actor a. Raises SimulationError if the programs wait
     for each other in a circle: running them tells where.
     """
-    draft = _Draft(flats=flats, actors=actors, slow=slow, table=table)
+    writer = _NodeWriter(programs=programs, actors=actors, slow=slow, table=table)
     for actor in range(len(actors)):
-        draft.add_actor(actor)
+        writer.add_actor(actor)
     for actor in range(len(actors)):
-        draft.add_entries(actor)
-    return draft.finish()
+        writer.add_entries(actor)
+    return writer.finish()
 
 
 @dataclass(slots=True, kw_only=True)
-class _Draft:
-    flats: Sequence[FlatProgram]
+class _NodeWriter:
+    programs: Sequence[LaidOut]
     actors: Actors
     slow: Floats | None
     table: LengthTable
@@ -75,19 +75,19 @@ class _Draft:
 
     def add_actor(self, actor: int) -> None:
         """A node for every task of an actor, unless it is a transfer that has one."""
-        flat = self.flats[actor]
-        if id(flat) not in self.known:
-            self.known[id(flat)] = self.lengths(flat, actor)
+        laid = self.programs[actor]
+        if id(laid) not in self.known:
+            self.known[id(laid)] = self.lengths(laid, actor)
         mine: list[int] = []
-        for task, number in enumerate(self.known[id(flat)]):
-            group = flat.group[task]
+        for task, number in enumerate(self.known[id(laid)]):
+            group = laid.group[task]
             if group is None:
                 node = self.new(number)
             else:
-                key, _ = meeting(flat, task, group, actor, self.actors, self.table.graph.plan)
+                key, _ = meeting(laid, task, group, actor, self.actors, self.table.graph.plan)
                 node = self.meetings[key] if key in self.meetings else self.new(number)
                 self.meetings[key] = node
-            self.after[node] += [mine[i] for i in flat.after[task]]
+            self.after[node] += [mine[i] for i in laid.after[task]]
             mine.append(node)
         self.nodes.append(mine)
 
@@ -97,38 +97,38 @@ class _Draft:
         self.length.append(length)
         return len(self.after) - 1
 
-    def lengths(self, flat: FlatProgram, actor: int) -> list[int]:
-        """Numbers of the lengths of a flat program's tasks."""
-        rank, stage = int(self.actors.ranks[actor]), flat.program.stage
+    def lengths(self, laid: LaidOut, actor: int) -> list[int]:
+        """Numbers of the lengths of a laid-out program's tasks."""
+        rank, stage = int(self.actors.ranks[actor]), laid.program.stage
         slow = 1.0 if self.slow is None else float(self.slow[actor])
         found: dict[tuple[int, int, int, bool], int] = {}
         numbers = []
-        for number, inner in zip(flat.segment, flat.inner, strict=True):
-            segment = flat.program.segments[number]
+        for number, inner in zip(laid.segment, laid.inner, strict=True):
+            segment = laid.program.segments[number]
             sends = segment.kind is SegmentKind.SEND
-            key = segment.fragment, inner, segment.peer_stage, sends
+            key = segment.task_list, inner, segment.peer_stage, sends
             if key not in found:
-                if segment.fragment < 0:
+                if segment.task_list < 0:
                     peer = segment.peer_stage
                     use = Use(comm=segment.comm, stage=stage, peer_stage=peer, sends=sends)
                     found[key] = self.table.comm(use, rank)
                 else:
-                    fragment = self.table.graph.fragments[segment.fragment]
+                    task_list = self.table.graph.task_lists[segment.task_list]
                     found[key] = (
-                        self.table.fragment(fragment, stage, rank, slow)
+                        self.table.task_list(task_list, stage, rank, slow)
                         if inner < 0
-                        else self.table.task(fragment.tasks[inner], stage, rank, slow)
+                        else self.table.task(task_list.tasks[inner], stage, rank, slow)
                     )
             numbers.append(found[key])
         return numbers
 
     def add_entries(self, actor: int) -> None:
         """When an actor is busy with entries of the schedule, and when its last one ends."""
-        flat, mine = self.flats[actor], self.nodes[actor]
+        laid, mine = self.programs[actor], self.nodes[actor]
         counts = int(self.actors.counts[actor])
         tasks: dict[int, list[int]] = defaultdict(list)
-        for task, number in enumerate(flat.segment):
-            entry = flat.program.segments[number].entry
+        for task, number in enumerate(laid.segment):
+            entry = laid.program.segments[number].entry
             if entry >= 0:
                 tasks[entry].append(task)
         ends = []
@@ -138,9 +138,9 @@ class _Draft:
                 self.busy_lengths[self.length[mine[first]]] += counts
                 ends = [mine[first]]
                 continue
-            waited = {i for task in several for i in flat.after[task]}
+            waited = {i for task in several for i in laid.after[task]}
             ends = [mine[task] for task in several if task not in waited]
-            self.busy_nodes[self.joined([mine[i] for i in flat.after[first]])] -= counts
+            self.busy_nodes[self.joined([mine[i] for i in laid.after[first]])] -= counts
             self.busy_nodes[self.joined(ends)] += counts
         self.pipeline += ends
 

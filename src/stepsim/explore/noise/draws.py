@@ -120,7 +120,7 @@ def simulate_noise(
 
 def _tasks_of_all_ranks(batch: Batch) -> int:
     counts: list[int] = batch.actors.counts.tolist()
-    return sum(len(flat.after) * n for flat, n in zip(batch.flats, counts, strict=True))
+    return sum(len(laid.after) * n for laid, n in zip(batch.programs, counts, strict=True))
 
 
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: int) -> Times:

@@ -192,7 +192,7 @@ def _stage_lanes(timeline: Timeline, scene: Scene, *, messages: bool) -> Iterato
     for stage in range(plan.pp):
         lane = Lane(label=str(stage), bordered=True)
         cohort, column = timeline.place(stage * plan.stage_ranks)
-        entries, segments = cohort.flat.program.entries, cohort.flat.program.segments
+        entries, segments = cohort.laid.program.entries, cohort.laid.program.segments
         chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
         start, end = (times[:, column] for times in cohort.entry_times)
         shown = _visible(start, end, scene)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.actions import Fragment, TaskKind
+from stepsim.graph.actions import TaskKind, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.parallel.schedules import ActionKind, Entry
 from stepsim.results.critical_path import critical_path, path_tasks
@@ -106,7 +106,7 @@ def span_columns(timeline: Timeline, report: Report, most: int = MOST_SPANS) -> 
 def _chosen(timeline: Timeline, most: int) -> tuple[list[int], bool, str]:
     """Ranks to show, whether by whole actions, and what is left out."""
     graph, actors = timeline.graph, timeline.actors
-    tasks = [_task_count(program, graph.fragments) for program in graph.programs]
+    tasks = [_task_count(program, graph.task_lists) for program in graph.programs]
     every = actors.ranks.tolist()
     firsts = [stage * graph.plan.stage_ranks for stage in range(graph.plan.pp)]
     if sum(tasks[graph.plan.stage_of(rank)] for rank in every) <= most:
@@ -119,8 +119,10 @@ def _chosen(timeline: Timeline, most: int) -> tuple[list[int], bool, str]:
     return firsts[::stride], True, f"{some}, and whole actions instead of {sum(tasks):,} tasks"
 
 
-def _task_count(program: Program, fragments: Sequence[Fragment]) -> int:
-    return sum(len(fragments[s.fragment].tasks) if s.fragment >= 0 else 1 for s in program.segments)
+def _task_count(program: Program, task_lists: Sequence[TaskList]) -> int:
+    return sum(
+        len(task_lists[s.task_list].tasks) if s.task_list >= 0 else 1 for s in program.segments
+    )
 
 
 @dataclass(slots=True)
@@ -211,7 +213,7 @@ class _Collector:
             entry = program.entries[segment.entry] if segment.entry >= 0 else None
             before = tuple(i for earlier in segment.after for i in ends[earlier])
             shape.first.append(len(shape.stream))
-            if whole or segment.fragment < 0:
+            if whole or segment.task_list < 0:
                 self._add_whole(shape, segment, entry, before)
                 ends.append((shape.first[-1],))
             else:
@@ -221,9 +223,9 @@ class _Collector:
     def _add_tasks(
         self, shape: _Shape, segment: Segment, entry: Entry | None, before: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Add the tasks of a fragment; returns those that nothing in it waits for."""
+        """Add the tasks of a task list; returns those that nothing in it waits for."""
         graph = self.timeline.graph
-        tasks = graph.fragments[segment.fragment].tasks
+        tasks = graph.task_lists[segment.task_list].tasks
         base = len(shape.stream)
         for task in tasks:
             if task.comm >= 0:
@@ -313,7 +315,7 @@ class _Collector:
         for row, rank in enumerate(ranks):
             cohort, column = self.timeline.place(rank)
             start, end = (times[:, column].tolist() for times in cohort.entry_times)
-            for entry, *times in zip(cohort.flat.program.entries, start, end, strict=True):
+            for entry, *times in zip(cohort.laid.program.entries, start, end, strict=True):
                 number, parts = self.entries.number(action_words(entry)), entry.parts()
                 for part, action in enumerate(parts):
                     shade = _ACTIONS[action.kind]

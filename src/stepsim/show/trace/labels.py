@@ -74,8 +74,8 @@ class Labels:
         return found
 
     def tasks(self, stage: int, number: int, kind: SegmentKind, ways: Ways) -> list[Label]:
-        """Labels of the tasks of fragment `number` in a segment of this kind."""
-        tasks = self.graph.fragments[number].tasks
+        """Labels of the tasks of task list `number` in a segment of this kind."""
+        tasks = self.graph.task_lists[number].tasks
         mine = tuple(ways[Use(comm=t.comm, stage=stage)] for t in tasks if t.comm >= 0)
         key = stage, number, kind, mine
         if key not in self._tasks:

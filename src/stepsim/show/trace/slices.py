@@ -34,7 +34,7 @@ class Slicer:
 
     def __post_init__(self) -> None:
         graph = self.walk.timeline.graph
-        sizes = [len(self.walk.columns[actor][0].flat.program.segments) for actor in self.shown]
+        sizes = [len(self.walk.columns[actor][0].laid.program.segments) for actor in self.shown]
         firsts = list(accumulate(sizes, initial=self.first_message))
         self._numbers = dict(zip(self.shown, firsts, strict=False))
         self.last_message = firsts[-1] - 1
@@ -45,14 +45,14 @@ class Slicer:
     def schedule(self, actor: int) -> list[Slice]:
         """The actions of a rank, and what it runs after the pipeline."""
         cohort, column = self.walk.columns[actor]
-        program = cohort.flat.program
+        program = cohort.laid.program
         starts, ends = (times[:, column].tolist() for times in cohort.entry_times)
         slices = [
             Slice(label=label, start_ps=start, end_ps=end)
             for label, start, end in zip(self.actions(program), starts, ends, strict=True)
         ]
         after = Label(name="per step", category=Category.PER_STEP, facts={"stage": program.stage})
-        bounds = [*cohort.flat.first, len(cohort.start)]
+        bounds = [*cohort.laid.first, len(cohort.start)]
         for number, segment in enumerate(program.segments):
             if segment.kind is SegmentKind.PER_STEP:
                 tasks = slice(bounds[number], bounds[number + 1])
@@ -67,12 +67,12 @@ class Slicer:
         starts, ends = times.start.tolist(), times.end.tolist()
         first = 0
         for number, segment in enumerate(teller.program.segments):
-            if segment.fragment < 0:
+            if segment.task_list < 0:
                 teller.message(number, segment, starts[first], ends[first])
                 first += 1
             else:
                 past = first + teller.tasks_in(segment)
-                teller.fragment(number, segment, starts[first:past], ends[first:past])
+                teller.task_list(number, segment, starts[first:past], ends[first:past])
                 first = past
         for slices in teller.found.values():
             slices.sort(key=lambda each: each.start_ps)
@@ -116,12 +116,12 @@ class _Teller:
 
     def __post_init__(self) -> None:
         walk = self.slicer.walk
-        self.program = walk.columns[self.actor][0].flat.program
+        self.program = walk.columns[self.actor][0].laid.program
         self.ways = self.slicer.labels.ways(int(walk.timeline.actors.ranks[self.actor]))
         self.actions = self.slicer.actions(self.program)
 
     def tasks_in(self, segment: Segment) -> int:
-        return len(self.slicer.walk.timeline.graph.fragments[segment.fragment].tasks)
+        return len(self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks)
 
     def message(self, number: int, segment: Segment, start: int, end: int) -> None:
         use = Use(
@@ -138,12 +138,12 @@ class _Teller:
         self.done.append(end)
         self.called.append(label.name)
 
-    def fragment(
+    def task_list(
         self, number: int, segment: Segment, starts: Sequence[int], ends: Sequence[int]
     ) -> None:
-        tasks = self.slicer.walk.timeline.graph.fragments[segment.fragment].tasks
+        tasks = self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks
         labels = self.slicer.labels.tasks(
-            self.program.stage, segment.fragment, segment.kind, self.ways
+            self.program.stage, segment.task_list, segment.kind, self.ways
         )
         action = self.actions[segment.entry] if segment.entry >= 0 else None
         for inner, (task, label) in enumerate(zip(tasks, labels, strict=True)):
@@ -170,7 +170,7 @@ class _Teller:
             if end == start:
                 return name
         walk = self.slicer.walk
-        flat = walk.columns[self.actor][0].flat
-        place = self.actor, flat.first[number] + inner
+        laid = walk.columns[self.actor][0].laid
+        place = self.actor, laid.first[number] + inner
         other, _ = next(p for p in walk.before(place) if walk.end_ps(p) == start)
         return f"rank {walk.timeline.actors.ranks[other]}"
