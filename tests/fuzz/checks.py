@@ -6,7 +6,7 @@ refused; anything else is a bug.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import cache
 from math import isfinite, lcm
 from pathlib import Path
@@ -20,6 +20,7 @@ import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.network.topology import Topology
 from stepsim.results.document import ResultDocument
+from stepsim.show.tables.model import Shown
 from stepsim.workload.rows import CollectiveKind, Workload
 
 MOST_RANKS = 256
@@ -48,12 +49,12 @@ def _chosen(path: Path, of: int) -> bool:
     return crc32(path.read_bytes()) % of == 0
 
 
-def _printed(path: Path, print_it: Callable[..., None], *documents: object) -> None:
-    """Print a table as in a terminal; it holds no number that is none, and no escapes."""
-    from stepsim.show.terminal.tables import PlainConsole
+def _printed(path: Path, shown: Iterable[Shown]) -> None:
+    """Print tables as in a terminal; they hold no number that is none, and no escapes."""
+    from stepsim.show.terminal.printer import PlainConsole, print_shown
 
     text = io.StringIO()
-    print_it(PlainConsole(file=text, width=100), *documents)
+    print_shown(PlainConsole(file=text, width=100), shown)
     shown = text.getvalue()
     assert "nan" not in shown or b"nan" in path.read_bytes().lower(), shown
     assert "\x1b" not in shown, shown
@@ -73,7 +74,8 @@ def check_workload(path: Path) -> None:
 def _simulate(workload: Workload, path: Path) -> None:
     """One step of a job that is small enough."""
     from stepsim.parallel.inspection import inspect_workload
-    from stepsim.show.terminal.tables import print_inspection, print_report
+    from stepsim.show.tables.inspection import workload_shown
+    from stepsim.show.tables.step import step_shown
 
     made_for = workload.made_for
     blocks = min(2, len(workload.microbatches))
@@ -89,8 +91,8 @@ def _simulate(workload: Workload, path: Path) -> None:
     document = ResultDocument.of(result.report)
     finite_json(document.to_json())
     assert sum(document.breakdown_ps.values()) == document.step_time_ps
-    _printed(path, print_report, result.report)
-    _printed(path, print_inspection, inspect_workload(workload, result.report.plan))
+    _printed(path, step_shown(result.report))
+    _printed(path, workload_shown(inspect_workload(workload, result.report.plan)))
 
 
 def check_topology(path: Path) -> None:
@@ -105,7 +107,7 @@ def check_topology(path: Path) -> None:
 def _carry(topology: Topology, path: Path) -> None:
     """A collective and a step on a topology that is small enough."""
     from stepsim.network.topology.inspection import inspect_topology
-    from stepsim.show.terminal.tables import print_topology
+    from stepsim.show.tables.inspection import topology_shown
 
     if topology.npus > MOST_LINKS or topology.npus < 2:
         return
@@ -114,7 +116,7 @@ def _carry(topology: Topology, path: Path) -> None:
     if topology.npus > MOST_RANKS:
         return
     if _chosen(path, 9):
-        _printed(path, print_topology, inspect_topology(topology))
+        _printed(path, topology_shown(inspect_topology(topology)))
     ranks = range(min(topology.npus, 16))
     for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
         seconds = stepsim.collective_time(topology, kind, 1 << 20, ranks)
@@ -152,7 +154,7 @@ def check_sweep_file(path: Path) -> None:
 def check_calibration(path: Path) -> None:
     from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
     from stepsim.options import StepOptions
-    from stepsim.show.terminal.measured_tables import print_calibration
+    from stepsim.show.tables.calibration import calibration_shown
     from stepsim.validation.runtime import with_calibration
 
     calibration = read_calibration(path)
@@ -161,7 +163,7 @@ def check_calibration(path: Path) -> None:
     written = path.read_bytes()
     write_calibration(read_calibration(path), path)
     assert path.read_bytes() == written, "what is written reads otherwise"
-    _printed(path, print_calibration, calibration)
+    _printed(path, calibration_shown(calibration))
     if calibration.collectives:
         for curve in calibration.collectives.curves:
             curve.duration_ps(12345)
@@ -206,7 +208,7 @@ def finite_json(text: bytes | str) -> None:
 
 def check_run(source: Path) -> None:
     from stepsim.files.measured import is_measured, load_trace
-    from stepsim.show.terminal.measured_tables import print_replay, print_run
+    from stepsim.show.tables.measured import replay_shown, run_shown
     from stepsim.validation.replay import Durations, replay
     from stepsim.validation.runtime import with_runtime
 
@@ -214,13 +216,13 @@ def check_run(source: Path) -> None:
     path = source if source.is_file() else source / "rank0.txt"
     summary = load_trace(source)
     degrees = summary.run.degrees
-    _printed(path, print_run, summary)
+    _printed(path, run_shown(summary))
     if degrees.pp > 16 or degrees.microbatches > 64:
         return
     ready = with_runtime(summary)
     result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
     finite_json(ResultDocument.of(result.report).to_json())
-    _printed(path, print_replay, ready.summary, result.report)
+    _printed(path, replay_shown(ready.summary, result.report))
 
 
 def check_folder(path: Path) -> None:
@@ -232,7 +234,7 @@ def check_folder(path: Path) -> None:
 def check_log(path: Path) -> None:
     from stepsim.files.measured import is_measured
     from stepsim.files.traces.optimus_log import read_optimus_log
-    from stepsim.show.terminal.measured_tables import print_leaf_run
+    from stepsim.show.tables.measured import leaf_run_shown
     from stepsim.validation.leaf import simulate_leaves
 
     is_measured(path)
@@ -241,19 +243,20 @@ def check_log(path: Path) -> None:
         return
     result = simulate_leaves(run)
     finite_json(ResultDocument.of(result.report).to_json())
-    _printed(path, print_leaf_run, run, 0.5)
+    _printed(path, leaf_run_shown(run, 0.5))
 
 
 def check_result(path: Path) -> None:
     from stepsim.files.load import load_result
-    from stepsim.step.diff import diff_results, explain, print_diff
+    from stepsim.show.tables.difference import diff_shown
+    from stepsim.step.diff import diff_results, explain
 
     found = load_result(path)
     path.with_name("other.json").write_bytes(seeds.results()[0])
     other = load_result(path.with_name("other.json"))
     for diff in (diff_results(found, other), diff_results(other, found)):
         explain(diff)
-        _printed(path, print_diff, diff)
+        _printed(path, diff_shown(diff))
 
 
 def check_report(path: Path) -> None:
@@ -266,12 +269,12 @@ def check_sweep(path: Path) -> None:
     from stepsim.explore.sweep import open_for_reading
     from stepsim.explore.sweep.export import write_table
     from stepsim.explore.sweep.table import SweepTable
-    from stepsim.show.terminal.tables import print_sweep
+    from stepsim.show.tables.sweep import sweep_shown
 
     with open_for_reading(path) as store:
         table = SweepTable(store=store)
         write_table(table, path.with_suffix(".csv"))
-        _printed(path, print_sweep, table)
+        _printed(path, sweep_shown(table))
         table.pareto_front()
 
 

@@ -13,7 +13,7 @@ from stepsim.cli.measured import (
     NodeSizeOption,
     RunsArgument,
 )
-from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, console, show, warn
+from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, show_tables, warn
 
 if TYPE_CHECKING:
     from stepsim.measured.calibration.link_classes import Regime
@@ -51,7 +51,7 @@ def runs(
     """Find host, message and gradient costs of a machine in measured RUNs."""
     from stepsim.files.measured import load_benchmarks, load_run
     from stepsim.files.traces.calibration_toml import write_calibration
-    from stepsim.show.terminal.measured_tables import print_calibration
+    from stepsim.show.tables.calibration import calibration_shown
     from stepsim.validation.runs import calibrate_measured, warnings_of
 
     check_outputs(paths, files=[output])
@@ -62,7 +62,7 @@ def runs(
     if found.empty:
         warn([f"{output} holds no number: nothing could be identified"], quiet=quiet)
     write_calibration(found, output)
-    print_calibration(console(), found)
+    show_tables(calibration_shown(found))
 
 
 @app.command()
@@ -116,7 +116,7 @@ def nccl(
     from stepsim.files.collectives.times_csv import write_comm_table
     from stepsim.measured.calibration.nccl import fit_nccl
     from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
-    from stepsim.show.terminal.nccl_tables import print_fit
+    from stepsim.show.tables.calibration import nccl_shown
 
     check_outputs(files, json=json, files=[output, table])
     nominal = _nominal(node_bandwidth, fabric_bandwidth)
@@ -129,11 +129,7 @@ def nccl(
         write_topology(_only_machine(fit), output, regime=_regime(latency), nominal=nominal)
     if table:
         write_comm_table(measured.without_outliers()[0], table)
-    show(
-        json,
-        lambda: CollectiveFitDocument.of(fit).to_json(),
-        lambda to: print_fit(to, fit, every_size=sizes),
-    )
+    show(json, CollectiveFitDocument.of(fit).to_json, nccl_shown(fit, every_size=sizes))
 
 
 def _nominal(node: str | None, fabric: str | None) -> "dict[NodePlacement, float]":

@@ -60,7 +60,7 @@ def collective_command(
 ) -> None:
     """Price one collective: time, algbw, busbw as nccl-tests count them, and the links used."""
     from stepsim.network.collective_document import CollectiveDocument
-    from stepsim.show.terminal.tables import print_probes
+    from stepsim.show.tables.collective import collective_shown
 
     check_outputs([], json=json, figures=[plot])
     probes = _probes(kind, size, topology, ranks, algorithm or ["auto"])
@@ -68,7 +68,7 @@ def collective_command(
         from stepsim.show.figures.collectives import plot_probes
 
         plot_probes(probes, plot, style=style)
-    show(json, lambda: CollectiveDocument.of(probes).to_json(), lambda to: print_probes(to, probes))
+    show(json, CollectiveDocument.of(probes).to_json, collective_shown(probes))
 
 
 def _probes(

@@ -1,7 +1,7 @@
 """`stepsim compare` and `stepsim diff`: several schedules, two results."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,14 +25,11 @@ from stepsim.cli.terminal import (
     WorkloadArgument,
     check_outputs,
     command_line,
-    console,
     show,
+    show_tables,
     warn,
 )
 from stepsim.show.figures.style import FigureStyle
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @takes(RunOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
@@ -62,8 +59,8 @@ def compare_command(
 ) -> None:
     """Compare pipeline schedules on a workload FILE."""
     from stepsim.files.asked import read_schedules
+    from stepsim.show.tables.comparison import comparison_shown
     from stepsim.show.terminal.progress import progress_bar, working
-    from stepsim.show.terminal.tables import print_comparison, print_simai
     from stepsim.step.compare import compare_schedules, simai_totals
     from stepsim.step.document import ComparisonDocument
 
@@ -94,13 +91,8 @@ def compare_command(
             found = find_each_what_if(comparison, job)
             write_comparison(comparison, report, command=command_line(), what_if=found)
     totals = simai_totals(file, comparison) if with_ else None
-
-    def tables(to: "Console") -> None:
-        print_comparison(to, comparison)
-        if totals:
-            print_simai(to, totals)
-
-    show(json, lambda: ComparisonDocument.of(comparison, totals).to_json(), tables)
+    document = ComparisonDocument.of(comparison, totals)
+    show(json, document.to_json, comparison_shown(document))
 
 
 def diff_command(
@@ -109,6 +101,7 @@ def diff_command(
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
     from stepsim.files.load import load_result
-    from stepsim.step.diff import diff_results, print_diff
+    from stepsim.show.tables.difference import diff_shown
+    from stepsim.step.diff import diff_results
 
-    print_diff(console(), diff_results(load_result(a), load_result(b)))
+    show_tables(diff_shown(diff_results(load_result(a), load_result(b))))

@@ -8,10 +8,10 @@ from stepsim.cli.terminal import JsonOption, check_outputs, show
 def doctor_command(json: JsonOption = None) -> None:
     """Check this installation; exit code 1 if something is broken."""
     from stepsim.show.doctor import Diagnosis, Status, diagnose
-    from stepsim.show.terminal.tables import print_checks
+    from stepsim.show.tables.installation import checks_table
 
     check_outputs([], json=json)
     checks = tuple(diagnose())
-    show(json, lambda: Diagnosis(checks=checks).to_json(), lambda to: print_checks(to, checks))
+    show(json, Diagnosis(checks=checks).to_json, [checks_table(checks)])
     if any(check.status is Status.FAILED for check in checks):
         raise typer.Exit(1)

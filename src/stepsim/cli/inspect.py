@@ -15,7 +15,7 @@ from stepsim.cli.measured import (
     refuse_run_options,
 )
 from stepsim.cli.options import OF_SIZE, CommandOptions, takes
-from stepsim.cli.terminal import JsonOption, check_outputs, console, show, warn
+from stepsim.cli.terminal import JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
 
@@ -52,7 +52,7 @@ def inspect_command(
 
 def _inspect_workload(file: Path, options: CommandOptions) -> None:
     from stepsim.parallel.inspection import inspect_workload
-    from stepsim.show.terminal.tables import print_inspection
+    from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inputs import choose_plan, scaled_workload
 
     job = options.inputs(file)
@@ -61,7 +61,7 @@ def _inspect_workload(file: Path, options: CommandOptions) -> None:
     job.topology.fit(plan.npus)
     seen = inspect_workload(workload, plan, assumed)
     warn(seen.warnings, quiet=options.quiet)
-    print_inspection(console(), seen)
+    show_tables(workload_shown(seen))
 
 
 def _inspect_topology(
@@ -69,7 +69,7 @@ def _inspect_topology(
 ) -> None:
     from stepsim.files.load import load_topology
     from stepsim.network.topology.inspection import TopologyNumbers, inspect_topology
-    from stepsim.show.terminal.tables import print_topology
+    from stepsim.show.tables.inspection import topology_shown
 
     check_outputs([Path(name)], json=json, figures=[plot])
     npus = options.asked.get("npus")
@@ -79,4 +79,4 @@ def _inspect_topology(
 
         draw_topology(topology, plot, style=style)
     seen = inspect_topology(topology)
-    show(json, lambda: TopologyNumbers.of(seen).to_json(), lambda to: print_topology(to, seen))
+    show(json, TopologyNumbers.of(seen).to_json, topology_shown(seen))

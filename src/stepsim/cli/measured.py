@@ -1,5 +1,6 @@
 """`stepsim validate` and `stepsim what-if`; `inspect` and `simulate` of measured runs."""
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,15 +15,13 @@ from stepsim.cli.terminal import (
     QuietOption,
     check_outputs,
     command_line,
-    console,
     show,
+    show_tables,
     warn,
 )
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.summary import RunSummary
     from stepsim.step.simulate import SimulatedStep
@@ -87,7 +86,7 @@ def validate_command(
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
     from stepsim.files.measured import load_benchmarks, load_measurements
     from stepsim.files.traces.calibration_toml import read_calibration
-    from stepsim.show.terminal.measured_tables import print_validation
+    from stepsim.show.tables.validation import validation_shown
     from stepsim.validation.replay import parse_durations
     from stepsim.validation.runs import validate_measured
 
@@ -108,7 +107,7 @@ def validate_command(
         from stepsim.show.figures.validations import plot_validation
 
         plot_validation(found, plot, style=style)
-    show(json, lambda: found.to_json().encode(), lambda to: print_validation(to, found))
+    show(json, lambda: found.to_json().encode(), validation_shown(found))
     if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
 
@@ -144,7 +143,7 @@ def what_if_command(
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
     from stepsim.files.measured import load_trace, message_bandwidths
     from stepsim.files.traces.calibration_toml import read_calibration
-    from stepsim.show.terminal.measured_tables import print_what_if
+    from stepsim.show.tables.measured import what_if_shown
     from stepsim.validation.runs import change_measured, warnings_of
 
     loaded = load_trace(run, node_size=node_size)
@@ -158,7 +157,7 @@ def what_if_command(
         layers=layers,
         bandwidths=message_bandwidths(_bandwidth(bandwidth)),
     )
-    print_what_if(console(), found, loaded.step_ps)
+    show_tables(what_if_shown(found, loaded.step_ps))
 
 
 def inspect_measured(
@@ -172,21 +171,15 @@ def inspect_measured(
     from stepsim.files.measured import load_run
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.run_document import run_document
-    from stepsim.show.terminal.measured_tables import print_leaf_run, print_run
+    from stepsim.show.tables.measured import leaf_run_shown, run_shown
     from stepsim.validation.leaf import explained
     from stepsim.validation.runs import warnings_of
 
     check_outputs([path], json=json)
     run = load_run(path, node_size=node_size)
     warn(warnings_of([run]), quiet=quiet)
-
-    def tables(to: "Console") -> None:
-        if isinstance(run, LeafRun):
-            print_leaf_run(to, run, explained(run))
-        else:
-            print_run(to, run)
-
-    show(json, lambda: run_document(run).to_json(), tables)
+    tables = leaf_run_shown(run, explained(run)) if isinstance(run, LeafRun) else run_shown(run)
+    show(json, run_document(run).to_json, tables)
 
 
 def simulate_measured(
@@ -213,8 +206,8 @@ def simulate_measured(
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.results.document import ResultDocument
-    from stepsim.show.terminal.measured_tables import print_leaf_replay, print_replay
-    from stepsim.show.terminal.tables import print_report
+    from stepsim.show.tables.measured import leaf_replay_shown, replay_shown
+    from stepsim.show.tables.step import step_shown
     from stepsim.validation.replay import parse_durations
     from stepsim.validation.runs import replay_measured
 
@@ -231,15 +224,16 @@ def simulate_measured(
         write_spans(result.timeline, csv)
     if report:
         _write_replay(result, report)
-
-    def tables(to: "Console") -> None:
-        print_report(to, result.report)
-        if isinstance(run, LeafRun):
-            print_leaf_replay(to, run, result.report, known.leaf_overhead if known else None)
-        else:
-            print_replay(to, run, result.report)
-
-    show(json, lambda: ResultDocument.of(result.report).to_json(), tables)
+    if isinstance(run, LeafRun):
+        overhead = known.leaf_overhead if known else None
+        off = leaf_replay_shown(run, result.report, overhead)
+    else:
+        off = replay_shown(run, result.report)
+    show(
+        json,
+        lambda: ResultDocument.of(result.report).to_json(),
+        chain(step_shown(result.report), off),
+    )
 
 
 def _write_replay(result: "SimulatedStep", report: Path) -> None:

@@ -31,8 +31,8 @@ class StudyOptions(RunOptions):
 def sensitivity_command(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
     from stepsim.explore.sensitivity import find_sensitivity
-    from stepsim.explore.sensitivity.output import print_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
+    from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal.progress import working
 
     check_outputs([file], json=options.json, figures=[options.plot])
@@ -42,11 +42,7 @@ def sensitivity_command(file: WorkloadArgument, options: StudyOptions) -> None:
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_sensitivity(found, options.plot, style=options.style)
-    show(
-        options.json,
-        found.to_json,
-        lambda to: print_sensitivity(to, found),
-    )
+    show(options.json, found.to_json, sensitivity_shown(found))
 
 
 @takes(StudyOptions)
@@ -75,8 +71,8 @@ def noise_command(
     """Print how the step time of FILE is distributed when tasks take longer or shorter."""
     from stepsim.explore.noise.document import NoiseDocument
     from stepsim.explore.noise.draws import NoiseModel, simulate_noise
-    from stepsim.explore.sensitivity.output import print_noise
     from stepsim.show.figures.sensitivity import plot_noise
+    from stepsim.show.tables.studies import noise_shown
     from stepsim.show.terminal.progress import working
 
     check_outputs([file], json=options.json, figures=[options.plot])
@@ -104,7 +100,7 @@ def noise_command(
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_noise(found, options.plot, style=options.style)
-    show(options.json, lambda: NoiseDocument.of(found).to_json(), lambda to: print_noise(to, found))
+    show(options.json, lambda: NoiseDocument.of(found).to_json(), noise_shown(found))
 
 
 def _noise_over(
@@ -118,10 +114,10 @@ def _noise_over(
 ) -> None:
     """Noise of every combination of some axes."""
     from stepsim.explore.noise.document import NoiseSweepDocument
-    from stepsim.explore.noise.output import print_noise_sweep
     from stepsim.explore.noise.sweeps import sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
+    from stepsim.show.tables.studies import noise_sweep_shown
     from stepsim.show.terminal.progress import sweep_bar
 
     grid = Grid(axes=tuple(parse_axis(text) for text in axes))
@@ -133,8 +129,5 @@ def _noise_over(
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     if options.plot:
         plot_noise_sweep(found, options.plot, style=options.style)
-    show(
-        options.json,
-        lambda: NoiseSweepDocument.of(found).to_json(),
-        lambda to: print_noise_sweep(to, found),
-    )
+    document = NoiseSweepDocument.of(found)
+    show(options.json, document.to_json, noise_sweep_shown(found))

@@ -55,8 +55,8 @@ def simulate_command(
     from stepsim.base import garbage
     from stepsim.files.measured import is_measured
     from stepsim.results.document import ResultDocument
+    from stepsim.show.tables.step import step_shown
     from stepsim.show.terminal.progress import progress_bar, working
-    from stepsim.show.terminal.tables import print_report
     from stepsim.step.simulate import simulate_step
 
     garbage.stop()
@@ -104,8 +104,4 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    show(
-        json,
-        lambda: ResultDocument.of(result.report).to_json(),
-        lambda to: print_report(to, result.report),
-    )
+    show(json, lambda: ResultDocument.of(result.report).to_json(), step_shown(result.report))

@@ -10,7 +10,7 @@ from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
 from stepsim.cli.options import NO_MEMORY, RunOptions, SetOption, takes
-from stepsim.cli.terminal import check_outputs, command_line, console, warn
+from stepsim.cli.terminal import check_outputs, command_line, show_tables, warn
 from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
@@ -256,7 +256,7 @@ def _show(database: Path, options: ShowOptions) -> None:
     from stepsim.explore.sweep import open_for_reading
     from stepsim.explore.sweep.export import write_table
     from stepsim.explore.sweep.table import SweepTable
-    from stepsim.show.terminal.tables import print_sweep
+    from stepsim.show.tables.sweep import sweep_shown
 
     with open_for_reading(database) as store:
         table = SweepTable(store=store)
@@ -264,7 +264,7 @@ def _show(database: Path, options: ShowOptions) -> None:
             write_table(table, path)
         _refuse_if_all_failed(table)
         _draw(table, options)
-        print_sweep(console(), table)
+        show_tables(sweep_shown(table))
 
 
 def _draw(table: "SweepTable", options: ShowOptions) -> None:

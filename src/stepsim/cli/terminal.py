@@ -12,7 +12,7 @@ import typer
 from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from stepsim.show.tables.model import Shown
 
 STDOUT = "-"
 
@@ -61,13 +61,6 @@ def command_line() -> str:
     return shlex.join(["stepsim", *sys.argv[1:]])
 
 
-def console() -> "Console":
-    """Standard output; names from files are printed as they are, what is not printable escaped."""
-    from stepsim.show.terminal.tables import PlainConsole
-
-    return PlainConsole()
-
-
 def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
@@ -94,9 +87,7 @@ def log_shown(*, enabled: bool) -> Iterator[None]:
         log.setLevel(logging.NOTSET)
 
 
-def show(
-    json: str | None, document: Callable[[], bytes], table: Callable[["Console"], None]
-) -> None:
+def show(json: str | None, document: Callable[[], bytes], shown: "Iterable[Shown]") -> None:
     """Write a result as JSON where that is asked for; print its tables unless that is stdout."""
     from stepsim.files.writing import write_whole
 
@@ -105,4 +96,11 @@ def show(
         return
     if json:
         write_whole(Path(json), document())
-    table(console())
+    show_tables(shown)
+
+
+def show_tables(shown: "Iterable[Shown]") -> None:
+    """Print tables on stdout; names from files as they are, what is not printable escaped."""
+    from stepsim.show.terminal.printer import PlainConsole, print_shown
+
+    print_shown(PlainConsole(), shown)

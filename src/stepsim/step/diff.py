@@ -6,23 +6,17 @@ the step: a stage that got slower works longer (compute, exposed, host), the oth
 for it (skew, bubbles). So stages are compared by what they do themselves.
 """
 
-import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.results.document import LinkEntry, ResultDocument
-from stepsim.workload.axes import Part, PartKind
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from stepsim.workload.axes import Part, PartKind, part_label
 
 WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.BUBBLE))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""
 
 _SETTINGS = ("workload", "topology", "schedule", "p2p", "contention", "npus", "microbatches")
-_STAGES_SHOWN = 3
 _ALIKE = 0.01
 _ABSENT = "-"
 _DEFAULT = "default"
@@ -49,6 +43,11 @@ class Change:
     def difference_ps(self) -> int:
         """Time in B less that in A."""
         return self.b_ps - self.a_ps
+
+    @property
+    def label(self) -> str:
+        """The part as tables call it."""
+        return part_label(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,32 +171,6 @@ def explain(diff: ResultDiff) -> str:
     return "; ".join(filter(None, said)) + "."
 
 
-def print_diff(console: "Console", diff: ResultDiff) -> None:
-    """Settings that differ, step times, components, stages, links, and what explains most."""
-    from stepsim.show.terminal.tables import print_pairs
-
-    if diff.identical:
-        console.print("A and B are identical: settings, step time, components, stages and links")
-        return
-    settings = [(each.name, f"{each.a} -> {each.b}") for each in diff.settings]
-    print_pairs(
-        console,
-        [
-            *(settings or [("settings", "no difference in those that the files name")]),
-            ("step time", _step_words(diff.step)),
-        ],
-    )
-    _print_components(console, diff)
-    if diff.stage_counts[0] != diff.stage_counts[1]:
-        few, many = diff.stage_counts
-        console.print(f"\nstages: A has {few}, B has {many}, so only the totals are compared")
-    elif len(diff.stages) > 1:
-        _print_stages(console, diff.stages)
-    _print_links(console, diff.links)
-    words = textwrap.fill(explain(diff), console.width)
-    console.print(f"\n{words}", soft_wrap=True)
-
-
 def _sum(name: str, changes: Iterable[Change]) -> Change:
     times = [(change.a_ps, change.b_ps) for change in changes]
     return Change(name=name, a_ps=sum(a for a, _ in times), b_ps=sum(b for _, b in times))
@@ -241,31 +214,23 @@ def _settings(a: ResultDocument, b: ResultDocument) -> tuple[Setting, ...]:
     return tuple(Setting(name=name, a=one, b=other) for name, one, other in pairs if one != other)
 
 
-def _step_words(step: Change) -> str:
-    times = f"{format_time_ps(step.a_ps)} -> {format_time_ps(step.b_ps)}"
-    if not step.difference_ps:
-        return f"{times} (no difference)"
-    relative = f", {step.difference_ps / step.a_ps:+.2%}" if step.a_ps else ""
-    return f"{times} ({_signed(step.difference_ps)}{relative})"
-
-
 def _component_words(diff: ResultDiff) -> str:
     """The component that explains most and where; if it is waiting, also the most of the rest."""
     if not diff.direction:
         return _shift_words(diff)
     most = _most(diff.components, diff.direction)
-    words = f"{_label(most)} explains {diff.share(most):.0%} of the difference{_where(diff, most)}"
+    words = f"{most.label} explains {diff.share(most):.0%} of the difference{_where(diff, most)}"
     if most.name in WAITING:
         own = _most((c for c in diff.components if c.name not in WAITING), diff.direction)
         if own.difference_ps * diff.direction > 0:
-            words += f", where ranks wait for others; of what they do themselves, {_label(own)} "
+            words += f", where ranks wait for others; of what they do themselves, {own.label} "
             words += f"explains most, {diff.share(own):.0%}{_where(diff, own)}"
         else:
             changed = "more" if diff.direction > 0 else "less"
             words += f", where ranks wait for others; nothing they do themselves takes {changed}"
     against = _most(diff.components, -diff.direction)
     if diff.share(most) > 1 and diff.share(against) <= -_ALIKE:
-        words += f"; {_label(against)} takes {-diff.share(against):.0%} back"
+        words += f"; {against.label} takes {-diff.share(against):.0%} back"
     return words
 
 
@@ -275,8 +240,8 @@ def _shift_words(diff: ResultDiff) -> str:
     if not more.difference_ps:
         return "both steps take as long, component by component"
     return (
-        f"both steps take as long: {_label(more)} takes {format_time_ps(more.difference_ps)} more, "
-        f"{_label(less)} {format_time_ps(-less.difference_ps)} less"
+        f"both steps take as long: {more.label} takes {format_time_ps(more.difference_ps)} more, "
+        f"{less.label} {format_time_ps(-less.difference_ps)} less"
     )
 
 
@@ -338,63 +303,3 @@ def _most(changes: Iterable[Change], direction: int) -> Change:
         return change.difference_ps * direction if direction else abs(change.difference_ps)
 
     return max(changes, key=gain)
-
-
-def _label(change: Change) -> str:
-    """A component's name as tables print it."""
-    names = {part.key: part.label for part in Part}
-    return names.get(change.name, change.name.replace("_", " "))
-
-
-def _signed(time_ps: int) -> str:
-    return f"{'+' * (time_ps > 0)}{format_time_ps(time_ps)}"
-
-
-def _print_components(console: "Console", diff: ResultDiff) -> None:
-    """Components that either result has."""
-    from stepsim.show.terminal.tables import print_table, table_of
-
-    title = "where the difference is, mean over ranks"
-    table = table_of(title, "part", "A", "B", "difference", "share")
-    for change in diff.components:
-        if change.a_ps or change.b_ps:
-            share = f"{round(diff.share(change), 3) + 0.0:.1%}" if diff.direction else _ABSENT
-            table.add_row(_label(change), *_times(change), share)
-    if table.row_count:
-        print_table(console, table)
-
-
-def _print_stages(console: "Console", stages: Iterable[StageDiff]) -> None:
-    """The stages that differ most."""
-    from stepsim.show.terminal.tables import print_table, table_of
-
-    title = "stages that differ most: what they do themselves, how much longer they wait"
-    table = table_of(
-        title, "stage", "A", "B", "difference", "waiting", "largest part", "its change"
-    )
-    for stage in stages:
-        largest = stage.largest
-        if largest.difference_ps and table.row_count < _STAGES_SHOWN:
-            waiting = _signed(stage.waiting.difference_ps)
-            cells = (_label(largest), _signed(largest.difference_ps))
-            table.add_row(str(stage.stage), *_times(stage.own), waiting, *cells)
-    if table.row_count:
-        print_table(console, table)
-
-
-def _print_links(console: "Console", links: Iterable[LinkDiff]) -> None:
-    """Classes of links that carry anything in either result."""
-    from stepsim.show.terminal.tables import print_table, table_of
-
-    title = "links: bytes over all of them, time their busiest one is in use"
-    table = table_of(title, "links", "A bytes", "B bytes", "A", "B", "difference")
-    for link in links:
-        if any(link.total_bytes):
-            table.add_row(link.name, *map(format_size_bytes, link.total_bytes), *_times(link.busy))
-    if table.row_count:
-        print_table(console, table)
-
-
-def _times(change: Change) -> tuple[str, str, str]:
-    before, after = format_time_ps(change.a_ps), format_time_ps(change.b_ps)
-    return before, after, _signed(change.difference_ps)

@@ -76,6 +76,11 @@ class Part(IntEnum):
         return self.name.lower()
 
 
+def part_label(key: str) -> str:
+    """What tables call a part by its name in documents; one of a later stepsim keeps its name."""
+    return next((part.label for part in Part if part.key == key), key.replace("_", " "))
+
+
 class ParallelAxis(StrEnum):
     """Parallel axis a communication serves: its stream, and what it is when it is waited for.
 

@@ -120,7 +120,7 @@ def test_simais_formula_is_added_when_asked_for(run: Run, moe: Path) -> None:
     printed = dict(zip(parts, map(float, table[2].split()), strict=True))
     document = compared(run, moe, *FOUR, "--with", "simai-formula")["simai_formula"]
     assert {part: document[part] for part in parts} == pytest.approx(printed, abs=0.51)
-    assert table[3] == document["note"]
+    assert table[3:5] == ["", document["note"]]
     assert "SimAI" not in run("compare", moe, *FOUR)[1]
 
 

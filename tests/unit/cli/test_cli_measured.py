@@ -112,7 +112,7 @@ def test_simulate_and_inspect(
     measured.inspect_measured(run)
     printed = capsys.readouterr().out
     assert "measured" in printed
-    assert "schedule by its order: 1f1b" in printed
+    assert "1f1b, by its order" in printed
     assert "simulated" in figure.read_text()
     assert spans.read_text().startswith("rank,")
 

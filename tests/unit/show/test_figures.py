@@ -23,16 +23,7 @@ from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.noise.sweeps import sweep_noise
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.parallel.schedules import BUILDERS
-from stepsim.show.figures.drawing import (
-    ACTION_COLOURS,
-    PALETTE,
-    PART_COLOURS,
-    PER_STEP,
-    ink_on,
-    series_colours,
-    styled,
-    write_figure,
-)
+from stepsim.show.figures.drawing import styled, write_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep import choose_view, plot_sweep
 from stepsim.show.figures.sweep.bands import noise_sweep_figure
@@ -42,6 +33,14 @@ from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
 from stepsim.show.figures.sweep.lines import line_figure
 from stepsim.show.figures.sweep.views import FigureKind
 from stepsim.show.figures.timelines import timelines_figure
+from stepsim.show.palette import (
+    ACTION_COLOURS,
+    PALETTE,
+    PART_COLOURS,
+    PER_STEP,
+    ink_on,
+    series_colours,
+)
 from stepsim.workload.axes import Part
 
 ROOT = Path(__file__).resolve().parents[3]

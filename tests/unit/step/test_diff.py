@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.files.load import load_result
 from stepsim.results.document import LinkEntry, ResultDocument, StageEntry
-from stepsim.step.diff import ResultDiff, diff_results, explain, print_diff
+from stepsim.show.tables.difference import diff_shown
+from stepsim.show.terminal.printer import PlainConsole, print_shown
+from stepsim.step.diff import ResultDiff, diff_results, explain
 from stepsim.workload.axes import Part
 
 MS = 10**9
@@ -59,8 +60,9 @@ def document(
 
 def printed(diff: ResultDiff) -> str:
     out = io.StringIO()
-    print_diff(Console(file=out, width=80, highlight=False, markup=False), diff)
-    assert max(map(len, out.getvalue().splitlines())) <= 80
+    print_shown(PlainConsole(file=out, width=80), diff_shown(diff))
+    *tables, _ = out.getvalue().splitlines()
+    assert max(map(len, tables), default=0) <= 80
     return out.getvalue()
 
 
@@ -232,7 +234,7 @@ def test_print_says_settings_then_step_then_tables_then_the_sentence() -> None:
         "nvlink 1 GiB 1 GiB 2 ms 2 ms 0",
     ]
     assert [line for line in lines if line in expected] == expected
-    assert lines[-3].startswith("exposed dp explains 80% of the difference, most on stage 1;")
+    assert lines[-1].startswith("exposed dp explains 80% of the difference, most on stage 1;")
 
 
 def test_at_most_three_stages_are_printed() -> None:

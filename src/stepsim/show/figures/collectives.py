@@ -11,8 +11,9 @@ import numpy as np
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.network.collectives import Algorithm
 from stepsim.network.one_collective import Probe, ProbeRow
-from stepsim.show.figures.drawing import MARKERS, PALETTE, legend, write_figure
+from stepsim.show.figures.drawing import legend, write_figure
 from stepsim.show.figures.style import FigureStyle
+from stepsim.show.palette import series_colour, series_marker
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +68,8 @@ def _pieces(probe: Probe) -> list[tuple[str, tuple[ProbeRow, ...]]]:
 
 def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """How the line of each name looks: an algorithm the same in every figure, dashed by levels."""
+    known = [name for name in Algorithm if name != Algorithm.AUTO]
+    families = list(dict.fromkeys([*known, *(name.partition(":")[0] for name in names)]))
     looks: dict[str, dict[str, Any]] = {}
     variants: Counter[str] = Counter()
     for name in dict.fromkeys(names):
@@ -74,10 +77,10 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
             looks[name] = {"color": "#cccccc", "linewidth": 6, "zorder": 1}
             continue
         family = name.partition(":")[0]
-        number = [*Algorithm].index(Algorithm(family)) - 1
+        number = families.index(family)
         looks[name] = {
-            "color": PALETTE[number],
-            "marker": MARKERS[number],
+            "color": series_colour(number),
+            "marker": series_marker(number),
             "markersize": 3,
             "linestyle": _DASHES[variants[family] % len(_DASHES)],
             "zorder": 2,

@@ -9,8 +9,9 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.explore.sensitivity.names import describe
-from stepsim.show.figures.drawing import PALETTE, PATH, legend, write_figure
+from stepsim.show.figures.drawing import legend, write_figure
 from stepsim.show.figures.style import FigureStyle
+from stepsim.show.palette import PALETTE, PATH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

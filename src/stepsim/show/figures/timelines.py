@@ -13,23 +13,23 @@ from stepsim.base.units import format_time_ps, time_unit
 from stepsim.engine.lay_out import Times
 from stepsim.engine.timeline import Span, Timeline
 from stepsim.graph.programs import SegmentKind
-from stepsim.parallel.schedules import ActionKind, Entry
+from stepsim.parallel.schedules import Entry
 from stepsim.results.critical_path import critical_path
 from stepsim.results.report import Report
-from stepsim.show.figures.drawing import (
+from stepsim.show.figures.drawing import head, legend, write_figure
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.palette import (
     ACTION_COLOURS,
     ACTION_NAMES,
     IDLE,
     PATH,
     PER_STEP,
+    PHASE_SHADES,
+    SHADES,
     TRANSFER,
-    head,
     ink_on,
-    legend,
     shade,
-    write_figure,
 )
-from stepsim.show.figures.style import FigureStyle
 from stepsim.workload.axes import Stream
 from stepsim.workload.rows import Phase
 
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_PHASES = {
-    Phase.FORWARD: ACTION_COLOURS[ActionKind.FORWARD],
-    Phase.INPUT_GRAD: ACTION_COLOURS[ActionKind.INPUT_GRAD],
-    Phase.WEIGHT_GRAD: ACTION_COLOURS[ActionKind.WEIGHT_GRAD],
-}
 _MOST_EM = 80.0  # height of the rows of a figure
 _ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
 _NUMBER_EM = 0.7  # of a row's microbatch numbers
@@ -259,7 +254,7 @@ def _stream_lanes(timeline: Timeline, scene: Scene) -> Iterator[Lane]:
         start = np.array([span.start_ps for span in mine], dtype=np.int64)
         end = np.array([span.end_ps for span in mine], dtype=np.int64)
         for i, a, b in _visible(start, end, scene):
-            colour = _PHASES[Phase(mine[i].phase)] if mine[i].entry else PER_STEP
+            colour = SHADES[PHASE_SHADES[Phase(mine[i].phase)]][1] if mine[i].entry else PER_STEP
             lane.boxes.append(Box(start=a, end=b, colour=colour))
         lane.hidden = len(mine) - len(lane.boxes)
         yield lane

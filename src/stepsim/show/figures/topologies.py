@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.show.figures.drawing import PALETTE, legend, write_figure
+from stepsim.show.figures.drawing import legend, write_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.topology_picture import Edge, Picture, Point, picture
+from stepsim.show.palette import series_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,7 +131,7 @@ def _finish(
 
 
 def _colour(link_class: int) -> str:
-    return PALETTE[link_class % len(PALETTE)]
+    return series_colour(link_class)
 
 
 def _label(link: LinkClass) -> str:

@@ -164,11 +164,11 @@ def _place_switches(
     frame = list(places.values())
     while waiting := [n for n in neighbours if n not in places and neighbours[n] & places.keys()]:
         level += 1
-        found = {n: [places[m] for m in neighbours[n] if m in places] for n in waiting}
+        found = {n: [places[m] for m in sorted(neighbours[n]) if m in places] for n in waiting}
         if inside:
             places |= {n: _shrunk(_mean(near), 0.8) for n, near in found.items()}
             continue
-        below = {n for n in waiting if level == 1 and _in_one_node(topology, neighbours[n])}
+        below = [n for n in waiting if level == 1 and _in_one_node(topology, neighbours[n])]
         for node in below:
             places[node] = _mean(found[node])[0], min(y for _, y in found[node]) - 1.4
         wish = {n: _mean(near)[0] for n, near in found.items() if n not in below}

@@ -9,17 +9,9 @@ from stepsim.graph.actions import TaskKind
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import ActionKind
-from stepsim.show.figures.drawing import (
-    ACTION_COLOURS,
-    FAINT,
-    IDLE,
-    PALETTE,
-    PER_STEP,
-    head,
-    legend,
-    write_figure,
-)
+from stepsim.show.figures.drawing import head, legend, write_figure
 from stepsim.show.figures.style import FigureStyle
+from stepsim.show.palette import ACTION_COLOURS, FAINT, IDLE, PALETTE, PER_STEP
 from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.document import Validation
 from stepsim.validation.validate import Source

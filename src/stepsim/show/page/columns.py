@@ -13,20 +13,14 @@ from numpy.typing import NDArray
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
-from stepsim.parallel.schedules import ActionKind, Entry
+from stepsim.parallel.schedules import Entry
 from stepsim.results.critical_path import critical_path, path_tasks
 from stepsim.results.report import Report
-from stepsim.show.page.colours import COLLECTIVES, PHASES, Shade
-from stepsim.show.page.words import CommWords, action_words, comm_words, name_ranks
+from stepsim.show.palette import ACTION_SHADES, COLLECTIVE_SHADES, PHASE_SHADES, Shade
+from stepsim.show.words import CommWords, action_words, comm_words, name_ranks
 from stepsim.workload.axes import Stream
 
 MOST_SPANS = 250_000
-_ACTIONS = {
-    ActionKind.FORWARD: Shade.FORWARD,
-    ActionKind.BACKWARD: Shade.BACKWARD,
-    ActionKind.INPUT_GRAD: Shade.INPUT_GRAD,
-    ActionKind.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
-}
 Ints = NDArray[np.int64]
 
 
@@ -229,11 +223,11 @@ class _Collector:
         base = len(shape.stream)
         for task in tasks:
             if task.comm >= 0:
-                shade = COLLECTIVES[graph.comms[task.comm].axis]
+                shade = COLLECTIVE_SHADES[graph.comms[task.comm].axis]
             elif task.kind is TaskKind.HOST:
                 shade = Shade.HOST
             else:
-                shade = PHASES[task.phase] if entry else Shade.PER_STEP
+                shade = PHASE_SHADES[task.phase] if entry else Shade.PER_STEP
             after = tuple(base + i for i in task.after) or before
             words = task.label if task.comm < 0 else f"{task.label}: {graph.comms[task.comm].kind}"
             self._add(shape, task.stream, shade, words, entry, task.comm, after)
@@ -251,7 +245,7 @@ class _Collector:
             case SegmentKind.REDUCTION:
                 shade, words = Shade.DP, "gradient reduction"
             case _:
-                shade = _ACTIONS[entry.parts()[0].kind] if entry else Shade.PER_STEP
+                shade = ACTION_SHADES[entry.parts()[0].kind] if entry else Shade.PER_STEP
                 words = "action" if entry else "per step"
         self._add(shape, segment.stream, shade, words, entry, segment.comm, before)
 
@@ -318,7 +312,7 @@ class _Collector:
             for entry, *times in zip(cohort.laid.program.entries, start, end, strict=True):
                 number, parts = self.entries.number(action_words(entry)), entry.parts()
                 for part, action in enumerate(parts):
-                    shade = _ACTIONS[action.kind]
+                    shade = ACTION_SHADES[action.kind]
                     places.append((row, number, shade, part, len(parts), action.chunk, *times))
                     text.append(f"{action.kind}{action.microbatch}")
         columns = np.array(places, dtype=np.int64).reshape(-1, 8).T

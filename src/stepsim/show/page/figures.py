@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.units import time_unit
-from stepsim.show.figures.drawing import IDLE, PATH, ink_on
 from stepsim.show.figures.style import GRID
-from stepsim.show.page.colours import SHADES
 from stepsim.show.page.columns import SpanColumns
+from stepsim.show.palette import IDLE, PATH, SHADES, ink_on
 from stepsim.workload.axes import Stream
 
 if TYPE_CHECKING:

@@ -12,50 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from stepsim import __version__
 from stepsim.show.page.figures import Plot, roots
+from stepsim.show.tables.model import COUNT, Column, Pairs, Room, Setting, Table, Value
+from stepsim.show.words import axis_words, short_value
 
 _ESCAPES = str.maketrans(
     {c: f"\\u{ord(c):04x}" for c in ("<", ">", "&", "\u2028", "\u2029")}
 )  # what could end a script element
-
-
-class Piece(NamedTuple):
-    """A piece of a bar, in shares of its length from 0 to 1."""
-
-    start: float
-    share: float
-    colour: str
-    text: str
-
-
-class Cell(NamedTuple):
-    """A cell of a table: its text, the number it is sorted by, or a bar."""
-
-    text: str
-    value: float | None = None
-    bar: tuple[Piece, ...] = ()
-
-
-class Column(NamedTuple):
-    """A column: numbers stand right, texts left; `wide` is for bars and long texts."""
-
-    name: str
-    number: bool = True
-    wide: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table with a caption; `legend` names the colours of its bars."""
-
-    caption: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    legend: tuple[tuple[str, str], ...] = ()
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +53,8 @@ class Page:
 
     title: str
     subtitle: str
-    facts: tuple[tuple[str, str], ...]
-    settings: tuple[tuple[str, str], ...]
+    facts: Pairs
+    settings: Pairs
     sections: tuple[Section, ...]
     command: str
 
@@ -110,6 +76,12 @@ def render(page: Page) -> bytes:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters |= {
+        "heading": _heading,
+        "columns": _columns,
+        "text": _text,
+        "order": _order,
+    }
     from markupsafe import Markup
 
     # a page without figures carries no library
@@ -124,6 +96,30 @@ def render(page: Page) -> bytes:
         policy=_policy(scripts),
     )
     return html.encode()
+
+
+def _heading(name: str) -> str:
+    """A name as a page writes it; `p2p` and the like stay as they are."""
+    words = axis_words(name)
+    numbered = any(map(str.isdigit, words.partition(" ")[0]))
+    return words if numbered else words[:1].upper() + words[1:]
+
+
+def _columns(table: Table) -> list[tuple[int, str, Column]]:
+    return table.shown(Room.EVERYWHERE, Room.PAGE)
+
+
+def _text(value: Value, column: Column) -> str:
+    """A cell as a page writes it: thousands of a count apart, few digits of a setting."""
+    if column is COUNT and isinstance(value, int | float):
+        return f"{value:,}"
+    return short_value(value.text) if isinstance(value, Setting) else column.text(value)
+
+
+def _order(value: Value) -> float | None:
+    """The number that a cell is sorted by, None for texts."""
+    value = value.order if isinstance(value, Setting) else value
+    return value if isinstance(value, int | float) else None
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -12,9 +12,11 @@ from stepsim.explore.noise.sweeps import NoiseSweep
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.table import StoredAxis
-from stepsim.show.figures.drawing import FAINT, MARKERS, head, legend, series_colours, write_figure
+from stepsim.show.figures.drawing import head, legend, write_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.scales import TIMES, scale_of, unit_of, value_axis, words
+from stepsim.show.figures.sweep.scales import scale_of, time_unit_of, value_axis
+from stepsim.show.palette import FAINT, series_colours, series_marker
+from stepsim.show.words import axis_words
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -65,27 +67,27 @@ def noise_sweep_figure(found: NoiseSweep, style: FigureStyle) -> "Figure":
     figure = style.figure(2.9 if style.narrow else 3.2)
     axes = figure.subplots()
     head(axes, style, " on ".join(found.source), _described(found))
-    places, label, log = scale_of(x)
-    order = np.argsort(places)
+    along = scale_of(x)
+    order, places = along.order, along.ascending
     seconds = _seconds(found, x, by)
-    scale, unit = unit_of(seconds, TIMES)
+    scale, unit = time_unit_of(seconds)
     for i, (name, colour) in enumerate(zip(names, series_colours(names), strict=True)):
         planned, low, median, high = seconds[:, i, order] / scale
-        axes.fill_between(places[order], low, high, color=colour, alpha=0.25, linewidth=0)
-        marker = MARKERS[i] if len(places) <= 33 else None
-        axes.plot(places[order], median, color=colour, marker=marker, label=name)
-        axes.plot(places[order], planned, "--", color=colour, linewidth=0.6 * style.line_pt)
+        axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0)
+        marker = series_marker(i) if len(places) <= 33 else None
+        axes.plot(places, median, color=colour, marker=marker, label=name)
+        axes.plot(places, planned, "--", color=colour, linewidth=0.6 * style.line_pt)
     handles: list[Artist] = [*axes.lines[::2]] if by else []
     handles += [
         Line2D([], [], color="#555555", label="median"),
         Patch(color="#555555", alpha=0.25, linewidth=0, label="5 to 95 % of steps"),
         Line2D([], [], color=FAINT, ls="--", lw=0.6 * style.line_pt, label="without noise"),
     ]
-    value_axis(axes, "x", places, style, log=log)
-    axes.set_xlabel(label)
+    value_axis(axes, "x", along, style)
+    axes.set_xlabel(along.label)
     axes.set_ylabel(f"step time ({unit})")
     axes.grid(axis="y")
-    legend(figure, style, handles, title=words(by.name) if by else "")
+    legend(figure, style, handles, title=axis_words(by.name) if by else "")
     return figure
 
 

@@ -11,11 +11,13 @@ from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.show.figures.drawing import PART_COLOURS, legend, shade
+from stepsim.show.figures.drawing import legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.maps import Cells, panel_grid
-from stepsim.show.figures.sweep.scales import TIMES, unit_of
+from stepsim.show.figures.sweep.maps import dress_map, panel_grid
+from stepsim.show.figures.sweep.pictures import map_scales
+from stepsim.show.figures.sweep.scales import Scale, time_unit_of
 from stepsim.show.figures.sweep.views import View, title
+from stepsim.show.palette import PART_COLOURS, shade
 from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
@@ -72,14 +74,14 @@ def bounds_of(parts: Floats) -> NDArray[np.int64]:
 
 def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
     """A map per value of `view.by` of what bounds the step, with lines of equal step time."""
-    assert view.y
+    x, y = map_scales(view)
     parts = table.fastest(view.shown, PART_COLUMNS) / PS_PER_S
     parts = parts[..., None] if view.by is None else parts
-    scale, unit = unit_of(parts.sum(axis=0), TIMES)
+    scale, unit = time_unit_of(parts.sum(axis=0))
     levels = _levels(parts.sum(axis=0) / scale)
     figure = style.figure(0.0)
     for i, axes in enumerate(panel_grid(figure, view, style)):
-        _draw_bounds(axes, Cells(view.x, view.y), parts[..., i] / scale, levels, style)
+        _draw_bounds(axes, x, y, parts[..., i] / scale, levels, style)
     figure.suptitle(
         style.wrapped([*title(table, view), f"lines: step time in {unit}"]), x=0.01, ha="left"
     )
@@ -88,27 +90,28 @@ def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
 
 
 def _draw_bounds(
-    axes: "Axes", cells: Cells, parts: Floats, levels: Floats, style: FigureStyle
+    axes: "Axes", x: Scale, y: Scale, parts: Floats, levels: Floats, style: FigureStyle
 ) -> None:
     from matplotlib.colors import ListedColormap
 
-    parts = np.stack([cells.sorted(each) for each in parts])
+    parts = parts[:, x.order][:, :, y.order]
     steps = parts.sum(axis=0)
     failed = np.isnan(steps)
     found = np.ma.masked_array(bounds_of(np.nan_to_num(parts)), failed)
     axes.pcolormesh(
-        *cells.edges,
+        x.edges,
+        y.edges,
         found.T,
         cmap=ListedColormap([_tint(bound) for bound in Bound]),
         vmin=-0.5,
         vmax=len(Bound) - 0.5,
         rasterized=True,
     )
-    cells.dress(axes, style)
+    dress_map(axes, x, y, style)
     if min(steps.shape) > 1 and len(levels):
         lines = axes.contour(
-            cells.xs,
-            cells.ys,
+            x.ascending,
+            y.ascending,
             np.ma.masked_invalid(steps.T),
             levels=levels,
             colors="black",

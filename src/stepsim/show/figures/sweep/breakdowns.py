@@ -9,10 +9,12 @@ from stepsim.base.errors import SweepError
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.show.figures.drawing import PART_COLOURS, legend
+from stepsim.show.figures.drawing import legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.scales import TIMES, name_ticks, scale_of, unit_of, words
+from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
 from stepsim.show.figures.sweep.views import View, title
+from stepsim.show.palette import PART_COLOURS
+from stepsim.show.words import axis_words
 from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
         )
     parts = table.fastest(view.shown, PART_COLUMNS) / PS_PER_S
     parts = parts[..., None] if view.by is None else parts
-    scale, unit = unit_of(parts.sum(axis=0), TIMES)
+    scale, unit = time_unit_of(parts.sum(axis=0))
     names = view.by.texts if view.by else ("",)
     columns = min(len(names), 2 if style.narrow else 6)
     rows = -(-len(names) // columns)
@@ -62,12 +64,12 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
         if view.by:
             axes.set_title(names[i])
         if i >= len(names) - columns:
-            axes.set_xlabel(scale_of(view.x)[1])
+            axes.set_xlabel(scale_of(view.x).label)
         if i % columns == 0:
             axes.set_ylabel(f"step time ({unit})")
     lines = title(table, view)
     if view.by:
-        lines[-1] += f"; a plot per {words(view.by.name)}"
+        lines[-1] += f"; a plot per {axis_words(view.by.name)}"
     figure.suptitle(style.wrapped(lines), x=0.01, ha="left")
     _legend(figure, np.nansum(parts, axis=(1, 2)) > 0, style)
     return figure
@@ -75,7 +77,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
 
 def _draw_stacks(axes: "Axes", view: View, parts: Floats, style: FigureStyle, share: float) -> None:
     """Stacks in the order of the axis's values; `parts` has the shape (parts, values)."""
-    order = np.argsort(scale_of(view.x)[0])
+    order = scale_of(view.x).order
     places = np.arange(len(order), dtype=np.float64)
     base = np.zeros(len(order))
     edge: dict[str, Any] = {"edgecolor": "#777777", "linewidth": 0.2 * style.line_pt}

@@ -8,10 +8,12 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.table import ParetoPoint, SweepTable
-from stepsim.show.figures.drawing import head, legend, series_colours
+from stepsim.show.figures.drawing import head, legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.scales import RATES, TIMES, short, unit_of, words
+from stepsim.show.figures.sweep.scales import rate_unit_of, time_unit_of
 from stepsim.show.figures.sweep.views import title
+from stepsim.show.palette import series_colours
+from stepsim.show.words import axis_words, short_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +31,8 @@ def pareto_figure(table: SweepTable, front: Sequence[ParetoPoint], style: Figure
     first, *others = title(table)
     head(axes, style, f"Pareto front: {first}", *others)
     scenarios, rates, seconds = table.sample(_MOST_DOTS)
-    scale, unit = unit_of(seconds, TIMES)
-    rate_scale, rate_unit = unit_of(rates, RATES)
+    scale, unit = time_unit_of(seconds)
+    rate_scale, rate_unit = rate_unit_of(rates)
     groups = [axis for axis in table.axes if not axis.numeric and 1 < len(axis.texts) <= 8]
     by = groups[0] if groups else None
     owner = by.positions(scenarios) if by else np.zeros_like(scenarios)
@@ -59,7 +61,7 @@ def pareto_figure(table: SweepTable, front: Sequence[ParetoPoint], style: Figure
     axes.set_ylabel(f"step time ({unit})")
     axes.grid()
     handles = axes.get_legend_handles_labels()[0]
-    legend(figure, style, handles, title=words(by.name) if by else "")
+    legend(figure, style, handles, title=axis_words(by.name) if by else "")
     return figure
 
 
@@ -82,7 +84,7 @@ def _label_front(
         shared = set()
     for i in _spread(len(front), 3 if style.narrow else _MOST_LABELS):
         axes.annotate(
-            "\n".join(short(settings[i][name]) for name in several if name not in shared),
+            "\n".join(short_value(settings[i][name]) for name in several if name not in shared),
             (x[i], y[i]),
             xytext=(-5, -4),
             textcoords="offset points",
@@ -92,7 +94,9 @@ def _label_front(
             color="#333333",
         )
     axes.margins(x=0.3 if style.narrow else 0.18, y=0.2 if style.narrow else 0.12)
-    common = [f"{words(name)} {short(settings[0][name])}" for name in several if name in shared]
+    common = [
+        f"{axis_words(name)} {short_value(settings[0][name])}" for name in several if name in shared
+    ]
     if common:
         text = "front: " + ", ".join(common)
         axes.text(

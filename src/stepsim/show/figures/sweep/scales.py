@@ -1,13 +1,15 @@
 """Numbers along a figure's axes: units, places, logarithms, short texts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.table import StoredAxis
+from stepsim.show.words import axis_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,15 +17,49 @@ if TYPE_CHECKING:
     from stepsim.show.figures.style import FigureStyle
 
 _SI = {Quantity.BANDWIDTH: (1e9, "GB/s"), Quantity.TIME: (1e6, "us"), Quantity.SIZE: (1e6, "MB")}
-TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _MOST_DIGITS = 4
-RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
+_RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
 
 
-def scale_of(axis: StoredAxis) -> tuple[Floats, str, bool]:
-    """Places of the values along a figure's axis, its label, and whether it is logarithmic."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """An axis of a figure: where its values lie, its label, and whether it is logarithmic.
+
+    Values that are no numbers lie at 0, 1, 2, ...
+    """
+
+    places: Floats
+    label: str
+    log: bool
+
+    @property
+    def order(self) -> Ints:
+        """The values in ascending order, by their positions."""
+        return np.argsort(self.places)
+
+    @property
+    def ascending(self) -> Floats:
+        """The places in that order."""
+        return self.places[self.order]
+
+    @property
+    def edges(self) -> Floats:
+        """Borders of cells around the places in that order, half-way between neighbours."""
+        places = self.ascending
+        if len(places) == 1:
+            return np.array([places[0] - 0.5, places[0] + 0.5])
+        at = np.log(places) if self.log else places
+        middles = (at[1:] + at[:-1]) / 2
+        edges = np.concatenate([[2 * at[0] - middles[0]], middles, [2 * at[-1] - middles[-1]]])
+        return np.exp(edges) if self.log else edges
+
+
+def scale_of(axis: StoredAxis) -> Scale:
+    """The axis of a figure for an axis of a sweep."""
+    name = axis_words(axis.name)
     if not axis.numeric:
-        return np.arange(len(axis.texts), dtype=np.float64), words(axis.name), False
+        return Scale(places=np.arange(len(axis.texts), dtype=np.float64), label=name, log=False)
     units = {text.partition(" ")[2] for text in axis.texts}
     if len(units) == 1:
         unit = units.pop()
@@ -31,8 +67,8 @@ def scale_of(axis: StoredAxis) -> tuple[Floats, str, bool]:
     else:
         divisor, unit = _SI[axis.quantity]
         places = np.array([float(value) for value in axis.values]) / divisor
-    label = f"{words(axis.name)} ({unit})" if unit else words(axis.name)
-    return places, label, _is_geometric(np.sort(places))
+    label = f"{name} ({unit})" if unit else name
+    return Scale(places=places, label=label, log=_is_geometric(np.sort(places)))
 
 
 def _is_geometric(places: Floats) -> bool:
@@ -43,15 +79,15 @@ def _is_geometric(places: Floats) -> bool:
     return bool(ratios.std() / ratios.mean() < 0.5 * steps.std() / steps.mean())
 
 
-def value_axis(axes: "Axes", name: str, places: Floats, style: "FigureStyle", *, log: bool) -> None:
+def value_axis(axes: "Axes", name: str, scale: Scale, style: "FigureStyle") -> None:
     """Ticks of axis `name` (x or y) at its values where they are short, else at round ones."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     most = 5 if style.narrow and name == "x" else 9
-    shown = np.sort(places)[:: -(-len(places) // most)].tolist()
+    shown = scale.ascending[:: -(-len(scale.places) // most)].tolist()
     short_enough = all(len(f"{place:.10g}") <= _MOST_DIGITS for place in shown)
     axis = getattr(axes, f"{name}axis")
-    if log:
+    if scale.log:
         getattr(axes, f"set_{name}scale")("log")
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())
@@ -78,31 +114,16 @@ def name_ticks(
         axes.set_xticks(places, texts, rotation=30, ha="right", rotation_mode="anchor")
 
 
-def edges_of(places: Floats, *, log: bool) -> Floats:
-    """Borders of cells, half-way between neighbours."""
-    if len(places) == 1:
-        return np.array([places[0] - 0.5, places[0] + 0.5])
-    at = np.log(places) if log else places
-    middles = (at[1:] + at[:-1]) / 2
-    edges = np.concatenate([[2 * at[0] - middles[0]], middles, [2 * at[-1] - middles[-1]]])
-    return np.exp(edges) if log else edges
+def time_unit_of(seconds: Floats) -> tuple[float, str]:
+    """Seconds and name of the largest unit in which the longest time is at least one."""
+    return _unit_of(seconds, _TIMES)
 
 
-def unit_of(values: Floats, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit in which the largest value is at least one."""
+def rate_unit_of(bytes_per_s: Floats) -> tuple[float, str]:
+    """The same for bandwidths, in bytes per second."""
+    return _unit_of(bytes_per_s, _RATES)
+
+
+def _unit_of(values: Floats, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
     most = float(np.nanmax(values))
     return next((unit for unit in units if most >= unit[0]), units[-1])
-
-
-def words(name: str) -> str:
-    """An axis's name as a label says it."""
-    return name.replace(".", " ").replace("_", " ")
-
-
-def short(text: str) -> str:
-    """A value's text with at most four digits."""
-    number, space, unit = text.partition(" ")
-    try:
-        return f"{float(number):.4g}{space}{unit}"
-    except ValueError:
-        return text

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from stepsim.base.errors import SweepError
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
-from stepsim.show.figures.sweep.scales import words
+from stepsim.show.words import axis_words
 
 _MOST_PANELS = 6
 _MOST_LINES = 24
@@ -115,9 +115,13 @@ def title(table: SweepTable, view: View | None = None) -> list[str]:
         facts = [f"{progress.done:,} of {progress.size:,} scenarios"]
     if progress.failed:
         facts.append(f"{progress.failed:,} failed")
-    if view:
-        names = {axis.name for axis in view.shown}
-        over = [a.name for a in table.axes if a.name not in names and len(a.texts) > 1]
-        if over:
-            facts.append(f"fastest over {', '.join(map(words, over))}")
+    over = left_out(table, view) if view else []
+    if over:
+        facts.append(f"fastest over {', '.join(over)}")
     return [f"{workload} on {topology}", "; ".join(facts)]
+
+
+def left_out(table: SweepTable, view: View) -> list[str]:
+    """The axes with several values that a view does not show, in words."""
+    names = {axis.name for axis in view.shown}
+    return [axis_words(a.name) for a in table.axes if a.name not in names and len(a.texts) > 1]

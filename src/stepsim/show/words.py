@@ -1,4 +1,4 @@
-"""Ranks, actions and communications in words."""
+"""Ranks, actions, communications and axes in words."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.parallel.schedules import Entry
 from stepsim.results.comms import CommUse
-from stepsim.show.figures.drawing import ACTION_NAMES
+from stepsim.show.palette import ACTION_NAMES
 from stepsim.workload.rows import CommOp
 
 _MOST_RUNS = 4
@@ -62,3 +62,17 @@ def comm_words(op: CommOp, use: CommUse | None) -> CommWords:
         return CommWords(f"{op.group} {op.kind}", size, "", "")
     what = f"{op.group} {op.kind}, {use.ranks} ranks"
     return CommWords(what, size, " or ".join(use.algorithms), format_time_ps(use.time_ps))
+
+
+def axis_words(name: str) -> str:
+    """An axis's name as a label says it."""
+    return name.replace(".", " ").replace("_", " ")
+
+
+def short_value(text: str) -> str:
+    """A value's text with at most four digits."""
+    number, space, unit = text.partition(" ")
+    try:
+        return f"{float(number):.4g}{space}{unit}"
+    except ValueError:
+        return text

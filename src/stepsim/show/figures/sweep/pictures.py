@@ -1,0 +1,136 @@
+"""What a figure of a sweep shows, before anybody draws it: lines over one axis, maps over two.
+
+`lines` and `maps` draw it into files, `stepsim.show.page.sweep_figures` on pages.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
+from stepsim.explore.sweep.table import SweepTable
+from stepsim.show.figures.sweep.scales import Scale, scale_of, time_unit_of
+from stepsim.show.figures.sweep.views import FigureKind, View
+from stepsim.show.palette import series_colours
+from stepsim.show.words import axis_words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Values over the axes of a view, in the unit that the label names; NaN without a result.
+
+    `unit` is that unit in seconds, or as a fraction of the pipeline.
+    """
+
+    values: Floats
+    label: str
+    unit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line: its name, its colour, and a value for every place along the axis."""
+
+    name: str
+    colour: str
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePicture:
+    """Lines over one axis; `key` says what tells them apart, empty for a single one."""
+
+    view: View
+    x: Scale
+    measure: Measure
+    series: tuple[Series, ...]
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapPanel:
+    """A map: its title, and values of shape (x, y) in ascending order of both axes."""
+
+    title: str
+    values: Floats
+
+    @property
+    def best(self) -> tuple[int, int] | None:
+        """Where the least value is; None where nothing could run."""
+        if np.isnan(self.values).all():
+            return None
+        x, y = np.unravel_index(np.nanargmin(self.values), self.values.shape)
+        return int(x), int(y)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapPicture:
+    """Maps over two axes with one scale of colours between `limits`."""
+
+    view: View
+    x: Scale
+    y: Scale
+    measure: Measure
+    panels: tuple[MapPanel, ...]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the largest value of all maps."""
+        return float(np.nanmin(self.measure.values)), float(np.nanmax(self.measure.values))
+
+
+def line_picture(table: SweepTable, view: View, kind: FigureKind) -> LinePicture:
+    """A line per value of `view.by`."""
+    found = _measure(table, view, kind)
+    names = view.by.texts if view.by else ("simulated",)
+    colours = series_colours(view.by.texts if view.by else ("",))
+    lines = found.values.reshape(len(found.values), -1).T
+    return LinePicture(
+        view=view,
+        x=scale_of(view.x),
+        measure=found,
+        series=tuple(
+            Series(name=name, colour=colour, values=values)
+            for name, colour, values in zip(names, colours, lines, strict=True)
+        ),
+        key=axis_words(view.by.name) if view.by else "",
+    )
+
+
+def map_picture(table: SweepTable, view: View, kind: FigureKind) -> MapPicture:
+    """A map per value of `view.by`."""
+    found = _measure(table, view, kind)
+    x, y = map_scales(view)
+    values = found.values[x.order][:, y.order].reshape(len(x.places), len(y.places), -1)
+    return MapPicture(
+        view=view,
+        x=x,
+        y=y,
+        measure=found,
+        panels=tuple(
+            MapPanel(title=title, values=values[:, :, i])
+            for i, title in enumerate(panel_titles(view))
+        ),
+    )
+
+
+def map_scales(view: View) -> tuple[Scale, Scale]:
+    """The two axes of a map."""
+    assert view.y
+    return scale_of(view.x), scale_of(view.y)
+
+
+def panel_titles(view: View) -> list[str]:
+    """A title per map: the value of `view.by`, empty for a single one."""
+    return [f"{axis_words(view.by.name)} {text}" for text in view.by.texts] if view.by else [""]
+
+
+def _measure(table: SweepTable, view: View, kind: FigureKind) -> Measure:
+    """Step times or bubble fractions of the fastest scenarios."""
+    if kind is FigureKind.BUBBLE:
+        (fractions,) = table.fastest(view.shown, ["bubble_fraction"])
+        return Measure(values=100 * fractions, label="bubble (% of the pipeline)", unit=0.01)
+    (times,) = table.fastest(view.shown, ["step_time_ps"]) / PS_PER_S
+    unit, name = time_unit_of(times)
+    return Measure(values=times / unit, label=f"step time ({name})", unit=unit)

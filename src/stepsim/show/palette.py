@@ -1,0 +1,175 @@
+"""Colours that mean the same in every figure and on every page, and looks of any number of series.
+
+matplotlib is imported only for more series than there are chosen colours.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType
+
+from stepsim.parallel.schedules import BUILDERS, ActionKind
+from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.rows import Phase
+
+PALETTE = (
+    "#4477aa",
+    "#ee9944",
+    "#bb3344",
+    "#44aa99",
+    "#882255",
+    "#88ccee",
+    "#004488",
+    "#ee3377",
+    "#805500",
+    "#000000",
+)
+"""Colours of series, which readers with any colour blindness can tell apart."""
+
+_MORE = (
+    *("#9933ff", "#cc88ff", "#ddcc00", "#00ee88", "#223311", "#330088", "#ee22bb"),
+    *("#999955", "#441155", "#ee1133", "#0000ff", "#ffbbcc", "#9922bb", "#ff88cc"),
+    *("#aaddaa", "#667766", "#88ee66", "#6666dd", "#552233", "#ee6611"),
+)
+"""Each is far from all before it with any colour blindness, by at least 12 in CIE Lab."""
+
+_MARKERS = "osD^vPX*<>"
+
+ACTION_COLOURS: Mapping[ActionKind, str] = MappingProxyType(
+    {
+        ActionKind.FORWARD: "#4477aa",
+        ActionKind.BACKWARD: "#ee9944",
+        ActionKind.INPUT_GRAD: "#bb3344",
+        ActionKind.WEIGHT_GRAD: "#66c2a5",
+    }
+)
+ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
+    {
+        ActionKind.FORWARD: "forward",
+        ActionKind.BACKWARD: "backward",
+        ActionKind.INPUT_GRAD: "input gradient",
+        ActionKind.WEIGHT_GRAD: "weight gradient",
+    }
+)
+PER_STEP, TRANSFER, IDLE, PATH = "#662266", "#444444", "#e9e9e9", "#000000"
+
+PART_COLOURS: Mapping[Part, str] = MappingProxyType(
+    {
+        Part.COMPUTE: "#4477aa",
+        Part.EXPOSED_TP: "#eecc66",
+        Part.EXPOSED_EP: "#bb5566",
+        Part.EXPOSED_DP: "#ee7733",
+        Part.EXPOSED_PP: "#1b5e20",
+        Part.SKEW: "#882255",
+        Part.HEAD: "#eeeeee",
+        Part.INNER: "#cccccc",
+        Part.TAIL: "#a0a0a0",
+        Part.HOST: "#332288",
+    }
+)
+BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
+
+
+class Shade(IntEnum):
+    """What a span is, as far as its colour tells."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    INPUT_GRAD = 2
+    WEIGHT_GRAD = 3
+    PER_STEP = 4
+    HOST = 5
+    TP = 6
+    EP = 7
+    DP = 8
+    MESSAGE = 9
+
+
+ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
+    {
+        ActionKind.FORWARD: Shade.FORWARD,
+        ActionKind.BACKWARD: Shade.BACKWARD,
+        ActionKind.INPUT_GRAD: Shade.INPUT_GRAD,
+        ActionKind.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
+    }
+)
+SHADES: Mapping[Shade, tuple[str, str]] = MappingProxyType(
+    {
+        **{s: (ACTION_NAMES[kind], ACTION_COLOURS[kind]) for kind, s in ACTION_SHADES.items()},
+        Shade.PER_STEP: ("per step", PER_STEP),
+        Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
+        Shade.TP: ("tp collective", PART_COLOURS[Part.EXPOSED_TP]),
+        Shade.EP: ("ep collective", PART_COLOURS[Part.EXPOSED_EP]),
+        Shade.DP: ("dp collective", PART_COLOURS[Part.EXPOSED_DP]),
+        Shade.MESSAGE: ("message", TRANSFER),
+    }
+)
+"""Name and colour of every shade, in the order of their numbers."""
+
+PHASE_SHADES: Mapping[Phase, Shade] = MappingProxyType(
+    {
+        Phase.FORWARD: Shade.FORWARD,
+        Phase.INPUT_GRAD: Shade.INPUT_GRAD,
+        Phase.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
+    }
+)
+COLLECTIVE_SHADES: Mapping[ParallelAxis, Shade] = MappingProxyType(
+    {
+        ParallelAxis.TP: Shade.TP,
+        ParallelAxis.EP: Shade.EP,
+        ParallelAxis.DP: Shade.DP,
+        ParallelAxis.PP: Shade.MESSAGE,
+    }
+)
+
+
+def series_colour(number: int) -> str:
+    """The colour of a series by its number: one of thirty, further ones lighter and lighter."""
+    chosen = (*PALETTE, *_MORE)
+    rounds, place = divmod(number, len(chosen))
+    return shade(chosen[place], 0.6 * rounds / (rounds + 1))
+
+
+def series_marker(number: int) -> str:
+    """The marker of a series by its number; they repeat after ten."""
+    return _MARKERS[number % len(_MARKERS)]
+
+
+def series_colours(names: Sequence[str]) -> list[str]:
+    """A colour for each of some series; a schedule has the same in every figure.
+
+    Schedules of one family with other chunks are shades of one colour. Others have those of their
+    places, and where there are more than ten they run from dark to light.
+    """
+    families = [name.partition(":") for name in names]
+    if all(family in BUILDERS for family, _, _ in families):
+        order = list(BUILDERS)
+        return [
+            shade(series_colour(order.index(family)), _chunk_share(chunks))
+            for family, _, chunks in families
+        ]
+    if len(names) <= len(PALETTE):
+        return list(PALETTE[: len(names)])
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    scale = colormaps["viridis"]
+    return [to_hex(scale(0.95 * i / (len(names) - 1))) for i in range(len(names))]
+
+
+def _chunk_share(chunks: str) -> float:
+    """How far a schedule with so many chunks is mixed with white."""
+    return min(0.7, 0.3 * max(0, int(chunks).bit_length() - 2)) if chunks else 0.0
+
+
+def shade(colour: str, share: float) -> str:
+    """A colour `#rrggbb` mixed with a share of white."""
+    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(c + (255 - c) * share):02x}" for c in channels)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is easier to read on a colour; by W3C's relative luminance."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if luminance > 0.179 else "white"

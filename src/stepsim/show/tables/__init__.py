@@ -1,0 +1,1 @@
+"""What is shown, as data: names with values, tables, texts. The terminal and pages print it."""

@@ -1,0 +1,102 @@
+"""What explains the difference of two results: settings, components, stages, links."""
+
+from collections.abc import Iterator
+
+from stepsim.base.units import format_time_ps
+from stepsim.show.tables.model import COUNT, SHARE, SIZE, TEXT, TIME, Column, Shown, Table
+from stepsim.step.diff import Change, ResultDiff, explain
+
+_MOST_STAGES = 3
+
+
+def diff_shown(diff: ResultDiff) -> Iterator[Shown]:
+    """Settings that differ, step times, components, stages, links, and what explains most."""
+    if diff.identical:
+        yield "A and B are identical: settings, step time, components, stages and links"
+        return
+    settings = [(each.name, f"{each.a} -> {each.b}") for each in diff.settings]
+    none = ("settings", "no difference in those that the files name")
+    yield (*(settings or [none]), ("step time", _step_words(diff.step)))
+    yield _components(diff)
+    few, many = diff.stage_counts
+    if few != many:
+        yield f"stages: A has {few}, B has {many}, so only the totals are compared"
+    elif len(diff.stages) > 1:
+        yield _stages(diff)
+    yield _links(diff)
+    yield explain(diff)
+
+
+def _step_words(step: Change) -> str:
+    times = f"{format_time_ps(step.a_ps)} -> {format_time_ps(step.b_ps)}"
+    if not step.difference_ps:
+        return f"{times} (no difference)"
+    relative = f", {step.difference_ps / step.a_ps:+.2%}" if step.a_ps else ""
+    return f"{times} ({_signed(step.difference_ps)}{relative})"
+
+
+def _components(diff: ResultDiff) -> Table:
+    """Components that either result has."""
+    return Table(
+        caption="where the difference is, mean over ranks",
+        columns={"part": TEXT, **_CHANGE, "share": SHARE},
+        rows=tuple(
+            (
+                change.label,
+                *_times(change),
+                round(diff.share(change), 3) + 0.0 if diff.direction else None,
+            )
+            for change in diff.components
+            if change.a_ps or change.b_ps
+        ),
+    )
+
+
+def _stages(diff: ResultDiff) -> Table:
+    """The stages that differ most."""
+    changed = [stage for stage in diff.stages if stage.largest.difference_ps]
+    return Table(
+        caption="stages that differ most: what they do themselves, how much longer they wait",
+        columns={
+            "stage": COUNT,
+            **_CHANGE,
+            "waiting": _SIGNED,
+            "largest part": TEXT,
+            "its change": _SIGNED,
+        },
+        rows=tuple(
+            (
+                stage.stage,
+                *_times(stage.own),
+                stage.waiting.difference_ps,
+                stage.largest.label,
+                stage.largest.difference_ps,
+            )
+            for stage in changed[:_MOST_STAGES]
+        ),
+    )
+
+
+def _links(diff: ResultDiff) -> Table:
+    """Classes of links that carry anything in either result."""
+    return Table(
+        caption="links: bytes over all of them, time their busiest one is in use",
+        columns={"links": TEXT, "A bytes": SIZE, "B bytes": SIZE, **_CHANGE},
+        rows=tuple(
+            (link.name, *link.total_bytes, *_times(link.busy))
+            for link in diff.links
+            if any(link.total_bytes)
+        ),
+    )
+
+
+def _times(change: Change) -> tuple[int, int, int]:
+    return change.a_ps, change.b_ps, change.difference_ps
+
+
+def _signed(time_ps: int) -> str:
+    return f"{'+' * (time_ps > 0)}{format_time_ps(time_ps)}"
+
+
+_SIGNED = Column(write=_signed)
+_CHANGE = {"A": TIME, "B": TIME, "difference": _SIGNED}

@@ -1,0 +1,203 @@
+"""Measured runs and logs: what they say, how far replays are off, what if they ran otherwise."""
+
+from collections.abc import Iterator, Mapping
+
+from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.measured.calibration.calibration import LeafOverhead
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.summary import RunSummary
+from stepsim.results.report import Report
+from stepsim.show.tables.model import COUNT, ERROR, SHARE, SIZE, TEXT, TIME, Shown, Table, as_number
+from stepsim.validation.what_if import WhatIf
+
+_MOST_RANKS = 32
+
+
+def run_shown(summary: RunSummary) -> Iterator[Shown]:
+    """What a measured run says."""
+    degrees, clocks = summary.run.degrees, summary.clocks
+    named = {
+        "ranks": degrees.npus,
+        "pp": degrees.pp,
+        "tp": degrees.tp,
+        "dp": degrees.dp,
+        "ep": degrees.ep,
+        "microbatches": degrees.microbatches,
+    }
+    known = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+    schedule = f"{summary.schedule.label}, by its order" if summary.schedule else "unknown"
+    yield (
+        ("measured run", summary.run.source),
+        ("job", known),
+        ("schedule", schedule),
+        ("pipeline", format_time_ps(summary.pipeline_ps)),
+        ("step", format_time_ps(summary.step_ps)),
+        ("message", format_size_bytes(degrees.message_bytes)),
+        ("nodes", f"of {clocks.node_size} ranks"),
+        ("clocks", f"aligned to {format_time_ps(clocks.residual_ps)}"),
+    )
+    yield _stages(summary)
+    yield _ranks(summary)
+    yield _step_ops(summary)
+    if summary.imbalance:
+        yield (
+            f"busiest expert rank over the mean: {summary.imbalance.mean:.2f}, largest "
+            f"{summary.imbalance.largest:.2f} ({summary.imbalance.samples} all-to-alls)"
+        )
+
+
+def _stages(summary: RunSummary) -> Table:
+    """A row per stage and operation; a stage is named once."""
+    rows: list[tuple[int | str, ...]] = []
+    for stage in summary.stages:
+        named: tuple[int | str, ...] = (stage.stage, _span(stage.ranks))
+        for kind, sample in stage.work.items():
+            times = sample.median, sample.low, sample.high
+            rows.append((*named, kind.name.lower(), *times, stage.inner_ps[kind] or ""))
+            named = "", ""
+        rows.append(("", "", "messages", stage.wait_ps, "", "", ""))
+    columns = ("median", "10 %", "90 %", "collectives")
+    return Table(
+        caption="operations of every stage",
+        columns={"stage": COUNT, "ranks": TEXT, "operation": TEXT, **dict.fromkeys(columns, TIME)},
+        rows=tuple(rows),
+    )
+
+
+def _span(ranks: tuple[int, ...]) -> str:
+    if not ranks:
+        return "inferred"
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}..{ranks[-1]}"
+
+
+def _ranks(summary: RunSummary) -> Table:
+    times = ("pipeline", "step", "work", "host/act.", "waits")
+    return Table(
+        caption="where the time of every rank goes",
+        columns={"rank": COUNT, "stage": COUNT, **dict.fromkeys(times, TIME), "bubble": SHARE},
+        rows=tuple(
+            (
+                rank.rank,
+                rank.stage,
+                rank.pipeline_ps,
+                rank.step_ps,
+                rank.work_ps,
+                rank.host_ps // rank.actions,
+                rank.wait_ps,
+                summary.bubble(rank),
+            )
+            for rank in summary.ranks
+        ),
+        most=_MOST_RANKS,
+    )
+
+
+def _step_ops(summary: RunSummary) -> Table:
+    return Table(
+        caption="once per step",
+        columns={
+            "stage": COUNT,
+            "after the pipeline": TEXT,
+            "size": SIZE,
+            "group": COUNT,
+            "time": TIME,
+            "wait for the last": TIME,
+        },
+        rows=tuple(
+            (op.stage, op.label, op.size_bytes or "", len(op.group), op.duration_ps, op.wait_ps)
+            for op in summary.step_ops
+        ),
+    )
+
+
+def leaf_run_shown(run: LeafRun, explained: float) -> Iterator[Shown]:
+    """What a log of leaf modules says; `explained` is a share of its step."""
+    low, high = format_time_ps(run.step_low_ps), format_time_ps(run.step_high_ps)
+    yield (
+        ("log of leaf modules", run.source),
+        ("job", f"pp {run.pp}, tp {run.tp}, dp {run.dp}"),
+        ("microbatches", f"{run.microbatches} of {run.microbatch_size}"),
+        ("step", f"{format_time_ps(run.step_ps)} (median of {run.steps}, {low} to {high})"),
+    )
+    yield Table(
+        caption="leaf modules of every stage",
+        columns={
+            "stage": COUNT,
+            "layers": as_number("g"),
+            "leaf modules of layers": TIME,
+            "embedding or head": TIME,
+        },
+        rows=tuple((s.stage, s.layers, s.layers_ps, s.ends_ps) for s in run.stages),
+    )
+    yield (
+        f"leaf modules and a backward of twice the forward explain {explained:.0%} of the step; "
+        f"{1 - explained:.0%} is unexplained"
+    )
+
+
+def leaf_replay_shown(
+    run: LeafRun, report: Report, overhead: LeafOverhead | None
+) -> Iterator[Shown]:
+    """How far the simulation of a log is from its step, and what went into it."""
+    if overhead is None:
+        yield from leaf_run_shown(run, report.pipeline_time_ps / run.step_ps)
+        return
+    yield _replayed({"step": (report.pipeline_time_ps, run.step_ps)})
+    yield (
+        f"host time {format_time_ps(overhead.action.value)} per action, layers "
+        f"{overhead.layer_factor.value:.2f} times their leaf modules"
+    )
+
+
+def replay_shown(summary: RunSummary, report: Report) -> Iterator[Shown]:
+    """How far a replay is from the run."""
+    yield _replayed(
+        {
+            "pipeline": (report.pipeline_time_ps, summary.pipeline_ps),
+            "step": (report.step_time_ps, summary.step_ps),
+        }
+    )
+
+
+def _replayed(times: Mapping[str, tuple[int, int]]) -> Table:
+    """Simulated and measured times of some names."""
+    return Table(
+        caption="replay of the measured run",
+        columns={"replay": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR},
+        rows=tuple(
+            (name, simulated, measured, simulated / measured - 1 if measured else "")
+            for name, (simulated, measured) in times.items()
+        ),
+    )
+
+
+def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
+    """A run measured, replayed and changed."""
+    runs = {"replayed": result.base.report, "changed": result.changed.report}
+    yield Table(
+        caption="the run as it was, and changed",
+        columns={
+            "run": TEXT,
+            "schedule": TEXT,
+            "microbatches": COUNT,
+            "pipeline": TIME,
+            "step": TIME,
+            "bubble": SHARE,
+        },
+        rows=(
+            ("measured", "", "", "", measured_ps, ""),
+            *(
+                (
+                    name,
+                    f"{report.schedule}, {report.p2p}",
+                    report.plan.microbatches,
+                    report.pipeline_time_ps,
+                    report.step_time_ps,
+                    report.bubble_fraction,
+                )
+                for name, report in runs.items()
+            ),
+        ),
+    )
+    yield f"per microbatch {result.speedup:.3f} times as fast"
+    yield from (f"note: {note}" for note in result.notes)

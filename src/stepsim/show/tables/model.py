@@ -1,0 +1,133 @@
+"""What a table is: named columns of one kind of value each, and rows of values.
+
+A printer turns it into text: `stepsim.show.terminal.printer` for a terminal, the template of
+`stepsim.show.page.page` for a page. Both write a value as its column says.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+
+
+class Room(Enum):
+    """Where a column is shown: a page has room for more columns than a terminal has."""
+
+    EVERYWHERE = "everywhere"
+    PAGE = "page"
+    TERMINAL = "terminal"
+
+
+class Piece(NamedTuple):
+    """A piece of a bar, in shares of its length from 0 to 1."""
+
+    start: float
+    share: float
+    colour: str
+    text: str
+
+
+class Setting(NamedTuple):
+    """A value of an axis as the user wrote it, and the number that sorts it, if it has one."""
+
+    text: str
+    order: float | None
+
+
+Value = str | float | Setting | tuple[Piece, ...] | None
+"""A cell: a number in the unit of its column, a text that stands for itself, None for nothing."""
+
+Rows = tuple[tuple[Value, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """How the values of a column are written. Numbers stand right, texts left.
+
+    `folds` are texts that a terminal breaks into lines where they do not fit; a `bar` is drawn.
+    """
+
+    write: Callable[[Any], str]
+    number: bool = True
+    folds: bool = False
+    bar: bool = False
+    room: Room = Room.EVERYWHERE
+
+    @property
+    def on_pages(self) -> "Column":
+        """The same column where there is room for it."""
+        return replace(self, room=Room.PAGE)
+
+    @property
+    def on_terminals(self) -> "Column":
+        """The same column where others have no room."""
+        return replace(self, room=Room.TERMINAL)
+
+    def text(self, value: Value) -> str:
+        """A value as it is shown; `-` where there is none."""
+        if value is None:
+            return "-"
+        if isinstance(value, tuple):
+            return value.text if isinstance(value, Setting) else "; ".join(p.text for p in value)
+        return value if isinstance(value, str) else self.write(value)
+
+
+TEXT = Column(write=str, number=False)
+LONG = Column(write=str, number=False, folds=True)
+COUNT = Column(write=str)
+TIME = Column(write=format_time_ps)
+SIZE = Column(write=format_size_bytes)
+BANDWIDTH = Column(write=format_bandwidth)
+BAR = Column(write=str, number=False, bar=True, room=Room.PAGE)
+
+
+def as_number(form: str) -> Column:
+    """A column of numbers written in Python's format, e.g. `.3f`, `.1%`, `+.2%`."""
+    return Column(write=lambda value: format(value, form))
+
+
+SHARE = as_number(".1%")
+ERROR = as_number("+.2%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of values under named columns.
+
+    A terminal shows at most `most` rows, unless that is 0: the first, or where `both_ends` the
+    first and the last. `legend` names the colours of bars.
+    """
+
+    caption: str = ""
+    columns: Mapping[str, Column]
+    rows: Rows
+    most: int = 0
+    both_ends: bool = False
+    legend: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+    def ends(self) -> tuple[Rows, Rows]:
+        """The first rows and the last ones that a terminal shows; what is between is left out."""
+        if not 0 < self.most < len(self.rows):
+            return self.rows, ()
+        half = self.most // 2 if self.both_ends else 0
+        return self.rows[: self.most - half], self.rows[len(self.rows) - half :]
+
+    def shown(self, *rooms: Room) -> list[tuple[int, str, Column]]:
+        """Place, name and kind of the columns that are shown in one of some rooms."""
+        every = enumerate(self.columns.items())
+        return [(i, name, column) for i, (name, column) in every if column.room in rooms]
+
+
+Pairs = tuple[tuple[str, str], ...]
+"""Names and values that stand below each other."""
+
+Shown = Table | Pairs | str
+"""What is shown of a result, one below the other: tables, names with values, texts."""
+
+
+def share_of(part: float, whole: float) -> float:
+    """A part's share of the whole; 0 of nothing."""
+    return part / whole if whole else 0.0
