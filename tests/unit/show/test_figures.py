@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -22,10 +23,12 @@ from stepsim.base.errors import SweepError
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.noise.sweeps import sweep_noise
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
+from stepsim.network.one_collective import probe_collective
 from stepsim.parallel.schedules import BUILDERS
+from stepsim.show.figures.collectives import probes_figure
 from stepsim.show.figures.drawing import styled, write_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep import choose_view, plot_sweep
+from stepsim.show.figures.sweep import choose_view, plot_pareto, plot_sweep
 from stepsim.show.figures.sweep.bands import noise_sweep_figure
 from stepsim.show.figures.sweep.bounds import Bound, bound_figure, bounds_of
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
@@ -33,15 +36,18 @@ from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
 from stepsim.show.figures.sweep.lines import line_figure
 from stepsim.show.figures.sweep.views import FigureKind
 from stepsim.show.figures.timelines import timelines_figure
+from stepsim.show.page.sweep_page import sweep_page
 from stepsim.show.palette import (
     ACTION_COLOURS,
     PALETTE,
     PART_COLOURS,
     PER_STEP,
     ink_on,
+    series_colour,
     series_colours,
 )
 from stepsim.workload.axes import Part
+from stepsim.workload.rows import CollectiveKind
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
@@ -122,6 +128,56 @@ def test_a_schedule_has_one_colour_in_every_company() -> None:
     assert len(set(shades)) == 3
 
 
+@pytest.fixture
+def thirty(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Thirty schedules: those there are, and others that order their actions as 1F1B does."""
+    for i in range(30 - len(BUILDERS)):
+        monkeypatch.setitem(BUILDERS, f"own-{i}", BUILDERS["1f1b"])
+    return list(BUILDERS)
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+def test_thirty_schedules_have_colours_that_can_be_told_apart(
+    thirty: list[str], blindness: str
+) -> None:
+    colours = series_colours(thirty)
+    assert colours[:10] == list(PALETTE)
+    for one, other in combinations(colours, 2):
+        assert float(np.linalg.norm(lab(one, blindness) - lab(other, blindness))) > 12
+
+
+def test_there_is_a_colour_for_any_number_of_series() -> None:
+    colours = [series_colour(i) for i in range(200)]
+    assert len(set(colours)) == 200
+    assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)
+
+
+def test_a_figure_of_many_schedules_shows_them_all(thirty: list[str], tmp_path: Path) -> None:
+    names = thirty[6:]
+    axes = ["microbatches=8", f"schedule={','.join(names)}"]
+    run_sweep(study(*axes, breakdown=True, **JOB), tmp_path / "a.sqlite", jobs=1)
+    with open_for_reading(tmp_path / "a.sqlite") as store:
+        many = SweepTable(store=store)
+        view = choose_view(many, ["microbatches", "schedule"])
+        with styled(FigureStyle.SCREEN):
+            figure = line_figure(many, view, FigureKind.TIME, FigureStyle.SCREEN)
+        plot_pareto(many, tmp_path / "a.svg")
+        sweep_page(many, command="stepsim sweep")
+    (axes_of,) = figure.axes
+    assert len({line.get_color() for line in axes_of.lines}) == len(names) == 24
+
+
+def test_thirty_algorithms_are_told_apart() -> None:
+    network = stepsim.load_topology("hgx-h100")
+    probe = probe_collective(network, CollectiveKind.ALL_REDUCE, [1 << 20, 1 << 24], range(8))
+    probes = [replace(probe, algorithm=f"own_{i}") for i in range(30)]
+    with styled(FigureStyle.SCREEN):
+        left, right = probes_figure(probes, FigureStyle.SCREEN).axes
+    for axes in (left, right):
+        assert len({line.get_color() for line in axes.lines}) == 30
+        assert len({line.get_marker() for line in axes.lines}) == 10
+
+
 def drawings(table: SweepTable, tmp_path: Path) -> dict[str, Any]:
     """Something of every kind that is drawn from a result."""
     result = stepsim.simulate(SMALL, "hgx-h100", microbatches=4, **JOB)
@@ -171,7 +227,11 @@ DRAW = """
 import sys
 from pathlib import Path
 from stepsim.explore.sweep import SweepTable, open_for_reading
+from stepsim import load_topology
 from stepsim.show.figures.sweep import plot_sweep
+from stepsim.show.figures.topologies import draw_topology
+for name in sys.argv[2:]:
+    draw_topology(load_topology("hgx-h100"), Path(name + ".svg"))
 with open_for_reading(Path(sys.argv[1])) as store:
     for name in sys.argv[2:]:
         plot_sweep(SweepTable(store=store), Path(name), kind="breakdown", style="column")
@@ -190,6 +250,8 @@ def test_bytes_depend_on_the_result_alone(table: SweepTable, tmp_path: Path) -> 
     for suffix in SUFFIXES:
         one, other = (tmp_path / run / f"x{suffix}" for run in "ab")
         assert one.read_bytes() == other.read_bytes(), suffix
+        one, other = (tmp_path / run / f"x{suffix}.svg" for run in "ab")
+        assert one.read_bytes() == other.read_bytes()
 
 
 def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:

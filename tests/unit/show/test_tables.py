@@ -1,0 +1,147 @@
+"""A table is data: the terminal and a page print the same of it, and nothing is cut."""
+
+import io
+import re
+from dataclasses import replace
+from html import unescape
+
+import pytest
+
+from stepsim.show.page.page import Page, Section, render
+from stepsim.show.tables.model import (
+    BAR,
+    COUNT,
+    LONG,
+    SHARE,
+    TEXT,
+    TIME,
+    Piece,
+    Setting,
+    Shown,
+    Table,
+    as_number,
+)
+from stepsim.show.terminal.printer import PlainConsole, print_shown
+
+WHOLE = Piece(0, 1, "#ffffff", "all of it")
+LINKS = Table(
+    caption="links of a job",
+    columns={
+        "links": TEXT,
+        "used": COUNT,
+        "p2p time": TIME,
+        "all of it": TIME.on_pages,
+        "in use": SHARE,
+        "mostly": TEXT.on_terminals,
+        "parts": BAR,
+    },
+    rows=(
+        (
+            "nvlink",
+            Setting("3/12", 3),
+            1_500_000,
+            3_000_000,
+            0.25,
+            "tp",
+            (Piece(0, 1, "#fff", "x"),),
+        ),
+        ("fabric", 7, None, 0, "unknown", "dp", ()),
+    ),
+)
+
+
+def printed(*shown: Shown, width: int = 80, terminal: bool = False) -> list[str]:
+    out = io.StringIO()
+    console = PlainConsole(file=out, width=width, force_terminal=terminal, no_color=True)
+    print_shown(console, shown)
+    return re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()).splitlines()
+
+
+def page_of(table: Table) -> str:
+    section = Section(name="a", heading="A", tables=(table,))
+    page = Page(title="", subtitle="", facts=(), settings=(), sections=(section,), command="")
+    return render(page).decode()
+
+
+def page_cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Names of the columns and texts of the rows of a page's table."""
+    names = re.findall(r"<th [^>]*>(.*?)</th>", page_of(table))
+    rows = re.findall(r"<tr>\n(<td.*?)</tr>", page_of(table), re.DOTALL)
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
+    return names, [[unescape(text) for text in row] for row in cells]
+
+
+def test_numbers_stand_right_and_texts_left_below_a_caption() -> None:
+    assert printed(LINKS) == [
+        "links of a job",
+        "links   used  p2p time   in use  mostly",
+        "nvlink  3/12    1.5 us    25.0%  tp",
+        "fabric     7         -  unknown  dp",
+    ]
+
+
+def test_a_page_shows_the_same_texts_and_more_columns() -> None:
+    names, rows = page_cells(LINKS)
+    assert names == ["Links", "Used", "p2p time", "All of it", "In use", "Parts"]
+    assert rows[0][:5] == ["nvlink", "3/12", "1.5 us", "3 us", "25.0%"]
+    assert rows[0][5].startswith("<svg")
+    assert rows[1][:5] == ["fabric", "7", "-", "0", "unknown"]
+    assert 'data-value="3"' in page_of(LINKS)
+    assert "<caption>Links of a job</caption>" in page_of(LINKS)
+
+
+def test_nothing_is_cut_where_the_console_is_narrow() -> None:
+    names = [f"column {i}" for i in range(40)]
+    table = Table(columns=dict.fromkeys(names, COUNT), rows=(tuple(range(10**9, 10**9 + 40)),))
+    for terminal in (False, True):
+        head, row = printed(table, width=40, terminal=terminal)
+        assert row.split() == [str(10**9 + i) for i in range(40)]
+        assert len(head) == len(row) == 40 * 10 + 39 * 2
+
+
+def test_long_texts_fold_on_a_terminal_alone() -> None:
+    words = " ".join(f"word{i}" for i in range(20))
+    table = Table(columns={"time": TIME, "said": LONG}, rows=((1000, words), (2000, "short")))
+    assert printed(table, width=50)[1] == f"1 ns  {words}"
+    lines = printed(table, width=50, terminal=True)
+    assert max(map(len, lines)) <= 50
+    assert " ".join(" ".join(lines[1:-1]).split()) == f"1 ns {words}"
+    assert all(line.startswith("      word") for line in lines[2:-1])
+
+
+@pytest.mark.parametrize(
+    ("most", "both_ends", "kept"),
+    [
+        (0, False, "0123456789"),
+        (10, True, "0123456789"),
+        (4, False, "0123."),
+        (4, True, "01.89"),
+        (5, True, "012.89"),
+    ],
+)
+def test_a_row_of_dots_stands_for_rows_left_out(most: int, both_ends: bool, kept: str) -> None:
+    rows = tuple((i,) for i in range(10))
+    table = Table(columns={"n": COUNT}, rows=rows, most=most, both_ends=both_ends)
+    assert printed(table)[1:] == [each if each != "." else "..." for each in kept]
+    assert len(page_cells(table)[1]) == 10
+
+
+def test_empty_tables_are_left_out_and_lines_stand_together() -> None:
+    pairs = (("workload", "w.txt"), ("job", "8 NPUs"))
+    shown = (pairs, replace(LINKS, rows=()), "one", "two", replace(LINKS, caption=""), "three")
+    lines = printed(*shown)
+    assert lines[:4] == ["workload  w.txt", "job       8 NPUs", "one", "two"]
+    assert lines[4] == lines[-2] == ""
+    assert lines[-1] == "three"
+
+
+def test_what_a_terminal_would_obey_is_escaped_and_wide_characters_count_twice() -> None:
+    table = Table(columns={"name": TEXT, "n": COUNT}, rows=(("\x1b[2J", 1), ("日本語", 2)))
+    assert printed(table) == ["name     n", r"\x1b[2J  1", "日本語   2"]
+    assert "\x1b" not in "".join(printed((("a", "b\x1b"),), "c\x1b"))
+
+
+def test_numbers_have_the_format_of_their_column() -> None:
+    table = Table(columns={"x": as_number("+.2%"), "y": COUNT}, rows=((-0.0123, 12345),))
+    assert printed(table)[1].split() == ["-1.23%", "12345"]
+    assert page_cells(table)[1] == [["-1.23%", "12,345"]]
