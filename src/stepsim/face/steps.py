@@ -203,8 +203,8 @@ def collective_time(
     included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
     unknown kinds, algorithms or ranks.
     """
-    if isinstance(topology, str | Path):
-        topology = load_topology(topology, npus=max(ranks, default=0) + 1)
+    named = isinstance(topology, str | Path)
+    topology = load_topology(topology, npus=max(ranks, default=0) + 1 if named else None)
     try:
         kind = CollectiveKind(kind)
     except ValueError as error:

@@ -26,7 +26,7 @@ from typing import TypeVar
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.collectives.samples import (
-    Sample,
+    Measurement,
     collective_kind,
     curves_of,
 )
@@ -163,7 +163,7 @@ def _columns(header: list[str], source: str) -> dict[str, str]:
     return names
 
 
-def _sample(line: _Line, source: str) -> Sample:
+def _sample(line: _Line, source: str) -> Measurement:
     """The measurement of a line."""
     kind = collective_kind(line.need("kind"), line.place, line.names["kind"])
     ranks = line.count("ranks", _MAX_RANKS)

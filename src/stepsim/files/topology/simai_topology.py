@@ -74,8 +74,11 @@ def _read(path: Path, lines: list[str]) -> ListedTopology:
     graph = nx.MultiDiGraph()
     for name in names:
         graph.add_node(name, kind="npu" if name.startswith("npu") else "switch")
-    for a, b, key in cables:
-        graph.add_edges_from(((a, b), (b, a)), link_class=links[key].name)
+    graph.add_edges_from(
+        (*ends, {"link_class": links[key].name})
+        for a, b, key in cables
+        for ends in ((a, b), (b, a))
+    )
     npus = header.nodes - header.nvswitches - header.switches
     return listed_topology(
         graph,

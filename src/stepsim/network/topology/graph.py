@@ -126,30 +126,46 @@ def _first_lost(graph: Any, npus: int, *, npus_forward: bool) -> tuple[int, int]
         for part in nx.strongly_connected_components(graph):
             if names[0] in part:
                 return next(((0, i) for i, name in enumerate(names) if name not in part), None)
-    switches = nx.condensation(graph.subgraph(graph.nodes - set(names)))
+    inner = nx.DiGraph()
+    inner.add_nodes_from(graph.nodes - set(names))
+    inner.add_edges_from((u, v) for u, v in graph.edges() if u in inner and v in inner)
+    switches = nx.condensation(inner)
     part_of = switches.graph["mapping"]
-    up = [frozenset(part_of[v] for v in graph.successors(n) if v in part_of) for n in names]
-    down = [frozenset(part_of[u] for u in graph.predecessors(n) if u in part_of) for n in names]
-    return next(_lost_pairs(graph, switches, up, down), None)
+    up: dict[str, set[int]] = {name: set() for name in names}
+    down: dict[str, set[int]] = {name: set() for name in names}
+    for u, v in graph.edges():
+        if v in part_of and u in up:
+            up[u].add(part_of[v])
+        elif u in part_of and v in down:
+            down[v].add(part_of[u])
+    return next(_lost_pairs(graph, switches, _alike(up), _alike(down)), None)
+
+
+def _alike(parts: Mapping[str, set[int]]) -> dict[frozenset[int], list[int]]:
+    """NPUs by the parts that they hang on."""
+    found: dict[frozenset[int], list[int]] = defaultdict(list)
+    for npu, mine in enumerate(parts.values()):
+        found[frozenset(mine)].append(npu)
+    return found
 
 
 def _lost_pairs(
     graph: Any,
     switches: nx.DiGraph,
-    up: Sequence[frozenset[int]],
-    down: Sequence[frozenset[int]],
+    senders: Mapping[frozenset[int], list[int]],
+    receivers: Mapping[frozenset[int], list[int]],
 ) -> Iterator[tuple[int, int]]:
     """Pairs of NPUs without a way through connected parts of the switches or a link of their own.
 
-    `up` and `down` are the parts that each NPU sends to and receives from.
+    NPUs are given by the parts that they send to, and receive from.
     """
-    senders: dict[frozenset[int], list[int]] = defaultdict(list)
-    receivers: dict[frozenset[int], list[int]] = defaultdict(list)
-    for npu, (there, back) in enumerate(zip(up, down, strict=True)):
-        senders[there].append(npu)
-        receivers[back].append(npu)
+    hubs = frozenset.intersection(*receivers)
+    for first in senders:
+        hubs &= _reached(switches, first)
+    if hubs:
+        return
     for first, mine in senders.items():
-        reached = set(first).union(*(nx.descendants(switches, part) for part in first))
+        reached = _reached(switches, first)
         for last, theirs in receivers.items():
             if reached.isdisjoint(last):
                 yield from (
@@ -157,3 +173,8 @@ def _lost_pairs(
                     for a, b in product(mine, theirs)
                     if a != b and not graph.has_edge(f"npu{a}", f"npu{b}")
                 )
+
+
+def _reached(switches: nx.DiGraph, parts: frozenset[int]) -> set[int]:
+    """These parts and all that lie behind them."""
+    return set(parts).union(*(nx.descendants(switches, part) for part in parts))
