@@ -114,3 +114,13 @@ class Wiring(Protocol):
 
     def share_a_switch(self, positions: Ints) -> bool:
         """Whether all these positions are cabled to one switch."""
+
+
+class Switchless:
+    """What wirings without switches share."""
+
+    __slots__ = ()
+
+    def share_a_switch(self, positions: Ints) -> bool:
+        """There is none."""
+        return False

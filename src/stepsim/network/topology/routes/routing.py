@@ -5,8 +5,8 @@ switches, and a link to the other NPU (or one link from NPU to NPU). So the path
 between switches, a tree of them per switch that NPUs hang on, and each NPU adds its few links. NPUs
 that forward count as switches here.
 
-networkx finds distances and predecessors, not how flows share: 29 ms a source on 4,096 NPUs, 19 s for
-the 640 switches that NPUs hang on, before a path is counted; these trees take 0.8 s with all shares.
+networkx finds distances and predecessors, not how flows share: 29 ms a source on 4,096 NPUs, 19 s
+for the 640 switches that NPUs hang on; these trees take 0.8 s with all shares.
 """
 
 from collections.abc import Iterator

@@ -2,24 +2,26 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Part
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 MAX_CABLED = 32
 _MOST_CABLES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cables:
+class Cables(Switchless):
     """Cable i joins `cables[i]`, by link 2i one way and 2i + 1 the other; pairs may repeat.
 
     A flow spreads evenly over its shortest paths, and evenly over parallel cables.
     """
 
+    kind: ClassVar[DimensionKind] = DimensionKind.CABLES
     size: int
     cables: tuple[tuple[int, int], ...]
 
@@ -36,11 +38,6 @@ class Cables:
         lost = np.flatnonzero(self._distances[0] >= self.size)
         if lost.size:
             raise TopologyError(f"the cables do not connect 0 and {lost[0]}")
-
-    @property
-    def kind(self) -> DimensionKind:
-        """Cables."""
-        return DimensionKind.CABLES
 
     @property
     def link_counts(self) -> tuple[int, ...]:
@@ -121,7 +118,3 @@ class Cables:
         """Bytes/s of the cables between the lower and the upper half of the positions."""
         half = self.size // 2
         return capacities[0] * float(self._adjacency[:half, half:].sum())
-
-    def share_a_switch(self, positions: Ints) -> bool:
-        """There is none."""
-        return False

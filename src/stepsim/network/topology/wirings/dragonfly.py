@@ -5,6 +5,7 @@ Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topolo
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Dragonfly:
     fewest local links are taken, evenly.
     """
 
+    kind: ClassVar[DimensionKind] = DimensionKind.DRAGONFLY
     size: int
     shape: DragonflyShape
     ports: Ports = ONE_NIC
@@ -63,11 +65,6 @@ class Dragonfly:
             raise TopologyError(
                 f"npus_per_nic is {self.ports.npus_per_nic}: a router has {self.shape.npus} NPUs"
             )
-
-    @property
-    def kind(self) -> DimensionKind:
-        """Dragonfly."""
-        return DimensionKind.DRAGONFLY
 
     @property
     def _groups(self) -> int:

@@ -7,6 +7,7 @@ general form: Öhring et al., "On generalized fat trees", IPPS 1995.
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -63,6 +64,7 @@ class FatTree:
     all shortest ways (equal-cost multipath), and comes down the one way there is from each top.
     """
 
+    kind: ClassVar[DimensionKind] = DimensionKind.FAT_TREE
     size: int
     shape: TreeShape
     ports: Ports = ONE_NIC
@@ -80,11 +82,6 @@ class FatTree:
             raise TopologyError(
                 f"npus_per_nic is {self.ports.npus_per_nic}: a leaf has {self.shape.down[0]} NPUs"
             )
-
-    @property
-    def kind(self) -> DimensionKind:
-        """Fat tree."""
-        return DimensionKind.FAT_TREE
 
     @property
     def _layers(self) -> list[tuple[int, int, int]]:

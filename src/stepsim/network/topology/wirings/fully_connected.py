@@ -1,23 +1,20 @@
 """Fully connected: a cable between every two positions."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Part
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullyConnected:
+class FullyConnected(Switchless):
     """Links p * (size - 1) onward lead from position p to the others in their order."""
 
+    kind: ClassVar[DimensionKind] = DimensionKind.FULLY_CONNECTED
     size: int
-
-    @property
-    def kind(self) -> DimensionKind:
-        """Fully connected."""
-        return DimensionKind.FULLY_CONNECTED
 
     @property
     def link_counts(self) -> tuple[int, ...]:
@@ -51,10 +48,6 @@ class FullyConnected:
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of a cable from each lower position to each upper one."""
         return capacities[0] * (self.size // 2) * (self.size - self.size // 2)
-
-    def share_a_switch(self, positions: Ints) -> bool:
-        """There is none."""
-        return False
 
 
 def pair_number(start: Ints, end: Ints, size: int) -> Ints:

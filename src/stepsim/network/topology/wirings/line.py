@@ -1,24 +1,21 @@
 """Line: each position is cabled to the next; there is no way around."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Part
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 from stepsim.network.topology.wirings.walks import steps_crossed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Switchless):
     """Link p leads from position p to p + 1, link size - 1 + p back again."""
 
+    kind: ClassVar[DimensionKind] = DimensionKind.LINE
     size: int
-
-    @property
-    def kind(self) -> DimensionKind:
-        """Line."""
-        return DimensionKind.LINE
 
     @property
     def link_counts(self) -> tuple[int, ...]:
@@ -65,7 +62,3 @@ class Line:
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of the cable in the middle."""
         return capacities[0]
-
-    def share_a_switch(self, positions: Ints) -> bool:
-        """There is none."""
-        return False

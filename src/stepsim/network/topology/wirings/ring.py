@@ -1,27 +1,24 @@
 """Ring: each position is cabled to the next, the last to the first."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Part
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 from stepsim.network.topology.wirings.walks import steps_crossed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
+class Ring(Switchless):
     """Link p leads from position p to the next, link size + p back to the one before.
 
     Flows take the shorter way; opposite positions send half each way. A ring of two is one cable.
     """
 
+    kind: ClassVar[DimensionKind] = DimensionKind.RING
     size: int
-
-    @property
-    def kind(self) -> DimensionKind:
-        """Ring."""
-        return DimensionKind.RING
 
     @property
     def link_counts(self) -> tuple[int, ...]:
@@ -72,7 +69,3 @@ class Ring:
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of two cables, or one."""
         return capacities[0] * min(2, self.size - 1)
-
-    def share_a_switch(self, positions: Ints) -> bool:
-        """There is none."""
-        return False
