@@ -14,8 +14,7 @@ from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, message_topology
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
-from stepsim.parallel.modes import P2PMode
-from stepsim.parallel.p2p import P2POptions
+from stepsim.parallel.p2p import P2PMode, P2POptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.auto_zb import weight_grad_share

@@ -6,7 +6,7 @@ from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork

@@ -7,8 +7,7 @@ from pathlib import Path
 from helpers import line_of_npus
 
 from stepsim.graph.programs import SegmentKind
-from stepsim.parallel.modes import P2PMode
-from stepsim.parallel.p2p import Compute, Direction, End, P2POptions, Post, programs
+from stepsim.parallel.p2p import Compute, Direction, End, P2PMode, P2POptions, Post
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
@@ -92,7 +91,7 @@ def rank_lines(
         if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
     ]
     lines, now, taken = [], 0, 0
-    for step in programs(schedule, P2PMode.BLOCKING, P2POptions())[rank]:
+    for step in P2PMode.BLOCKING.programs(schedule, P2POptions())[rank]:
         match step:
             case Compute(place=place):
                 action = schedule.orders[rank][place]

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
-from stepsim.parallel.modes import P2PMode, RankOrder, Sharing, StageRows
+from stepsim.parallel.modes import RankOrder, Sharing, StageRows
 
 if TYPE_CHECKING:
     from stepsim.network.measured_times import CommTable
+    from stepsim.parallel.p2p import P2PMode
     from stepsim.parallel.ranks import ParallelPlan
     from stepsim.parallel.schedules import Schedule
     from stepsim.workload.scaling import ComputeScale, SlowRanks
@@ -39,6 +40,16 @@ def _schedule(text: str) -> str:
 
     parse_name(text)
     return text
+
+
+def _p2p_modes() -> "type[P2PMode]":
+    from stepsim.parallel.p2p import P2PMode
+
+    return P2PMode
+
+
+def _p2p_mode(text: str) -> "P2PMode":
+    return next(mode for mode in _p2p_modes() if mode == text)
 
 
 def _schedule_class() -> type:
@@ -95,8 +106,10 @@ def _joined(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def _only_overlapped(options: "StepOptions", schedule: "Schedule", p2p: P2PMode) -> str:
+def _only_overlapped(options: "StepOptions", schedule: "Schedule", p2p: "P2PMode") -> str:
     """Megatron-LM's switches are read by its interleaved runtime with overlap alone."""
+    from stepsim.parallel.p2p import P2PMode
+
     megatron = schedule.megatron and schedule.placement.chunks > 1
     if megatron and p2p is P2PMode.OVERLAP:
         return ""
@@ -170,14 +183,14 @@ class StepOptions:
     chunks: int | None = asked(
         None, _COUNT, _PIPELINE, "Virtual stages of each rank.", is_reported=True
     )
-    p2p: P2PMode | None = asked(
+    p2p: "P2PMode | None" = asked(
         None,
         _NAME,
         _PIPELINE,
         "eager, blocking or overlap.",
         absent="as the schedule's runtime",
-        choices=lambda: P2PMode,
-        read=P2PMode,
+        choices=_p2p_modes,
+        read=_p2p_mode,
         is_reported=True,
     )
     warmup_flush: bool = asked(
@@ -353,7 +366,7 @@ class StepOptions:
             if not option.is_reported
         }
 
-    def idle(self, schedule: "Schedule", p2p: P2PMode) -> Iterator[str]:
+    def idle(self, schedule: "Schedule", p2p: "P2PMode") -> Iterator[str]:
         """A sentence for each option that was set and does nothing."""
         for option in self.changed():
             why = option.idle(self, schedule, p2p) if option.idle else ""

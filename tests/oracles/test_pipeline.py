@@ -9,7 +9,7 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.results.report import make_report
 from stepsim.step.simulate import run_graph

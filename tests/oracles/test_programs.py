@@ -12,7 +12,7 @@ from helpers import line_of_npus
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork

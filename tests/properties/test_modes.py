@@ -16,7 +16,7 @@ from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import build_taskgraph
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Entry, FusedPair, Runtime, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork

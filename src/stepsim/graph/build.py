@@ -15,8 +15,7 @@ from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.graph.writer import ProgramWriter, TaskLists
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import P2PMode
-from stepsim.parallel.p2p import Direction, Message, P2POptions, Post, default_mode, programs
+from stepsim.parallel.p2p import Direction, Message, P2PMode, P2POptions, Post, default_mode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
@@ -64,7 +63,7 @@ class TaskGraph:
 
     def messages(self) -> list[list[Message]]:
         """Per stage, what the message segments of its program carry, in their order."""
-        every = programs(self.schedule, self.p2p, _switches(self.options))
+        every = self.p2p.programs(self.schedule, _switches(self.options))
         return [
             [message for step in steps if isinstance(step, Post) for _, message in step.ends]
             for steps in every
@@ -115,7 +114,7 @@ def build_taskgraph(
     )
     writers = []
     p2p = options.p2p or default_mode(schedule)
-    every = programs(schedule, p2p, _switches(options))
+    every = p2p.programs(schedule, _switches(options))
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
         writer = ProgramWriter(
             stage=stage,
@@ -123,7 +122,7 @@ def build_taskgraph(
             schedule=schedule,
             task_lists=task_lists,
             message=-1 if message is None else message,
-            free=p2p is P2PMode.EAGER or options.eager_transfers,
+            free=p2p.free or options.eager_transfers,
         )
         writer.pipeline(steps)
         writer.per_step()

@@ -3,14 +3,6 @@
 from enum import StrEnum
 
 
-class P2PMode(StrEnum):
-    """How point-to-point messages are sent, see `stepsim.parallel.p2p.programs`."""
-
-    EAGER = "eager"
-    BLOCKING = "blocking"
-    OVERLAP = "overlap"
-
-
 class StageRows(StrEnum):
     """Who runs embedding, head and loss rows."""
 

@@ -9,7 +9,7 @@ from stepsim.graph.build import build_taskgraph
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.parallel.stages import Stages

@@ -16,7 +16,7 @@ from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork

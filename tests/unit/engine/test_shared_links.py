@@ -25,7 +25,8 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.parallel.modes import P2PMode, Sharing
+from stepsim.parallel.modes import Sharing
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.simulate import run_graph
 from stepsim.workload.axes import ParallelAxis

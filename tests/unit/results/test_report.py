@@ -11,7 +11,7 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.parallel.modes import P2PMode
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.results.report import Report, bubble_fraction, make_report, mean_columns, mean_parts
 from stepsim.step.simulate import run_graph

@@ -4,10 +4,10 @@ The program is all that tells runtimes apart: a schedule says what is computed i
 program adds POST and WAIT to it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from enum import StrEnum
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.modes import P2PMode
 from stepsim.parallel.p2p.interleaved import interleaved_blocking, interleaved_overlap
 from stepsim.parallel.p2p.plain import blocking, eager
 from stepsim.parallel.p2p.runtime import overlapped
@@ -21,36 +21,24 @@ from stepsim.parallel.p2p.steps import (
     Step,
     Wait,
 )
-from stepsim.parallel.schedules import Runtime, Schedule
+from stepsim.parallel.schedules import Schedule
+
+Programs = Callable[[Schedule, P2POptions], list[Iterable[Step]]]
+"""Steps of every rank. Raises ScheduleError where a schedule does not define the mode."""
 
 
-def default_mode(schedule: Schedule) -> P2PMode:
-    """What the schedule's runtime does unless asked otherwise."""
-    blocks = schedule.runtime is Runtime.MEGATRON and schedule.placement.chunks == 1
-    return P2PMode.BLOCKING if blocks else P2PMode.OVERLAP
+def _eager(schedule: Schedule, _: P2POptions) -> list[Iterable[Step]]:
+    """The consumer may start one hop after the producer ended: for every schedule."""
+    return [eager(schedule, rank) for rank in range(schedule.placement.ranks)]
 
 
-def programs(schedule: Schedule, mode: P2PMode, options: P2POptions) -> list[Iterable[Step]]:
-    """Steps of every rank.
-
-    `eager`: the consumer may start one hop after the producer ended; senders never wait. Defined
-    for every schedule. `blocking`: Megatron-LM's runtimes without overlap, for gpipe, 1f1b and
-    interleaved. `overlap`: Megatron-LM's interleaved runtime with `overlap_p2p_comm`; for other
-    schedules torch's. Raises ScheduleError where a schedule does not define the mode.
-    """
-    ranks = range(schedule.placement.ranks)
-    megatron = schedule.runtime is Runtime.MEGATRON
-    several = schedule.placement.chunks > 1
-    if mode is P2PMode.EAGER:
-        return [eager(schedule, rank) for rank in ranks]
-    if mode is P2PMode.OVERLAP:
-        if megatron and several:
-            return [interleaved_overlap(schedule, rank, options) for rank in ranks]
-        return list(overlapped(schedule))
-    if not megatron:
+def _blocking(schedule: Schedule, _: P2POptions) -> list[Iterable[Step]]:
+    """Megatron-LM's runtimes without overlap, for gpipe, 1f1b and interleaved."""
+    ranks, several = range(schedule.placement.ranks), schedule.placement.chunks > 1
+    if not schedule.megatron:
         raise ScheduleError(
-            f"schedule {schedule.name} does not define p2p {mode}: torch's runtime never waits for "
-            "a whole batch (expected eager or overlap)"
+            f"schedule {schedule.name} does not define p2p blocking: torch's runtime never waits "
+            "for a whole batch (expected eager or overlap)"
         )
     if several and len(ranks) == 2:
         raise ScheduleError(
@@ -61,15 +49,51 @@ def programs(schedule: Schedule, mode: P2PMode, options: P2POptions) -> list[Ite
     return [one_rank(schedule, rank) for rank in ranks]
 
 
+def _overlap(schedule: Schedule, options: P2POptions) -> list[Iterable[Step]]:
+    """Megatron-LM's interleaved runtime with `overlap_p2p_comm`; for other schedules torch's."""
+    if schedule.megatron and schedule.placement.chunks > 1:
+        ranks = range(schedule.placement.ranks)
+        return [interleaved_overlap(schedule, rank, options) for rank in ranks]
+    return list(overlapped(schedule))
+
+
+class P2PMode(StrEnum):
+    """How point-to-point messages are sent, and the programs that do it.
+
+    Where a mode is `free`, messages leave when they are posted and senders never wait.
+    """
+
+    programs: Programs
+    free: bool
+
+    def __new__(cls, name: str, programs: Programs, free: bool = False) -> "P2PMode":
+        """A mode with what makes the programs of its ranks."""
+        mode = str.__new__(cls, name)
+        mode._value_ = name
+        mode.programs = programs
+        mode.free = free
+        return mode
+
+    EAGER = "eager", _eager, True
+    BLOCKING = "blocking", _blocking
+    OVERLAP = "overlap", _overlap
+
+
+def default_mode(schedule: Schedule) -> P2PMode:
+    """What the schedule's runtime does unless asked otherwise."""
+    blocks = schedule.megatron and schedule.placement.chunks == 1
+    return P2PMode.BLOCKING if blocks else P2PMode.OVERLAP
+
+
 __all__ = [
     "Compute",
     "Direction",
     "End",
     "Message",
+    "P2PMode",
     "P2POptions",
     "Post",
     "Step",
     "Wait",
     "default_mode",
-    "programs",
 ]
