@@ -12,7 +12,7 @@ import tomli_w
 from msgspec import Meta
 
 from stepsim.base.errors import StepsimError, bad_value
-from stepsim.base.units import MAX_INT64
+from stepsim.base.units import MAX_INT64, PS_PER_S
 
 SCHEMA_VERSION = 1
 """The form of all documents; one of another version is refused."""
@@ -28,10 +28,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a document."""
 
     @classmethod
-    def taken_from(cls, source: object, **others: object) -> Self:
-        """An entry of the attributes that bear its keys' names; `others` are not taken."""
+    def taken_from(cls, source: object, /, **others: object) -> Self:
+        """An entry of the attributes that bear its keys' names; `others` are not taken.
+
+        Seconds are those of an attribute in picoseconds: `step_s` of `step_ps`.
+        """
         names = [name for name in cls.__struct_fields__ if name not in others]
-        taken = {name: getattr(source, name) for name in names if name != "schema_version"}
+        taken = {name: _attribute(source, name) for name in names if name != "schema_version"}
         return msgspec.convert(taken | others, cls, from_attributes=True)
 
     @classmethod
@@ -85,6 +88,13 @@ def plain_document(data: bytes, place: str, what: str) -> dict[str, Any]:
         allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
         raise StepsimError(bad_value(place, "schema_version", version, allowed))
     return raw
+
+
+def _attribute(source: object, name: str) -> object:
+    time_ps = getattr(source, f"{name.removesuffix('_s')}_ps", None) if name[-2:] == "_s" else None
+    if isinstance(time_ps, tuple):
+        return tuple(each / PS_PER_S for each in time_ps)
+    return getattr(source, name) if time_ps is None else time_ps / PS_PER_S
 
 
 def missing_key(place: str, inside: str, key: str) -> str:

@@ -8,7 +8,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import format_time_ps
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind, RankTrace
 
-TOLERANCE_PS = PS_PER_MS // 20
+_TOLERANCE_PS = PS_PER_MS // 20
 """Operations may seem to overlap by as much: times are written in hundredths of a millisecond."""
 
 
@@ -33,7 +33,7 @@ def check_rank(trace: RankTrace) -> Iterator[str]:
     _check_pairs(trace)
     gaps = trace.start_ps[1:] - trace.end_ps[:-1]
     longest = int(trace.duration_ps.max())
-    for place in np.flatnonzero(gaps > max(longest, 100 * TOLERANCE_PS)).tolist():
+    for place in np.flatnonzero(gaps > max(longest, 100 * _TOLERANCE_PS)).tolist():
         yield (
             f"{trace.where(place + 1)}: {format_time_ps(int(gaps[place]))} before this operation "
             "are not in the trace: the clock jumped, or lines are missing"
@@ -49,7 +49,7 @@ def check_rank(trace: RankTrace) -> Iterator[str]:
 
 
 def _check_order(trace: RankTrace) -> None:
-    back = np.flatnonzero(trace.end_ps[1:] < trace.end_ps[:-1] - TOLERANCE_PS)
+    back = np.flatnonzero(trace.end_ps[1:] < trace.end_ps[:-1] - _TOLERANCE_PS)
     if len(back):
         place = int(back[0]) + 1
         raise TraceError(
@@ -59,7 +59,7 @@ def _check_order(trace: RankTrace) -> None:
         )
     overlap = trace.end_ps[:-1] - trace.start_ps[1:]
     overlap[trace.joined[1:]] = 0
-    found = np.flatnonzero(overlap > TOLERANCE_PS)
+    found = np.flatnonzero(overlap > _TOLERANCE_PS)
     if len(found):
         place = int(found[0]) + 1
         raise TraceError(

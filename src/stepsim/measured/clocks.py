@@ -16,7 +16,7 @@ from stepsim.base.errors import TraceError
 from stepsim.measured.run import PS_PER_MS, Bools, Ints, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8
-FAR_APART_PS = PS_PER_MS // 2
+_FAR_APART_PS = PS_PER_MS // 2
 """Two ranks whose messages end that far apart, in the median, have clocks that differ."""
 
 _RECEIVED_AS = {
@@ -84,7 +84,7 @@ def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Trans
     offset = np.array(within, dtype=np.int64)
     size = node_size or _node_size(run, group)
     pairs = [abs(float(np.median(_ends_apart(run.ranks, each, offset)))) for each in matched]
-    if len(begin_ms) == 1 and max(pairs, default=0) > FAR_APART_PS:
+    if len(begin_ms) == 1 and max(pairs, default=0) > _FAR_APART_PS:
         group = [trace.rank // size for trace in run.ranks]
     _join_groups(run.ranks, group, matched, offset)
     first = min(int(t.start_ps[0]) + int(o) for t, o in zip(run.ranks, offset, strict=True))

@@ -12,7 +12,7 @@ Steps = list[tuple[ActionKind, int]]
 """Forwards and backwards of a rank in order, with their microbatches."""
 
 
-def order_of(trace: RankTrace) -> Steps:
+def _order_of(trace: RankTrace) -> Steps:
     """Forwards and backwards as a trace has them."""
     return [
         (_ACTIONS[OpKind(int(trace.kind[place]))], int(trace.microbatch[place]))
@@ -22,7 +22,7 @@ def order_of(trace: RankTrace) -> Steps:
 
 def recognise(run: MeasuredRun) -> Schedule | None:
     """The first schedule whose order every traced rank followed, None if there is none."""
-    orders = {trace.rank: order_of(trace) for trace in run.ranks}
+    orders = {trace.rank: _order_of(trace) for trace in run.ranks}
     for schedule in _candidates(run, orders[run.ranks[0].rank]):
         planned = [
             [(action.kind, action.microbatch) for action in schedule.actions(stage)]

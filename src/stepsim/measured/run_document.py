@@ -11,14 +11,14 @@ from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import Imbalance, OperationTimes, RankTimes, RunSummary, StageTimes
 
 
-class ClocksEntry(Entry, frozen=True, kw_only=True):
+class _ClocksEntry(Entry, frozen=True, kw_only=True):
     """How clocks were aligned: ranks of a node, and what is left between ends of a message."""
 
     node_size: int
     residual_s: Seconds
 
 
-class OperationEntry(Entry, frozen=True, kw_only=True):
+class _OperationEntry(Entry, frozen=True, kw_only=True):
     """An operation of a stage over ranks and microbatches; low and high are 10 % and 90 %."""
 
     kind: str
@@ -45,29 +45,25 @@ class OperationEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class TracedStageEntry(Entry, frozen=True, kw_only=True):
+class _TracedStageEntry(Entry, frozen=True, kw_only=True):
     """A stage with traces."""
 
     stage: int
     ranks: tuple[int, ...]
     wait_s: Seconds
-    operations: tuple[OperationEntry, ...]
+    operations: tuple[_OperationEntry, ...]
 
     @classmethod
     def of(cls, stage: StageTimes) -> Self:
         """The entry of a stage."""
-        return cls(
-            stage=stage.stage,
-            ranks=stage.ranks,
-            wait_s=stage.wait_ps / PS_PER_S,
-            operations=tuple(
-                OperationEntry.of(kind, sample, stage.inner_ps[kind])
-                for kind, sample in stage.work.items()
-            ),
-        )
+        operations = [
+            _OperationEntry.of(kind, sample, stage.inner_ps[kind])
+            for kind, sample in stage.work.items()
+        ]
+        return cls.taken_from(stage, operations=operations)
 
 
-class TracedRankEntry(Entry, frozen=True, kw_only=True):
+class _TracedRankEntry(Entry, frozen=True, kw_only=True):
     """A rank with a trace; `host_s` per action."""
 
     rank: int
@@ -83,20 +79,10 @@ class TracedRankEntry(Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, rank: RankTimes, bubble: float) -> Self:
         """The entry of a rank, idle for the share `bubble` of its pipeline time."""
-        return cls(
-            rank=rank.rank,
-            stage=rank.stage,
-            pipeline_s=rank.pipeline_ps / PS_PER_S,
-            step_s=rank.step_ps / PS_PER_S,
-            work_s=rank.work_ps / PS_PER_S,
-            host_s=rank.host_ps / PS_PER_S,
-            wait_s=rank.wait_ps / PS_PER_S,
-            actions=rank.actions,
-            bubble=bubble,
-        )
+        return cls.taken_from(rank, bubble=bubble)
 
 
-class StepOpEntry(Entry, frozen=True, kw_only=True):
+class _StepOpEntry(Entry, frozen=True, kw_only=True):
     """An operation after the pipeline."""
 
     stage: int
@@ -110,15 +96,8 @@ class StepOpEntry(Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, op: StepOp) -> Self:
         """The entry of an operation."""
-        return cls(
-            stage=op.stage,
-            operation=op.label,
-            size_bytes=op.size_bytes,
-            group=op.group,
-            duration_s=op.duration_ps / PS_PER_S,
-            groups_s=tuple(time / PS_PER_S for time in op.times_ps),
-            wait_s=op.wait_ps / PS_PER_S,
-        )
+        groups = tuple(time / PS_PER_S for time in op.times_ps)
+        return cls.taken_from(op, operation=op.label, groups_s=groups)
 
 
 class RunDocument(Document, frozen=True, kw_only=True):
@@ -129,35 +108,31 @@ class RunDocument(Document, frozen=True, kw_only=True):
     schedule: str | None
     pipeline_s: Seconds
     step_s: Seconds
-    clocks: ClocksEntry
-    stages: tuple[TracedStageEntry, ...]
-    ranks: tuple[TracedRankEntry, ...]
-    step_operations: tuple[StepOpEntry, ...]
+    clocks: _ClocksEntry
+    stages: tuple[_TracedStageEntry, ...]
+    ranks: tuple[_TracedRankEntry, ...]
+    step_operations: tuple[_StepOpEntry, ...]
     expert_imbalance: Imbalance | None
     warnings: Names
 
     @classmethod
     def of(cls, found: RunSummary) -> Self:
         """The document of a run's analysis."""
-        clocks = found.clocks
-        return cls(
+        return cls.taken_from(
+            found,
             source=found.run.source,
             degrees=found.run.degrees,
             schedule=found.schedule.label if found.schedule else None,
-            pipeline_s=found.pipeline_ps / PS_PER_S,
-            step_s=found.step_ps / PS_PER_S,
-            clocks=ClocksEntry(
-                node_size=clocks.node_size, residual_s=clocks.residual_ps / PS_PER_S
-            ),
-            stages=tuple(TracedStageEntry.of(stage) for stage in found.stages),
-            ranks=tuple(TracedRankEntry.of(rank, found.bubble(rank)) for rank in found.ranks),
-            step_operations=tuple(StepOpEntry.of(op) for op in found.step_ops),
+            clocks=_ClocksEntry.taken_from(found.clocks),
+            stages=[_TracedStageEntry.of(stage) for stage in found.stages],
+            ranks=[_TracedRankEntry.of(rank, found.bubble(rank)) for rank in found.ranks],
+            step_operations=[_StepOpEntry.of(op) for op in found.step_ops],
             expert_imbalance=found.imbalance,
             warnings=found.run.warnings,
         )
 
 
-class LoggedStageEntry(Entry, frozen=True, kw_only=True):
+class _LoggedStageEntry(Entry, frozen=True, kw_only=True):
     """A stage of a log: forward sums of its leaf modules."""
 
     stage: int
@@ -176,31 +151,22 @@ class LogDocument(Document, frozen=True, kw_only=True):
     step_s: Seconds
     step_spread_s: Seconds
     steps: int
-    stages: tuple[LoggedStageEntry, ...]
+    stages: tuple[_LoggedStageEntry, ...]
     warnings: Names
 
     @classmethod
     def of(cls, log: LeafRun) -> Self:
         """The document of a log."""
-        return cls(
-            source=log.source,
-            degrees={name: getattr(log, name) for name in ("pp", "tp", "dp", "microbatches")},
-            microbatch_size=log.microbatch_size,
-            step_s=log.step_ps / PS_PER_S,
-            step_spread_s=log.step_spread_ps / PS_PER_S,
-            steps=log.steps,
-            stages=tuple(
-                LoggedStageEntry(
-                    stage=stage.stage,
-                    layers=stage.layers,
-                    leaf_modules_of_layers_s=stage.layers_ps / PS_PER_S,
-                    leaf_modules_of_ends_s=stage.ends_ps / PS_PER_S,
-                    samples=stage.samples,
-                )
-                for stage in log.stages
-            ),
-            warnings=log.warnings,
-        )
+        stages = [
+            _LoggedStageEntry.taken_from(
+                stage,
+                leaf_modules_of_layers_s=stage.layers_ps / PS_PER_S,
+                leaf_modules_of_ends_s=stage.ends_ps / PS_PER_S,
+            )
+            for stage in log.stages
+        ]
+        degrees = {name: getattr(log, name) for name in ("pp", "tp", "dp", "microbatches")}
+        return cls.taken_from(log, degrees=degrees, stages=stages)
 
 
 def run_document(run: RunSummary | LeafRun) -> RunDocument | LogDocument:

@@ -32,7 +32,7 @@ class StepOp:
     @property
     def duration_ps(self) -> int:
         """Median over groups."""
-        return median_ps(self.times_ps)
+        return _median_ps(self.times_ps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Operation:
     @property
     def duration_ps(self) -> int:
         """Median over groups."""
-        return median_ps(self.times_ps)
+        return _median_ps(self.times_ps)
 
     def holds(self, other: "Operation") -> bool:
         """Whether another one is the same operation."""
@@ -64,7 +64,7 @@ class Operation:
         return same and abs(self.size_bytes - other.size_bytes) <= ALIKE * self.size_bytes
 
 
-def median_ps(times_ps: Sequence[int]) -> int:
+def _median_ps(times_ps: Sequence[int]) -> int:
     """Median of times in ps."""
     return round(float(np.median(times_ps)))
 
@@ -112,7 +112,7 @@ def step_ops(run: MeasuredRun, stage: int) -> Iterator[StepOp]:
             label=first.label[place],
             size_bytes=int(first.size_bytes[place]),
             times_ps=times,
-            wait_ps=max(median_ps([*durations.values()]) - median_ps(times), 0),
+            wait_ps=max(_median_ps([*durations.values()]) - _median_ps(times), 0),
             samples=len(durations),
             group=groups[0],
         )

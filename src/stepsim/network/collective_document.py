@@ -8,7 +8,7 @@ from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds, finite
 from stepsim.network.one_collective import LinkTraffic, Probe, ProbeRow
 
 
-class SizeEntry(Entry, frozen=True, kw_only=True):
+class _SizeEntry(Entry, frozen=True, kw_only=True):
     """A size; `latency_ps` is what infinitely fast links would leave, `algorithm` the one used.
 
     algbw and busbw are null where no time passes.
@@ -28,11 +28,11 @@ class SizeEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(row, algbw=finite(row.algbw), busbw=finite(row.busbw))
 
 
-class AlgorithmEntry(Entry, frozen=True, kw_only=True):
+class _AlgorithmEntry(Entry, frozen=True, kw_only=True):
     """Prices with the algorithm that was asked for."""
 
     algorithm: str
-    rows: tuple[SizeEntry, ...]
+    rows: tuple[_SizeEntry, ...]
 
 
 class CollectiveDocument(Document, frozen=True, kw_only=True):
@@ -41,13 +41,13 @@ class CollectiveDocument(Document, frozen=True, kw_only=True):
     topology: str
     kind: str
     ranks: tuple[int, ...]
-    algorithms: tuple[AlgorithmEntry, ...]
+    algorithms: tuple[_AlgorithmEntry, ...]
 
     @classmethod
     def of(cls, probes: Sequence[Probe]) -> Self:
         """The document of probes of one collective, each with an algorithm."""
         found = [
-            AlgorithmEntry.taken_from(probe, rows=[SizeEntry.of(row) for row in probe.rows])
+            _AlgorithmEntry.taken_from(probe, rows=[_SizeEntry.of(row) for row in probe.rows])
             for probe in probes
         ]
         return cls.taken_from(probes[0], algorithms=found)

@@ -17,7 +17,6 @@ from stepsim.base.fields import (
     Share,
     finite,
 )
-from stepsim.base.units import PS_PER_S
 from stepsim.results.links import LinkUse
 from stepsim.results.report import Idle, Report, StageReport
 from stepsim.workload.axes import ParallelAxis, Part
@@ -40,14 +39,14 @@ _PartTimes = Annotated[dict[str, Picoseconds], Meta(extra_json_schema={"$ref": "
 """By name: those that a later stepsim adds are kept, and the parts still sum to the step."""
 
 
-class PeakEntry(Entry, frozen=True, kw_only=True):
+class _PeakEntry(Entry, frozen=True, kw_only=True):
     """Most live (chunk, microbatch) activations: freed at the backward, or at its W part."""
 
     freed_at_b: Count = 0
     freed_at_w: Count = 0
 
 
-class RankEntry(Entry, frozen=True, kw_only=True):
+class _RankEntry(Entry, frozen=True, kw_only=True):
     """A rank; `like` is the lowest rank that behaves the same."""
 
     rank: Count
@@ -65,7 +64,7 @@ class StageEntry(Entry, frozen=True, kw_only=True):
     last_rank: Count = 0
     steady_start_ps: Picoseconds = 0
     steady_end_ps: Picoseconds = 0
-    peak_activations: PeakEntry = PeakEntry()
+    peak_activations: _PeakEntry = _PeakEntry()
     forward_ps: Picoseconds = 0
     backward_ps: Picoseconds = 0
     idle_ps: Idle | None = None
@@ -78,13 +77,13 @@ class StageEntry(Entry, frozen=True, kw_only=True):
             stage,
             first_rank=stage.ranks[0],
             last_rank=stage.ranks[1],
-            peak_activations=PeakEntry.taken_from(stage.peak_activations),
+            peak_activations=_PeakEntry.taken_from(stage.peak_activations),
             idle_ps=stage.idle,
             breakdown_ps=_named(stage.breakdown_ps),
         )
 
 
-class UserEntry(Entry, frozen=True, kw_only=True):
+class _UserEntry(Entry, frozen=True, kw_only=True):
     """Whose bytes the busiest link of a class carries."""
 
     group: str
@@ -107,7 +106,7 @@ class LinkEntry(Entry, frozen=True, kw_only=True):
     busiest_bytes: Bytes = 0
     busy_ps: Picoseconds
     utilisation: Share = 0.0
-    users: tuple[UserEntry, ...] = ()
+    users: tuple[_UserEntry, ...] = ()
 
     @classmethod
     def of(cls, link: LinkUse) -> Self:
@@ -118,13 +117,13 @@ class LinkEntry(Entry, frozen=True, kw_only=True):
             total_bytes=round(link.total_bytes),
             busiest_bytes=round(link.busiest_bytes),
             users=tuple(
-                UserEntry(group=user.group, kind=user.kind, bytes=round(user.size_bytes))
+                _UserEntry(group=user.group, kind=user.kind, bytes=round(user.size_bytes))
                 for user in link.users
             ),
         )
 
 
-class CommEntry(Entry, frozen=True, kw_only=True):
+class _CommEntry(Entry, frozen=True, kw_only=True):
     """A kind of communication of one size; `time_ps` is of a lone one, in its slowest group."""
 
     group: str
@@ -168,7 +167,7 @@ class StepDocument(Document, frozen=True, kw_only=True):
     critical_path_ps: _PartTimes = msgspec.field(default_factory=dict)
     stages: tuple[StageEntry, ...]
     links: tuple[LinkEntry, ...]
-    comms: tuple[CommEntry, ...] = ()
+    comms: tuple[_CommEntry, ...] = ()
     warnings: Names = ()
 
     @classmethod
@@ -182,7 +181,6 @@ class StepDocument(Document, frozen=True, kw_only=True):
             rank_order=plan.rank_order,
             plan=plan.degrees(),
             settings=dict(report.settings),
-            pipeline_time_s=report.pipeline_time_ps / PS_PER_S,
             breakdown_ps=_named(report.mean_breakdown_ps()),
             critical_path_ps=_named(report.critical_path_ps),
             stages=tuple(StageEntry.of(stage) for stage in report.stages),
@@ -205,7 +203,7 @@ class ResultDocument(StepDocument, frozen=True, kw_only=True):
     (T - m(F + B + W)) / T of the busiest rank (Qi et al., arXiv:2401.10241).
     """
 
-    ranks: tuple[RankEntry, ...] = ()
+    ranks: tuple[_RankEntry, ...] = ()
 
     @classmethod
     def of(cls, report: Report) -> Self:
@@ -219,12 +217,12 @@ class ResultDocument(StepDocument, frozen=True, kw_only=True):
         return json_text({key: getattr(self, key) for key in keys})
 
 
-def _rank_entries(report: Report) -> Iterable[RankEntry]:
+def _rank_entries(report: Report) -> Iterable[_RankEntry]:
     """Ranks that behave the same share what they hold."""
     parts = [dict(zip(_PARTS, row, strict=True)) for row in report.breakdown.tolist()]
     first: dict[int, int] = {}
     for rank, actor in enumerate(report.actor_of.tolist()):
-        yield RankEntry(
+        yield _RankEntry(
             rank=rank,
             stage=report.plan.stage_of(rank),
             like=first.setdefault(actor, rank),

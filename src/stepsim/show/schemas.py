@@ -64,16 +64,20 @@ def json_schema(name: str) -> dict[str, Any]:
         raise StepsimError(f"format is {name!r}: expected one of {', '.join(FORMATS)}")
     form = FORMATS[name]
     written = issubclass(form.root, Document)
+    others = form.root.named if issubclass(form.root, Document) else ()
     (root, *_), definitions = msgspec.json.schema_components(
-        (form.root, *(form.root.named if issubclass(form.root, Document) else ())),
-        ref_template="#/$defs/{name}",
+        (form.root, *others), ref_template="#/$defs/{name}"
     )
     for definition in definitions.values():
         definition["description"] = cleandoc(definition["description"])
         if written and "properties" in definition:
             _as_written(definition)
+        definition["title"] = definition["title"].lstrip("_")
     title = f"stepsim {name}: {form.what}"
-    return {"$schema": _DIALECT, "title": title, **root, "$defs": definitions}
+    named = {definition["title"]: definition for definition in definitions.values()}
+    whole = msgspec.json.encode({"$schema": _DIALECT, "title": title, **root, "$defs": named})
+    plain: dict[str, Any] = msgspec.json.decode(whole.replace(b"#/$defs/_", b"#/$defs/"))
+    return plain
 
 
 def schema_json(name: str) -> bytes:

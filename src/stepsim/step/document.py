@@ -15,18 +15,16 @@ from stepsim.step.compare import ComparedSchedules, exposed_p2p_ps
 
 
 class CandidateDocument(StepDocument, frozen=True, kw_only=False):
-    """A schedule that runs; `speedup` is over the first that does.
+    """A schedule that runs; `speedup` is over the first that does."""
 
-    Its own keys stand first: msgspec writes those that are not by keyword only before the others.
-    """
-
+    # msgspec writes fields that are not by keyword only first: these stand before the others
     name: str
     valid: Annotated[bool, Meta(extra_json_schema={"const": True})]
     speedup: float
     exposed_p2p_ps: Picoseconds = 0
 
 
-class RefusedEntry(Entry, frozen=True, kw_only=True):
+class _RefusedEntry(Entry, frozen=True, kw_only=True):
     """A schedule that cannot run the job, and why."""
 
     name: str
@@ -34,7 +32,7 @@ class RefusedEntry(Entry, frozen=True, kw_only=True):
     refusal: str
 
 
-_EITHER = (CandidateDocument, RefusedEntry)
+_EITHER = (CandidateDocument, _RefusedEntry)
 _AnyCandidate = Annotated[
     Any,
     Meta(extra_json_schema={"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _EITHER]}),
@@ -76,15 +74,15 @@ class ComparisonDocument(Document, frozen=True, kw_only=True):
         return tuple(each for each in self.candidates if isinstance(each, CandidateDocument))
 
     @property
-    def refused(self) -> tuple[RefusedEntry, ...]:
+    def refused(self) -> tuple[_RefusedEntry, ...]:
         """Schedules that cannot run."""
-        return tuple(each for each in self.candidates if isinstance(each, RefusedEntry))
+        return tuple(each for each in self.candidates if isinstance(each, _RefusedEntry))
 
 
-def _candidates(comparison: ComparedSchedules) -> Iterator[CandidateDocument | RefusedEntry]:
+def _candidates(comparison: ComparedSchedules) -> Iterator[CandidateDocument | _RefusedEntry]:
     for each in comparison.candidates:
         if each.result is None:
-            yield RefusedEntry(name=each.name, refusal=each.refusal)
+            yield _RefusedEntry(name=each.name, refusal=each.refusal)
         else:
             yield CandidateDocument.of_report(
                 each.result.report,

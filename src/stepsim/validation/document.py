@@ -7,7 +7,6 @@ from msgspec import Meta
 
 from stepsim.base.documents import Document, Entry, Names, json_text
 from stepsim.base.fields import Seconds, Share
-from stepsim.base.units import PS_PER_S
 from stepsim.validation.validate import Compared, Errors, RunValidation, Source, error_of
 
 
@@ -51,7 +50,7 @@ class Validation:
         return ValidationDocument.of(self).to_json().decode()
 
 
-class TimeEntry(Entry, frozen=True, kw_only=True):
+class _TimeEntry(Entry, frozen=True, kw_only=True):
     """A time, simulated and measured; `error` is simulated over measured, minus 1."""
 
     name: str
@@ -64,17 +63,10 @@ class TimeEntry(Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, found: Compared) -> Self:
         """The entry of a time; it has no error where nothing was measured."""
-        return cls(
-            name=found.name,
-            source=found.source,
-            simulated_s=found.simulated_ps / PS_PER_S,
-            measured_s=found.measured_ps / PS_PER_S,
-            error=found.error if found.measured_ps else None,
-            samples_s=tuple(time / PS_PER_S for time in found.samples_ps),
-        )
+        return cls.taken_from(found, error=found.error if found.measured_ps else None)
 
 
-class BubbleEntry(Entry, frozen=True, kw_only=True):
+class _BubbleEntry(Entry, frozen=True, kw_only=True):
     """Idle shares of a rank's pipeline time."""
 
     rank: int
@@ -84,7 +76,7 @@ class BubbleEntry(Entry, frozen=True, kw_only=True):
     points: Annotated[float, Meta(description="difference in percentage points")]
 
 
-class RunEntry(Entry, frozen=True, kw_only=True):
+class _RunEntry(Entry, frozen=True, kw_only=True):
     """A measured run; `pipeline`, `step`, `waits` and `bubbles` are replays."""
 
     name: str
@@ -92,38 +84,33 @@ class RunEntry(Entry, frozen=True, kw_only=True):
     calibrated_from: Names
     calibrated_on_itself: bool
     inferred_stages: tuple[int, ...]
-    pipeline: TimeEntry
-    step: TimeEntry
-    predicted: tuple[TimeEntry, ...]
-    finalize: tuple[TimeEntry, ...]
-    waits: tuple[TimeEntry, ...]
-    bubbles: tuple[BubbleEntry, ...]
+    pipeline: _TimeEntry
+    step: _TimeEntry
+    predicted: tuple[_TimeEntry, ...]
+    finalize: tuple[_TimeEntry, ...]
+    waits: tuple[_TimeEntry, ...]
+    bubbles: tuple[_BubbleEntry, ...]
     notes: Names
 
     @classmethod
     def of(cls, run: RunValidation) -> Self:
         """The entry of a run."""
-        return cls(
-            name=run.name,
-            durations=run.durations,
-            calibrated_from=run.calibrated_from,
-            calibrated_on_itself=run.calibrated_on_itself,
+        return cls.taken_from(
+            run,
             inferred_stages=run.inferred,
-            pipeline=TimeEntry.of(run.pipeline),
-            step=TimeEntry.of(run.step),
-            predicted=tuple(map(TimeEntry.of, run.predicted)),
-            finalize=tuple(map(TimeEntry.of, run.finalize)),
-            waits=tuple(map(TimeEntry.of, run.waits)),
-            bubbles=tuple(map(BubbleEntry.taken_from, run.bubbles)),
-            notes=run.notes,
+            pipeline=_TimeEntry.of(run.pipeline),
+            step=_TimeEntry.of(run.step),
+            predicted=[*map(_TimeEntry.of, run.predicted)],
+            finalize=[*map(_TimeEntry.of, run.finalize)],
+            waits=[*map(_TimeEntry.of, run.waits)],
         )
 
 
 class ValidationDocument(Document, frozen=True, kw_only=True):
     """`stepsim validate --json`: measured runs, rows of a table, and errors per kind of number."""
 
-    runs: tuple[RunEntry, ...]
-    rows: tuple[TimeEntry, ...]
+    runs: tuple[_RunEntry, ...]
+    rows: tuple[_TimeEntry, ...]
     warnings: Names
     errors: dict[str, Errors]
 
@@ -131,8 +118,8 @@ class ValidationDocument(Document, frozen=True, kw_only=True):
     def of(cls, found: Validation) -> Self:
         """The document of a validation."""
         return cls(
-            runs=tuple(map(RunEntry.of, found.runs)),
-            rows=tuple(map(TimeEntry.of, found.rows)),
+            runs=tuple(map(_RunEntry.of, found.runs)),
+            rows=tuple(map(_TimeEntry.of, found.rows)),
             warnings=found.warnings,
             errors=found.errors(),
         )

@@ -37,8 +37,8 @@ from stepsim.validation.replay import (
 )
 from stepsim.validation.validate import Compared, Source
 
-BACKWARD_OVER_FORWARD = 2
-FEWEST_LOGS = 2
+_BACKWARD_OVER_FORWARD = 2
+_FEWEST_LOGS = 2
 _NONE = np.array([0.0, 1.0])
 """No host time, and layers that are their leaf modules: what cannot be less."""
 _PROBE = np.array([float(PS_PER_MS), 0.1])
@@ -74,7 +74,7 @@ def fit_overhead(
     if every step is off by its own spread; the reason is added to `missing`.
     """
     missing = missing if missing is not None else []
-    if len(runs) < FEWEST_LOGS:
+    if len(runs) < _FEWEST_LOGS:
         missing.append(("leaf_overhead", f"{len(runs)} log for two numbers"))
         return None
     found, uncertain = _solve(runs)
@@ -124,9 +124,9 @@ def validate_logs(
     is left out. Without either there is none. What was assumed or left out is added to `notes`.
     Raises CalibrationError where leaving one out leaves too few.
     """
-    if leave_one_out and len(runs) in range(1, FEWEST_LOGS + 1):
+    if leave_one_out and len(runs) in range(1, _FEWEST_LOGS + 1):
         raise CalibrationError(
-            f"{len(runs)} logs of leaf modules: expected at least {FEWEST_LOGS + 1} for "
+            f"{len(runs)} logs of leaf modules: expected at least {_FEWEST_LOGS + 1} for "
             "--leave-one-out, two numbers are fitted on the others"
         )
     notes = notes if notes is not None else []
@@ -171,7 +171,7 @@ def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
     works = []
     for stage in run.stages:
         forward = round(stage.layers_ps * float(at[1])) + stage.ends_ps
-        row = work_row("leaves", forward, BACKWARD_OVER_FORWARD * forward)
+        row = work_row("leaves", forward, _BACKWARD_OVER_FORWARD * forward)
         works.append(StageWork(chunks=(((row,),),), per_step=()))
     plan = ParallelPlan(tp=run.tp, dp=run.dp, pp=run.pp, microbatches=run.microbatches)
     work = PipelineWork(

@@ -53,7 +53,7 @@ def predict(
     if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
         return None
     order = build(summary.schedule.label, ranks=degrees.pp, microbatches=degrees.microbatches)
-    costs = stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
+    costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
     items = [tuple(_items(summary, stage, calibration)) for stage in range(degrees.pp)]
     return simulate_costs(summary, costs, order, runtime, items)
 
@@ -63,7 +63,7 @@ def whole_step(summary: RunSummary, calibration: Calibration) -> bool:
     return all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops)
 
 
-def stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[StageCost]:
+def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[StageCost]:
     """Stages of so many layers each, from the mean of runs of one shape."""
 
     def mean(name: str) -> int:

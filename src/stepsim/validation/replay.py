@@ -69,8 +69,8 @@ def replay(
 
     Raises TraceError where stages have no trace or the order is that of no known schedule.
     """
-    schedule = known_schedule(summary)
-    return simulate_work(measured_work(summary, durations), schedule, runtime)
+    schedule = _known_schedule(summary)
+    return simulate_work(_measured_work(summary, durations), schedule, runtime)
 
 
 def columns(summary: RunSummary) -> Iterator[RunSummary]:
@@ -87,7 +87,7 @@ def columns(summary: RunSummary) -> Iterator[RunSummary]:
             yield of_ranks(summary, ranks)
 
 
-def known_schedule(summary: RunSummary) -> Schedule:
+def _known_schedule(summary: RunSummary) -> Schedule:
     """The schedule a run followed; raises TraceError where it is unknown or has several chunks."""
     if summary.schedule is None:
         raise TraceError(
@@ -102,7 +102,7 @@ def known_schedule(summary: RunSummary) -> Schedule:
     return summary.schedule
 
 
-def measured_work(summary: RunSummary, durations: Durations = Durations.MEDIAN) -> PipelineWork:
+def _measured_work(summary: RunSummary, durations: Durations = Durations.MEDIAN) -> PipelineWork:
     """A run's stage times as work: one block of rows, or one per microbatch.
 
     Raises TraceError where stages have no trace.

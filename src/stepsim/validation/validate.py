@@ -170,7 +170,7 @@ def validate_run(
     notes = list(ready.notes)
     result = replay(ready.summary, ready.runtime, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
-    own = calibration is None or went_into(summary, calibration)
+    own = calibration is None or _went_into(summary, calibration)
     others = None if own else calibration
     finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
@@ -191,7 +191,7 @@ def validate_run(
     )
 
 
-def went_into(summary: RunSummary, calibration: Calibration) -> bool:
+def _went_into(summary: RunSummary, calibration: Calibration) -> bool:
     """Whether a run, or one of its ranks, was calibrated on."""
     return not {trace.fingerprint for trace in summary.run.ranks}.isdisjoint(calibration.traces)
 

@@ -25,7 +25,7 @@ from stepsim.validation.replay import (
 )
 from stepsim.workload.rows import Row, StepItem, Work
 
-WEIGHT_GRAD_SHARE = 0.4
+_WEIGHT_GRAD_SHARE = 0.4
 """Part of a backward that is weight gradient where a schedule splits it: 0.34 to 0.43 in the
 profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
@@ -81,7 +81,7 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     count = count if change.microbatches is None else change.microbatches
     order = _order(chosen, costs, count)
     if order.splits_backward:
-        notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
+        notes.append(f"weight gradient taken as {_WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
@@ -178,7 +178,7 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     elif rank not in (0, placement.ranks - 1):
         forward += cost.end_forward_ps // parts
         backward += cost.end_backward_ps // parts
-    weight = round(backward * WEIGHT_GRAD_SHARE)
+    weight = round(backward * _WEIGHT_GRAD_SHARE)
     return Row(
         name="layers",
         forward=Work(compute_ps=max(forward, 0)),

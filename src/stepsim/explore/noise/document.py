@@ -37,7 +37,7 @@ class NoiseDocument(Document, frozen=True, kw_only=True):
         )
 
 
-class ScenarioEntry(Entry, frozen=True, kw_only=True):
+class _ScenarioEntry(Entry, frozen=True, kw_only=True):
     """A scenario's step times, or why it failed."""
 
     settings: dict[str, str]
@@ -73,13 +73,13 @@ class NoiseSweepDocument(Document, frozen=True, kw_only=True):
     model: NoiseModel
     seed: int
     samples: int
-    scenarios: tuple[ScenarioEntry, ...]
+    scenarios: tuple[_ScenarioEntry, ...]
 
     @classmethod
     def of(cls, found: NoiseSweep) -> Self:
         """The document of all scenarios, in their order."""
         workload, topology = found.source
         scenarios = [
-            ScenarioEntry.of(found.grid.values(i), each) for i, each in enumerate(found.scenarios)
+            _ScenarioEntry.of(found.grid.values(i), each) for i, each in enumerate(found.scenarios)
         ]
         return cls.taken_from(found, workload=workload, topology=topology, scenarios=scenarios)

@@ -34,9 +34,9 @@ KINDS = {
     "ep_dp_allreduce": OpKind.EP_DP_ALLREDUCE,
     "optimizer_step": OpKind.OPTIMIZER,
 }
-INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
-STATES = ("help", "warmup", "steady", "cooldown", "finalize")
-DTYPE_BYTES = {
+_INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
+_STATES = ("help", "warmup", "steady", "cooldown", "finalize")
+_DTYPE_BYTES = {
     "float64": 8,
     "int64": 8,
     "float32": 4,
@@ -53,7 +53,7 @@ DTYPE_BYTES = {
 _FIELDS = (
     ("stage_id", r"\d{1,6}", "a number"),
     ("batch_id", r"\d{1,6}", "a number"),
-    ("mg_state", r"\w+", ", ".join(STATES)),
+    ("mg_state", r"\w+", ", ".join(_STATES)),
     ("duration", r"[-+.\w]+", "milliseconds"),
     ("description", r".*?", "text"),
     ("group_kind", r"\w+", "a word"),
@@ -71,7 +71,7 @@ _INNER = re.compile(
     r"input__dtype=torch\.(\w+),(?:func_name=\w+,)?group=\w+,comm_func=(\w+)'"
 )
 _LONGEST_GAP_MS = 8.64e7
-LATEST_MS = 1e14
+_LATEST_MS = 1e14
 TIMES = "milliseconds from 0 to 1e14"
 _INNER_MARK = "'trace_src_func="
 
@@ -137,7 +137,7 @@ def _add_operation(
     """Append one line's operation and those inside it."""
     (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, inner) = fields
     kind = KINDS.get(name)
-    if kind is None or state not in STATES:
+    if kind is None or state not in _STATES:
         kind = _other(name, state, place)
     if (shape, dtype) not in sizes:
         sizes[shape, dtype] = _size(shape, dtype.removeprefix("torch."), place)
@@ -154,8 +154,8 @@ def _add_operation(
 
 def _other(name: str, state: str, place: str) -> OpKind:
     """An operation this reader does not know: allowed after the pipeline, under its own name."""
-    if state not in STATES:
-        raise TraceError(bad_value(place, "mg_state", state, f"one of {', '.join(STATES)}"))
+    if state not in _STATES:
+        raise TraceError(bad_value(place, "mg_state", state, f"one of {', '.join(_STATES)}"))
     if state != "finalize":
         raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(KINDS)}"))
     return OpKind.OTHER
@@ -172,9 +172,9 @@ def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[tuple[str, 
         )
     columns.parent.extend([len(columns.kind) - 1] * len(found))
     for duration, rows, rest, dtype, function in found:
-        kind = INNER_KINDS.get(function)
+        kind = _INNER_KINDS.get(function)
         if kind is None:
-            allowed = f"one of {', '.join(INNER_KINDS)}"
+            allowed = f"one of {', '.join(_INNER_KINDS)}"
             raise TraceError(bad_value(place, "comm_func", function, allowed))
         key = rows, rest, dtype
         if key not in sizes:
@@ -189,18 +189,18 @@ def _size(shape: str, dtype: str, place: str) -> int:
     """Bytes of a tensor, 0 where there is none."""
     if shape == "None":
         return 0
-    if dtype not in DTYPE_BYTES:
-        allowed = f"one of {', '.join(DTYPE_BYTES)}"
+    if dtype not in _DTYPE_BYTES:
+        allowed = f"one of {', '.join(_DTYPE_BYTES)}"
         raise TraceError(bad_value(place, "input__dtype", dtype, allowed))
     lengths = [each.strip() for each in shape[1:-1].split(",")]
     if lengths == [""]:
-        return DTYPE_BYTES[dtype]
+        return _DTYPE_BYTES[dtype]
     if not all(re.fullmatch(r"\d{1,12}", each) for each in lengths):
         raise TraceError(bad_value(place, "input__shape", shape, "a list of whole numbers"))
     size = math.prod(map(int, lengths))
     if size > 1 << 50:
         raise TraceError(bad_value(place, "input__shape", shape, "at most 2**50 elements"))
-    return size * DTYPE_BYTES[dtype]
+    return size * _DTYPE_BYTES[dtype]
 
 
 def _number(text: str, name: str, place: str) -> float:
@@ -221,7 +221,7 @@ def _check_times(columns: _Columns, path: Path) -> None:
         ("sub_operations duration", columns.inner_duration, inner),
     ):
         times = np.array(values)
-        wrong = np.flatnonzero(~((times >= 0) & (times <= LATEST_MS)))
+        wrong = np.flatnonzero(~((times >= 0) & (times <= _LATEST_MS)))
         if len(wrong):
             place = f"{path}:{where[wrong[0]]}"
             raise TraceError(bad_value(place, name, float(times[wrong[0]]), TIMES))

@@ -81,7 +81,7 @@ class LinkFit:
         return self.latency_ps + size_bytes / self.bandwidth * PS_PER_S
 
 
-FREE = LinkFit(
+_FREE = LinkFit(
     placement=NodePlacement.INTRA_NODE,
     latency_ps=0,
     bandwidth=math.inf,
@@ -244,7 +244,7 @@ def message_topology(links: Sequence[LinkFit], node_size: int) -> NestedTopology
     other one; without any, messages are free.
     """
     found = {link.placement: link for link in links}
-    inside = found.get(NodePlacement.INTRA_NODE) or found.get(NodePlacement.INTER_NODE) or FREE
+    inside = found.get(NodePlacement.INTRA_NODE) or found.get(NodePlacement.INTER_NODE) or _FREE
     across = found.get(NodePlacement.INTER_NODE) or inside
 
     def dimension(name: str, kind: DimensionKind, size: int, fit: LinkFit) -> Dimension:

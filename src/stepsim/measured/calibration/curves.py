@@ -10,7 +10,7 @@ from stepsim.measured.calibration.lines import FEWEST_SIZES, FittedLine, fit_lin
 from stepsim.network.measured_times import MeasuredCurve, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
-BULK_BYTES = 1 << 20
+_BULK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class CurveFit:
 
 def fit_curve(curve: MeasuredCurve) -> CurveFit:
     """Lines of a curve that has no outliers."""
-    large = curve.size_bytes >= BULK_BYTES
+    large = curve.size_bytes >= _BULK_BYTES
     bulk = None
     if np.count_nonzero(large) >= FEWEST_SIZES:
         bulk = fit_line(curve.size_bytes[large], curve.time_ps[large])

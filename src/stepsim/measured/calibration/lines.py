@@ -14,7 +14,7 @@ from stepsim.base.errors import CalibrationError
 from stepsim.base.units import PS_PER_S
 
 FEWEST_SIZES = 4
-MOST_REGIMES = 3
+_MOST_REGIMES = 3
 _ROUNDS = 60
 _SMALLEST = 1e-6
 _SETTLED = 1e-7
@@ -81,7 +81,7 @@ def fit_regimes(size_bytes: Ints, time_ps: Ints) -> tuple[FittedLine, ...]:
     cuts = sorted(set(np.searchsorted(size_bytes, powers).tolist()) - {0, count})
     lines: dict[tuple[int, int], FittedLine] = {}
     best: tuple[float, tuple[FittedLine, ...]] | None = None
-    for number in range(1, MOST_REGIMES + 1):
+    for number in range(1, _MOST_REGIMES + 1):
         found = _best_cuts(size_bytes, time_ps, cuts, number, lines)
         if found is None:
             break

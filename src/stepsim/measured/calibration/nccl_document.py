@@ -13,7 +13,7 @@ from stepsim.measured.calibration.nccl import MachineFit, NcclFit
 from stepsim.network.measured_times import Outlier
 
 
-class LineEntry(Entry, frozen=True, kw_only=True):
+class _LineEntry(Entry, frozen=True, kw_only=True):
     """Times of sizes from `first_bytes` to `last_bytes`; bandwidth null where size is free."""
 
     latency_ps: Annotated[float, Meta(description="picoseconds")]
@@ -30,7 +30,7 @@ class LineEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(line, bandwidth=line.bandwidth if line.ps_per_byte else None)
 
 
-class CurveEntry(Entry, frozen=True, kw_only=True):
+class _CurveEntry(Entry, frozen=True, kw_only=True):
     """A group's collective: lines over ranges of sizes, and one from 1 MiB on."""
 
     source: str
@@ -39,8 +39,8 @@ class CurveEntry(Entry, frozen=True, kw_only=True):
     nodes: int
     sizes: int
     bus_bandwidth: BytesPerSecond | None
-    regimes: tuple[LineEntry, ...]
-    bulk: LineEntry | None
+    regimes: tuple[_LineEntry, ...]
+    bulk: _LineEntry | None
 
     @classmethod
     def of(cls, fit: CurveFit) -> Self:
@@ -49,42 +49,39 @@ class CurveEntry(Entry, frozen=True, kw_only=True):
             fit.curve,
             sizes=len(fit.curve.size_bytes),
             bus_bandwidth=fit.bus_bandwidth or None,
-            regimes=[LineEntry.of(line) for line in fit.regimes],
-            bulk=LineEntry.of(fit.bulk) if fit.bulk else None,
+            regimes=[_LineEntry.of(line) for line in fit.regimes],
+            bulk=_LineEntry.of(fit.bulk) if fit.bulk else None,
         )
 
 
-class UnidentifiedEntry(Entry, frozen=True, kw_only=True):
+class _UnidentifiedEntry(Entry, frozen=True, kw_only=True):
     """What the measurements cannot tell, and why."""
 
     name: str
     reason: str
 
 
-class MachineEntry(Entry, frozen=True, kw_only=True):
+class _MachineEntry(Entry, frozen=True, kw_only=True):
     """A machine: latencies in ps, capacities in bytes/s, and every size measured and fitted."""
 
     machine: str
     node_size: int
     latencies: tuple[LatencyFit, ...]
     capacities: tuple[Capacity, ...]
-    unidentified: tuple[UnidentifiedEntry, ...]
-    curves: tuple[CurveEntry, ...]
+    unidentified: tuple[_UnidentifiedEntry, ...]
+    curves: tuple[_CurveEntry, ...]
     rows: tuple[FitRow, ...]
 
     @classmethod
     def of(cls, fit: MachineFit) -> Self:
         """The entry of a machine."""
-        return cls(
-            machine=fit.machine,
-            node_size=fit.node_size,
-            latencies=fit.latencies,
-            capacities=fit.capacities,
-            unidentified=tuple(
-                UnidentifiedEntry(name=name, reason=reason) for name, reason in fit.unidentified
-            ),
-            curves=tuple(CurveEntry.of(curve) for curve in fit.curves),
-            rows=tuple(fit.rows()),
+        return cls.taken_from(
+            fit,
+            unidentified=[
+                _UnidentifiedEntry(name=name, reason=reason) for name, reason in fit.unidentified
+            ],
+            curves=[_CurveEntry.of(curve) for curve in fit.curves],
+            rows=list(fit.rows()),
         )
 
 
@@ -92,16 +89,11 @@ class CollectiveFitDocument(Document, frozen=True, kw_only=True):
     """`stepsim calibrate nccl --json`: what was fitted to measured collectives."""
 
     source: str
-    machines: tuple[MachineEntry, ...]
+    machines: tuple[_MachineEntry, ...]
     outliers: tuple[Outlier, ...]
     warnings: Names
 
     @classmethod
     def of(cls, fit: NcclFit) -> Self:
         """The document of all that was fitted."""
-        return cls(
-            source=fit.source,
-            machines=tuple(MachineEntry.of(machine) for machine in fit.machines),
-            outliers=fit.outliers,
-            warnings=fit.warnings,
-        )
+        return cls.taken_from(fit, machines=[_MachineEntry.of(machine) for machine in fit.machines])

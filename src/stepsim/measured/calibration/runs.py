@@ -29,13 +29,13 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
-FEW_SAMPLES = 2
+_FEW_SAMPLES = 2
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkShape:
+class _LinkShape:
     """Latency in ps and ps per byte of a micro-benchmark's messages: how time grows with size."""
 
     latency_ps: float
@@ -128,13 +128,13 @@ def _link(
     inside = placement is NodePlacement.INTRA_NODE
     sizes, times, both_ways = _messages(summaries, inside)
     name = f"point_to_point {placement}"
-    if len(times) < FEW_SAMPLES:
+    if len(times) < _FEW_SAMPLES:
         missing.append((name, f"{len(times)} messages with both ends traced: too few"))
         return None
     distinct = np.unique(sizes)
     middle = np.array([np.median(times[sizes == size]) for size in distinct])
     curve = table.curve(CollectiveKind.SEND_RECV, 2, 1 if inside else 2) if table else None
-    latency, per_byte, lacking = line_through(distinct, middle, _shape(curve))
+    latency, per_byte, lacking = _line_through(distinct, middle, _shape(curve))
     if lacking:
         missing.append((f"{name} latency", lacking))
     modelled = latency + sizes * per_byte
@@ -169,15 +169,15 @@ def _messages(summaries: Sequence[RunSummary], inside: bool) -> tuple[Ints, Ints
     return empty, empty, True
 
 
-def _shape(curve: MeasuredCurve | None) -> LinkShape | None:
+def _shape(curve: MeasuredCurve | None) -> _LinkShape | None:
     """Latency and time per byte of a curve of messages."""
     if curve is None:
         return None
-    latency, per_byte, _ = line_through(curve.size_bytes, curve.time_ps.astype(np.float64), None)
-    return LinkShape(latency_ps=latency, per_byte_ps=per_byte)
+    latency, per_byte, _ = _line_through(curve.size_bytes, curve.time_ps.astype(np.float64), None)
+    return _LinkShape(latency_ps=latency, per_byte_ps=per_byte)
 
 
-def line_through(sizes: Ints, times: Floats, shape: LinkShape | None) -> tuple[float, float, str]:
+def _line_through(sizes: Ints, times: Floats, shape: _LinkShape | None) -> tuple[float, float, str]:
     """(latency in ps, ps per byte, what could not be told apart) of times over sizes in bytes.
 
     Least squares of relative errors. One size gives one number: with a shape its latency and time

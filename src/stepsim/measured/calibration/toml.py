@@ -50,7 +50,7 @@ _LAYER_PARTS = (
 )
 
 
-class FittedTable(TomlTable, frozen=True, kw_only=True):
+class _FittedTable(TomlTable, frozen=True, kw_only=True):
     """`[host_overhead]` and `[gradient_launch]`, times; the others, bytes per second.
 
     `residual` is the median relative distance of the samples.
@@ -61,7 +61,7 @@ class FittedTable(TomlTable, frozen=True, kw_only=True):
     samples: Count
 
 
-class LeafTable(TomlTable, frozen=True, kw_only=True):
+class _LeafTable(TomlTable, frozen=True, kw_only=True):
     """`[leaf_overhead]`: what logs of leaf modules do not show; residuals relative."""
 
     action: Time
@@ -90,7 +90,7 @@ class LeafTable(TomlTable, frozen=True, kw_only=True):
         )
 
 
-class MessageTable(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
+class _MessageTable(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
     """`[[point_to_point]]`: messages between two ranks, `residual` relative."""
 
     placement: _PlacementName
@@ -127,7 +127,7 @@ class MessageTable(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
         )
 
 
-class LayerTable(TomlTable, frozen=True, kw_only=True):
+class _LayerTable(TomlTable, frozen=True, kw_only=True):
     """`[[layer_times]]`: a layer, and what the pipeline's ends add, in one run; ms."""
 
     source: str
@@ -161,14 +161,14 @@ class LayerTable(TomlTable, frozen=True, kw_only=True):
         )
 
 
-class UnidentifiedTable(TomlTable, frozen=True, kw_only=True):
+class _UnidentifiedTable(TomlTable, frozen=True, kw_only=True):
     """`[[unidentified]]`: what the runs could not tell, and why."""
 
     name: str
     reason: str
 
 
-class CurveTable(TomlTable, frozen=True, kw_only=True):
+class _CurveTable(TomlTable, frozen=True, kw_only=True):
     """`[[collective]]`: measured times of a group size and placement."""
 
     machine: str
@@ -213,16 +213,16 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
     sources: Annotated[tuple[str, ...], Meta(description="what it was calibrated on")]
     traces: Annotated[tuple[str, ...], Meta(description="fingerprints of the ranks' traces")] = ()
     node_size: Annotated[Degree, Meta(description="ranks of a node")] = DEFAULT_NODE_SIZE
-    host_overhead: FittedTable | None = None
-    gradient_launch: FittedTable | None = None
-    gradient_scaling: FittedTable | None = None
-    optimizer: FittedTable | None = None
-    leaf_overhead: LeafTable | None = None
-    point_to_point: tuple[MessageTable, ...] = ()
+    host_overhead: _FittedTable | None = None
+    gradient_launch: _FittedTable | None = None
+    gradient_scaling: _FittedTable | None = None
+    optimizer: _FittedTable | None = None
+    leaf_overhead: _LeafTable | None = None
+    point_to_point: tuple[_MessageTable, ...] = ()
     expert_imbalance: tuple[ExpertImbalance, ...] = ()
-    unidentified: tuple[UnidentifiedTable, ...] = ()
-    layer_times: tuple[LayerTable, ...] = ()
-    collective: tuple[CurveTable, ...] = ()
+    unidentified: tuple[_UnidentifiedTable, ...] = ()
+    layer_times: tuple[_LayerTable, ...] = ()
+    collective: tuple[_CurveTable, ...] = ()
 
     @classmethod
     def of(cls, found: Calibration) -> Self:
@@ -237,14 +237,14 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
             gradient_launch=_fitted_table(found.gradient_launch, _microseconds),
             gradient_scaling=_fitted_table(found.gradient_scaling, _gigabytes),
             optimizer=_fitted_table(found.optimizer, _gigabytes),
-            leaf_overhead=LeafTable.of(found.leaf_overhead) if found.leaf_overhead else None,
-            point_to_point=tuple(MessageTable.of(link) for link in found.point_to_point),
+            leaf_overhead=_LeafTable.of(found.leaf_overhead) if found.leaf_overhead else None,
+            point_to_point=tuple(_MessageTable.of(link) for link in found.point_to_point),
             expert_imbalance=tuple(each.rounded() for each in found.expert_imbalance),
             unidentified=tuple(
-                UnidentifiedTable(name=name, reason=reason) for name, reason in found.unidentified
+                _UnidentifiedTable(name=name, reason=reason) for name, reason in found.unidentified
             ),
-            layer_times=tuple(LayerTable.of(layer) for layer in found.layer_times),
-            collective=tuple(CurveTable.of(curve) for curve in curves),
+            layer_times=tuple(_LayerTable.of(layer) for layer in found.layer_times),
+            collective=tuple(_CurveTable.of(curve) for curve in curves),
         )
 
     def calibration(self) -> Calibration:
@@ -267,13 +267,13 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
         )
 
 
-def _fitted_table(found: Fitted | None, text: Callable[[float], str]) -> FittedTable | None:
+def _fitted_table(found: Fitted | None, text: Callable[[float], str]) -> _FittedTable | None:
     if found is None:
         return None
-    return FittedTable(value=text(found.value), residual=_relative(found), samples=found.samples)
+    return _FittedTable(value=text(found.value), residual=_relative(found), samples=found.samples)
 
 
-def _fitted(table: FittedTable | None, parse: Callable[[str], float]) -> Fitted | None:
+def _fitted(table: _FittedTable | None, parse: Callable[[str], float]) -> Fitted | None:
     if table is None:
         return None
     return _number(float(parse(table.value)), table.residual, table.samples)

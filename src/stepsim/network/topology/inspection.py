@@ -46,7 +46,7 @@ class TopologyInspection:
         return -(-self.npus // self.node_size)
 
 
-class LinkNumbers(Entry, frozen=True, kw_only=True):
+class _LinkNumbers(Entry, frozen=True, kw_only=True):
     """A class of links, as rated; `efficiency` is the share that payload gets."""
 
     name: str
@@ -58,17 +58,15 @@ class LinkNumbers(Entry, frozen=True, kw_only=True):
 
 
 class TopologyNumbers(Document, frozen=True, kw_only=False):
-    """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated.
+    """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated."""
 
-    The keys of all documents stand last, those by keyword only.
-    """
-
+    # msgspec writes fields that are by keyword only last: `schema_version`
     name: str
     source: str
     npus: int
     node_size: int
     grows: bool
-    links: tuple[LinkNumbers, ...]
+    links: tuple[_LinkNumbers, ...]
     injection_bandwidth: BytesPerSecond | None
     bisection_bandwidth: BytesPerSecond | None
     bisection_method: str
@@ -85,7 +83,7 @@ class TopologyNumbers(Document, frozen=True, kw_only=False):
             injection_bandwidth=finite(seen.injection_bandwidth),
             bisection_bandwidth=finite(seen.bisection_bandwidth),
             links=[
-                LinkNumbers.taken_from(
+                _LinkNumbers.taken_from(
                     row.link, bandwidth=finite(row.link.bandwidth), count=row.count
                 )
                 for row in seen.links
