@@ -294,7 +294,7 @@ def test_every_size_can_be_shown(measured: Path) -> None:
     table = CommTable(source="t", curves=(curve(LAUNCH, NODE, ranks=4, sizes=dense),))
     measured.write_text(format_comm_table(table))
     shown = [call(measured, *more).stdout for more in ((), ("--sizes",))]
-    assert [len(re.findall(r"(?m)^\d+ MiB ", text)) for text in shown] == [6, 39]
+    assert [len(re.findall(r"(?m)^ *\d+ MiB ", text)) for text in shown] == [6, 39]
 
 
 def test_the_command_refuses_what_it_cannot_do(measured: Path, tmp_path: Path) -> None:
