@@ -248,8 +248,8 @@ def check_log(path: Path) -> None:
 
 def check_result(path: Path) -> None:
     from stepsim.files.load import load_result
+    from stepsim.results.diff import diff_results, explain
     from stepsim.show.tables.difference import diff_shown
-    from stepsim.step.diff import diff_results, explain
 
     found = load_result(path)
     path.with_name("other.json").write_bytes(seeds.results()[0])

@@ -21,7 +21,7 @@ from stepsim.files.topology.formats import is_topology, read_topology
 from stepsim.files.traces.calibration_toml import read_calibration
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.files.writing import check_separate, check_writable, write_whole
-from stepsim.step.diff import diff_results
+from stepsim.results.diff import diff_results
 
 READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "workload": (read_simai_text, ".txt"),

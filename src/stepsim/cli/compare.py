@@ -101,7 +101,7 @@ def diff_command(
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
     from stepsim.files.load import load_result
+    from stepsim.results.diff import diff_results
     from stepsim.show.tables.difference import diff_shown
-    from stepsim.step.diff import diff_results
 
     show_tables(diff_shown(diff_results(load_result(a), load_result(b))))

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.measured.run import PS_PER_MS, Bools, Ints, MeasuredRun, OpKind, RankTrace
+from stepsim.measured.run import PS_PER_MS, Bools, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8
 _FAR_APART_PS = PS_PER_MS // 2

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stepsim.base.arrays import Ints
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.recognise import recognise
 from stepsim.measured.run import (
@@ -12,7 +13,6 @@ from stepsim.measured.run import (
     WORK_KINDS,
     Degrees,
     InnerKind,
-    Ints,
     MeasuredRun,
     OpKind,
     RankTrace,

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
 from stepsim.measured.calibration.calibration import LinkFit
 from stepsim.measured.clocks import NodePlacement
-from stepsim.measured.run import MESSAGE_KINDS, Ints, OpKind, RankTrace
+from stepsim.measured.run import MESSAGE_KINDS, OpKind, RankTrace
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, gaps, traced_actions
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError
 from stepsim.measured.calibration.calibration import (
     CLEAR,
@@ -46,8 +46,6 @@ _ROUNDS = 10
 _SETTLED = 1e-6
 _FLAT = 1e-3
 """A change of relative errors, per probe, that is none."""
-
-Floats = NDArray[np.float64]
 
 
 def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> SimulatedStep:

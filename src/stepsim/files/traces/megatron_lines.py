@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.files.reading import open_file
 from stepsim.measured.run import (
     PS_PER_MS,
     InnerKind,
     InnerOps,
-    Ints,
     OpKind,
     RankTrace,
 )
 
-KINDS = {
+_KINDS = {
     "get_batch": OpKind.GET_BATCH,
     "forward_step": OpKind.FORWARD,
     "loss_func": OpKind.LOSS,
@@ -72,7 +72,7 @@ _INNER = re.compile(
 )
 _LONGEST_GAP_MS = 8.64e7
 _LATEST_MS = 1e14
-TIMES = "milliseconds from 0 to 1e14"
+_TIMES = "milliseconds from 0 to 1e14"
 _INNER_MARK = "'trace_src_func="
 
 
@@ -136,7 +136,7 @@ def _add_operation(
 ) -> None:
     """Append one line's operation and those inside it."""
     (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, inner) = fields
-    kind = KINDS.get(name)
+    kind = _KINDS.get(name)
     if kind is None or state not in _STATES:
         kind = _other(name, state, place)
     if (shape, dtype) not in sizes:
@@ -157,7 +157,7 @@ def _other(name: str, state: str, place: str) -> OpKind:
     if state not in _STATES:
         raise TraceError(bad_value(place, "mg_state", state, f"one of {', '.join(_STATES)}"))
     if state != "finalize":
-        raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(KINDS)}"))
+        raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(_KINDS)}"))
     return OpKind.OTHER
 
 
@@ -208,7 +208,7 @@ def _number(text: str, name: str, place: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise TraceError(bad_value(place, name, text, TIMES)) from None
+        raise TraceError(bad_value(place, name, text, _TIMES)) from None
 
 
 def _check_times(columns: _Columns, path: Path) -> None:
@@ -224,7 +224,7 @@ def _check_times(columns: _Columns, path: Path) -> None:
         wrong = np.flatnonzero(~((times >= 0) & (times <= _LATEST_MS)))
         if len(wrong):
             place = f"{path}:{where[wrong[0]]}"
-            raise TraceError(bad_value(place, name, float(times[wrong[0]]), TIMES))
+            raise TraceError(bad_value(place, name, float(times[wrong[0]]), _TIMES))
 
 
 def _what_is_wrong(line: str, place: str) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import (
@@ -23,15 +23,13 @@ from stepsim.measured.calibration.calibration import (
 from stepsim.measured.calibration.gradients import gradient_costs
 from stepsim.measured.clocks import NodePlacement, Transfers
 from stepsim.measured.layers import stage_costs
-from stepsim.measured.run import Bools, Ints, OpKind
+from stepsim.measured.run import Bools, OpKind
 from stepsim.measured.step_ops import gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
 _FEW_SAMPLES = 2
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from stepsim.base.units import format_time_ps
+from stepsim.results.diff import Change, ResultDiff, explain
 from stepsim.show.tables.model import COUNT, SHARE, SIZE, TEXT, TIME, Column, Shown, Table
-from stepsim.step.diff import Change, ResultDiff, explain
 
 _MOST_STAGES = 3
 

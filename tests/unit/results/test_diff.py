@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.files.load import load_result
+from stepsim.results.diff import ResultDiff, diff_results, explain
 from stepsim.results.document import LinkEntry, ResultDocument, StageEntry
 from stepsim.show.tables.difference import diff_shown
 from stepsim.show.terminal.printer import PlainConsole, print_shown
-from stepsim.step.diff import ResultDiff, diff_results, explain
 from stepsim.workload.axes import Part
 
 MS = 10**9

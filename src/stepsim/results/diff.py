@@ -23,7 +23,7 @@ _DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class SettingDiff:
     """A setting that differs; `-` stands for a degree that a result does not have."""
 
     name: str
@@ -119,7 +119,7 @@ class ResultDiff:
     """
 
     step: Change
-    settings: tuple[Setting, ...]
+    settings: tuple[SettingDiff, ...]
     components: tuple[Change, ...]
     stage_counts: tuple[int, int]
     stages: tuple[StageDiff, ...]
@@ -201,7 +201,7 @@ def _links(a: Iterable[LinkEntry], b: Iterable[LinkEntry]) -> tuple[LinkDiff, ..
     return tuple(sorted(links, key=order))
 
 
-def _settings(a: ResultDocument, b: ResultDocument) -> tuple[Setting, ...]:
+def _settings(a: ResultDocument, b: ResultDocument) -> tuple[SettingDiff, ...]:
     pairs = [(name, str(getattr(a, name)), str(getattr(b, name))) for name in _SETTINGS]
     pairs += [
         (degree, str(a.plan.get(degree, _ABSENT)), str(b.plan.get(degree, _ABSENT)))
@@ -211,7 +211,9 @@ def _settings(a: ResultDocument, b: ResultDocument) -> tuple[Setting, ...]:
         (name, a.settings.get(name, _DEFAULT), b.settings.get(name, _DEFAULT))
         for name in dict.fromkeys((*a.settings, *b.settings))
     ]
-    return tuple(Setting(name=name, a=one, b=other) for name, one, other in pairs if one != other)
+    return tuple(
+        SettingDiff(name=name, a=one, b=other) for name, one, other in pairs if one != other
+    )
 
 
 def _component_words(diff: ResultDiff) -> str:
