@@ -1,12 +1,16 @@
 """Options of `[[dimension]]` tables: what they build, and what is refused."""
 
+from dataclasses import fields
 from pathlib import Path
 
+import msgspec
 import pytest
 from unit.files.test_topology_files import check_refused
 
 from stepsim.files.topology.formats import read_topology
-from stepsim.network.topology import Dimension, NestedTopology
+from stepsim.files.topology.tables import LinkClassTable
+from stepsim.network.topology import Dimension, LinkClass, NestedTopology
+from stepsim.network.topology.links import LINK_FIELDS
 from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
 
 RATES = 'bandwidth = "50 GB/s"\nlatency = "1 us"\n'
@@ -163,3 +167,18 @@ def test_mistakes_are_named(options: str, words: list[str], file: Path) -> None:
 def test_unknown_algorithms_are_named(file: Path) -> None:
     file.write_text(f'name = "t"\nsource = "t"\n[collective]\nalgorithms = ["rings"]\n{NODE}')
     check_refused(file, ["collective", "algorithms", "rings", "bidirectional_ring"])
+
+
+def test_files_and_classes_have_the_fields_of_links() -> None:
+    """A field of links is declared once: its tables and classes have it, with its default."""
+    table = {field.name: field for field in msgspec.structs.fields(LinkClassTable)}
+    link = {field.name: field for field in fields(LinkClass)}
+    assert set(table) - {"name"} == {field.name for field in LINK_FIELDS}
+    assert set(link) - {"name"} == {field.attribute for field in LINK_FIELDS}
+    for field in LINK_FIELDS:
+        written = table[field.name].default
+        if field.default is None:
+            assert written is msgspec.NODEFAULT
+        else:
+            parsed = field.quantity.parse(written) if isinstance(written, str) else written
+            assert parsed == field.default == link[field.attribute].default

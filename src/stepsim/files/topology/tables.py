@@ -10,16 +10,16 @@ from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
-Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
-AlgorithmName = Annotated[str, Meta(extra_json_schema={"enum": _ALGORITHMS})]
-Kind = Annotated[
+_Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
+_AlgorithmName = Annotated[str, Meta(extra_json_schema={"enum": _ALGORITHMS})]
+_Kind = Annotated[
     str,
     Meta(
         description="how a dimension joins its NPUs",
         extra_json_schema={"enum": [kind.value for kind in DimensionKind]},
     ),
 ]
-Extent = Annotated[
+_Extent = Annotated[
     int | str,
     Meta(
         description='NPUs, or blocks of the dimensions inside; "auto": what the job needs',
@@ -35,7 +35,7 @@ class CollectiveTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, o
     """
 
     launch_latency: Time = "0 ns"
-    algorithms: list[AlgorithmName] = []
+    algorithms: list[_AlgorithmName] = []
 
 
 class LinkClassTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
@@ -55,15 +55,15 @@ class DimensionTable(
 ):
     """`[[dimension]]`, innermost first; which options go with which kind is in docs/formats.md."""
 
-    kind: Kind
-    size: Extent | None = None
-    nics: Annotated[Positive, Meta(description="links of each NPU, used evenly")] = 1
-    npus_per_nic: Annotated[Positive, Meta(description="neighbours that share a NIC")] = 1
+    kind: _Kind
+    size: _Extent | None = None
+    nics: Annotated[_Positive, Meta(description="links of each NPU, used evenly")] = 1
+    npus_per_nic: Annotated[_Positive, Meta(description="neighbours that share a NIC")] = 1
     reduces: Annotated[bool, Meta(description="whether the switch reduces in flight")] = False
     reduce_efficiency: Annotated[
         Share, Meta(description="of the links' capacity when the switch reduces")
     ] = 1.0
-    shape: Annotated[list[Positive] | None, Meta(description="sides of a torus or mesh")] = None
+    shape: Annotated[list[_Positive] | None, Meta(description="sides of a torus or mesh")] = None
     cables: Annotated[
         list[tuple[int, int]] | None,
         Meta(description="pairs of NPUs; repeated where cables are parallel"),
@@ -72,26 +72,26 @@ class DimensionTable(
         bool | None, Meta(description="fat tree: whether it joins equal inner coordinates only")
     ] = None
     radix: Annotated[
-        Positive | None, Meta(description="fat tree: ports of a switch; three layers")
+        _Positive | None, Meta(description="fat tree: ports of a switch; three layers")
     ] = None
-    leaf: Annotated[Positive | None, Meta(description="fat tree: NPUs of a leaf switch")] = None
-    spines: Annotated[Positive | None, Meta(description="fat tree: links up from a leaf")] = None
+    leaf: Annotated[_Positive | None, Meta(description="fat tree: NPUs of a leaf switch")] = None
+    spines: Annotated[_Positive | None, Meta(description="fat tree: links up from a leaf")] = None
     oversubscription: Annotated[
         float | None, Meta(description="fat tree: bandwidth down over bandwidth up of a leaf")
     ] = None
     pod: Annotated[
-        Positive | None, Meta(description="fat tree: NPUs below one group of spines; three layers")
+        _Positive | None, Meta(description="fat tree: NPUs below one group of spines; three layers")
     ] = None
-    cores: Annotated[Positive | None, Meta(description="fat tree: links up from a spine")] = None
+    cores: Annotated[_Positive | None, Meta(description="fat tree: links up from a spine")] = None
     up_bandwidth: Annotated[
         Bandwidth | None, Meta(description="fat tree: of a link between switches, with its unit")
     ] = None
-    routers: Annotated[Positive | None, Meta(description="dragonfly: routers of a group")] = None
-    npus_per_router: Annotated[Positive | None, Meta(description="dragonfly: NPUs of a router")] = (
-        None
-    )
+    routers: Annotated[_Positive | None, Meta(description="dragonfly: routers of a group")] = None
+    npus_per_router: Annotated[
+        _Positive | None, Meta(description="dragonfly: NPUs of a router")
+    ] = None
     global_links: Annotated[
-        Positive | None, Meta(description="dragonfly: links of a router to other groups")
+        _Positive | None, Meta(description="dragonfly: links of a router to other groups")
     ] = None
     global_bandwidth: Annotated[
         Bandwidth | None, Meta(description="dragonfly: of a link between groups, with its unit")
@@ -124,9 +124,9 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
     dimension: list[DimensionTable] = []
     link_class: list[LinkClassTable] = []
     link: list[LinkTable] = []
-    npus: Annotated[Positive | None, Meta(description="NPUs of a topology of links")] = None
+    npus: Annotated[_Positive | None, Meta(description="NPUs of a topology of links")] = None
     node_size: Annotated[
-        Positive | None, Meta(description="consecutive NPUs that share a node, of links; or all")
+        _Positive | None, Meta(description="consecutive NPUs that share a node, of links; or all")
     ] = None
     npus_forward: Annotated[
         bool, Meta(description="whether NPUs pass on others' traffic, of links")

@@ -13,7 +13,7 @@ Turn = tuple[int, int]
 """Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
 
 
-def turns(axes: Sequence[PlacedWiring]) -> tuple[Turn, ...]:
+def find_turns(axes: Sequence[PlacedWiring]) -> tuple[Turn, ...]:
     """Digits that can each be shifted, for all NPUs at once, without changing the network."""
     joining = [axis for axis in axes if axis.joins_inside]
     found = [turn for axis in axes for turn in _own_digits(axis)]

@@ -158,7 +158,7 @@ class NestedTopology:
 
     @cached_property
     def _turns(self) -> tuple[alike.Turn, ...]:
-        return alike.turns(self.axes)
+        return alike.find_turns(self.axes)
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) moved to a common origin: equal rows cost the same.
