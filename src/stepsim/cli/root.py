@@ -14,10 +14,9 @@ from stepsim.cli.collective import collective_command
 from stepsim.cli.compare import compare_command, diff_command
 from stepsim.cli.convert import convert_command
 from stepsim.cli.doctor import doctor_command
+from stepsim.cli.documents import report_command, schema_command
 from stepsim.cli.inspect import inspect_command
 from stepsim.cli.measured import validate_command, what_if_command
-from stepsim.cli.report import report_command
-from stepsim.cli.schema import schema_command
 from stepsim.cli.sensitivity import noise_command, sensitivity_command
 from stepsim.cli.simulate import simulate_command
 from stepsim.cli.sweep import sweep_command, sweep_report_command

@@ -5,7 +5,7 @@ and host time is paid before every action.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from stepsim.base.errors import PlanError, TraceError
@@ -158,6 +158,8 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
         workload=work.source,
         warnings=(*work.warnings, *graph.warnings),
     )
+    # host time is the run's own: nobody set it
+    report = replace(report, settings={})
     return SimulatedStep(report=report, timeline=timeline, prices=prices)
 
 

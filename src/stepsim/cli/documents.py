@@ -1,4 +1,4 @@
-"""`stepsim report`: the page of a result that was written earlier."""
+"""`stepsim report` and `stepsim schema`: documents as a page, and what they are allowed to hold."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,3 +23,19 @@ def report_command(
 
     check_outputs([file], page=output)
     write_file(file, output, command=command_line())
+
+
+def schema_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[FORMAT]", help="A format; without one, all names.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a file format, e.g. for an editor that checks topology files."""
+    from stepsim.show.schemas import FORMATS, schema_json
+
+    if name:
+        typer.echo(schema_json(name), nl=False)
+        return
+    width = max(map(len, FORMATS))
+    for each, form in FORMATS.items():
+        typer.echo(f"{each:{width}}  {form.what}")
