@@ -21,16 +21,10 @@ from stepsim import cli
 STEPSIM = Path(sys.executable).parent / "stepsim"
 
 
-def complete(line: str) -> list[str]:
-    """What bash would offer at the end of a line."""
-    words = line.split(" ")
-    environment = os.environ | {
-        "_STEPSIM_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    run = subprocess.run([STEPSIM], env=environment, capture_output=True, text=True, check=True)
-    return run.stdout.split()
+def completing(line: str) -> dict[str, str]:
+    """What bash sets to ask what could stand at the end of a line."""
+    cursor = str(line.count(" "))
+    return {"_STEPSIM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": cursor}
 
 
 @pytest.mark.parametrize(
@@ -47,16 +41,31 @@ def complete(line: str) -> list[str]:
         ("stepsim collective --kind all_to", ["all_to_all"]),
     ],
 )
-def test_a_shell_completes_values(line: str, offered: list[str]) -> None:
-    assert complete(line) == offered
+def test_a_shell_completes_values(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    offered: list[str],
+) -> None:
+    for name, value in completing(line).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match="^0$"):
+        cli.app(prog_name="stepsim")
+    assert capsys.readouterr().out.split() == offered
 
 
-def in_terminal(*arguments: str, **environment: str) -> str:
-    """Output of a command whose stdout and stderr are a terminal."""
+def test_the_installed_command_completes() -> None:
+    environment = os.environ | completing("stepsim sens")
+    found = subprocess.run([STEPSIM], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["sensitivity"]
+
+
+def in_terminal(*arguments: str, setup: str = "", **environment: str) -> str:
+    """Output of a command whose stdout and stderr are a terminal, after some preparation."""
     parent, child = pty.openpty()
     known = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI", "PY_COLORS")}
     process = subprocess.Popen(
-        [STEPSIM, *arguments],
+        [sys.executable, "-c", f"{setup}\nfrom stepsim.cli import main; main()", *arguments],
         stdout=child,
         stderr=child,
         env=known | {"TERM": "xterm-256color"} | environment,
@@ -82,9 +91,10 @@ def test_colour_is_for_terminals_that_want_it(moe: Path) -> None:
 
 
 def test_long_work_shows_that_it_goes_on(moe: Path) -> None:
-    command = ("noise", str(moe), "--samples", "2500", "--pp", "8", "-m", "64")
-    assert "drawing 2500 steps" in in_terminal(*command)
-    assert "drawing" not in in_terminal(*command, "-q")
+    soon = "from stepsim.show.terminal import progress; progress._SHOWN_AFTER_S = 0.05"
+    command = ("noise", str(moe), "--samples", "150")
+    assert "drawing 150 steps" in in_terminal(*command, setup=soon)
+    assert "drawing" not in in_terminal(*command, "-q", setup=soon)
 
 
 def test_verbose_says_what_is_done_on_stderr(run: Run, moe: Path) -> None:
