@@ -12,8 +12,11 @@ from hypothesis import settings
 
 from stepsim import cli
 
-settings.register_profile("stepsim", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("stepsim")
+for profile, examples in (("quick", 25), ("thorough", 100)):
+    settings.register_profile(
+        profile, deadline=None, derandomize="CI" in os.environ, max_examples=examples
+    )
+settings.load_profile("quick")  # pytest --hypothesis-profile=thorough tries four times as many
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from hypothesis import settings
+
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
@@ -24,6 +26,12 @@ from stepsim.workload.rows import (
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
+
+
+def examples(most: int) -> settings:
+    """As many inputs from hypothesis as the profile allows: `most` when it is thorough."""
+    allowed = (settings.default or settings()).max_examples
+    return settings(max_examples=max(1, most * allowed // 100))
 
 
 def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attention") -> Row:

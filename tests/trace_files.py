@@ -77,6 +77,21 @@ SLICE = ON_THREAD | {
     "args": {"type": "object", "additionalProperties": FACT},
 }
 VALUES = {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 1}
+EVENTS = {
+    "B": _event("B", SLICE, {}),
+    "E": _event("E", ON_THREAD, {}),
+    "s": _event("s", FLOW, {}),
+    "f": _event("f", FLOW | {"bp": {"const": "e"}}, {}),
+    "C": _event("C", {"pid": NUMBER, "ts": TIME, "name": TEXT, "args": VALUES}, {}),
+    "M": {
+        "oneOf": [
+            _named(NAMES, "name", TEXT),
+            _named(PLACES, "sort_index", {"type": "integer"}),
+        ]
+    },
+}
+"""What events are like, by their phase; a trace has many, so each is held against its own only."""
+
 SCHEMA = {
     "title": "Trace Event Format, JSON Object Format, as far as stepsim writes it",
     "$comment": "docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU",
@@ -84,20 +99,7 @@ SCHEMA = {
     "properties": {
         "displayTimeUnit": {"enum": ["ms", "ns"]},
         "otherData": {"type": "object", "additionalProperties": {"type": "string"}},
-        "traceEvents": {
-            "type": "array",
-            "items": {
-                "oneOf": [
-                    _event("B", SLICE, {}),
-                    _event("E", ON_THREAD, {}),
-                    _event("s", FLOW, {}),
-                    _event("f", FLOW | {"bp": {"const": "e"}}, {}),
-                    _event("C", {"pid": NUMBER, "ts": TIME, "name": TEXT, "args": VALUES}, {}),
-                    _named(NAMES, "name", TEXT),
-                    _named(PLACES, "sort_index", {"type": "integer"}),
-                ]
-            },
-        },
+        "traceEvents": {"type": "array"},
     },
     "required": ["displayTimeUnit", "otherData", "traceEvents"],
     "additionalProperties": False,
@@ -105,14 +107,18 @@ SCHEMA = {
 
 
 @cache
-def _validator() -> jsonschema.Draft202012Validator:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    return jsonschema.Draft202012Validator(SCHEMA)
+def _validator(phase: str | None = None) -> jsonschema.Draft202012Validator:
+    schema: dict[str, Any] = SCHEMA if phase is None else EVENTS[phase]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
 
 
 def check_schema(text: str) -> None:
     """Fail if a text is no trace by the schema."""
-    _validator().validate(json.loads(text, parse_constant=_refuse))
+    document = json.loads(text, parse_constant=_refuse)
+    _validator().validate(document)
+    for event in document["traceEvents"]:
+        _validator(event["ph"]).validate(event)
 
 
 def _refuse(constant: str) -> None:

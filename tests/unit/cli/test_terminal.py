@@ -49,7 +49,7 @@ def test_a_shell_completes_values(
 ) -> None:
     for name, value in completing(line).items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         cli.app(prog_name="stepsim")
     assert capsys.readouterr().out.split() == offered
 

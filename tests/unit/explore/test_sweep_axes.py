@@ -173,8 +173,8 @@ def test_a_grid_refuses_axes_given_twice_none_and_too_many_scenarios() -> None:
         Grid(axes=())
     with pytest.raises(SweepError, match="axis chunks is given twice"):
         Grid(axes=(parse_axis("chunks=1,2"), parse_axis("chunks=4")))
-    wide = ("x.bandwidth=1..9 GB/s:100000", "y.bandwidth=1..9 GB/s:100000")
-    with pytest.raises(SweepError, match="100000 x 100000 = 10000000000 scenarios"):
+    wide = ("x.bandwidth=1..9 GB/s:20000", "y.bandwidth=1..9 GB/s:20000")
+    with pytest.raises(SweepError, match="20000 x 20000 = 400000000 scenarios"):
         Grid(axes=tuple(map(parse_axis, wide)))
 
 

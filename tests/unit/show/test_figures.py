@@ -178,7 +178,7 @@ def test_thirty_algorithms_are_told_apart() -> None:
         assert len({line.get_marker() for line in axes.lines}) == 10
 
 
-def drawings(table: SweepTable, tmp_path: Path) -> dict[str, Any]:
+def drawings(table: SweepTable) -> dict[str, Any]:
     """Something of every kind that is drawn from a result."""
     result = stepsim.simulate(SMALL, "hgx-h100", microbatches=4, **JOB)
     names = ["microbatches", "schedule"]
@@ -193,15 +193,22 @@ def drawings(table: SweepTable, tmp_path: Path) -> dict[str, Any]:
     }
 
 
+def test_every_figure_has_the_width_of_its_style(table: SweepTable, tmp_path: Path) -> None:
+    for name, draw in drawings(table).items():
+        path = tmp_path / f"{name}.svg"
+        draw(path=path, style=FigureStyle.COLUMN)
+        width = FigureStyle.COLUMN.width_in
+        assert width_in(path, FigureStyle.COLUMN) == pytest.approx(width, abs=0.01), name
+
+
 @pytest.mark.parametrize("style", FigureStyle)
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_figure_has_the_width_of_its_style(
-    table: SweepTable, tmp_path: Path, style: FigureStyle, suffix: str
+def test_every_style_has_its_width_in_every_format(
+    table: SweepTable, tmp_path: Path, style: FigureStyle
 ) -> None:
-    for name, draw in drawings(table, tmp_path).items():
-        path = tmp_path / f"{name}{suffix}"
-        draw(path=path, style=style)
-        assert width_in(path, style) == pytest.approx(style.width_in, abs=0.01), name
+    for suffix in SUFFIXES:
+        path = tmp_path / f"a{suffix}"
+        plot_sweep(table, path, ["microbatches", "schedule"], style=style)
+        assert width_in(path, style) == pytest.approx(style.width_in, abs=0.01), suffix
 
 
 def width_in(path: Path, style: FigureStyle) -> float:
@@ -248,7 +255,8 @@ def test_bytes_depend_on_the_result_alone(table: SweepTable, tmp_path: Path) -> 
         command = [sys.executable, "-c", DRAW, str(table.store.path), *names]
         subprocess.run(command, env=environment, check=True)
     for suffix in SUFFIXES:
-        one, other = (tmp_path / run / f"x{suffix}" for run in "ab")
+        plot_sweep(table, tmp_path / f"y{suffix}", kind="breakdown", style="column")
+        one, other = (tmp_path / f"{name}{suffix}" for name in "xy")
         assert one.read_bytes() == other.read_bytes(), suffix
         one, other = (tmp_path / run / f"x{suffix}.svg" for run in "ab")
         assert one.read_bytes() == other.read_bytes()

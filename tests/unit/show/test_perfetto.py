@@ -68,14 +68,20 @@ def shown(result: SimulatedStep, *ranks: int) -> list[ReadProcess]:
     return read_trace("".join(trace_lines([traced(result, ranks or None)])))
 
 
+@pytest.fixture(scope="module")
+def whole(gpt: stepsim.Result) -> list[ReadProcess]:
+    """The step and all of its processes, as they are read back."""
+    return shown(gpt)
+
+
 def document(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     found: dict[str, Any] = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     return found
 
 
-def test_a_process_says_which_ranks_it_stands_for(gpt: stepsim.Result) -> None:
-    step, *processes = shown(gpt)
+def test_a_process_says_which_ranks_it_stands_for(whole: list[ReadProcess]) -> None:
+    step, *processes = whole
     assert step.name == "step of 14.39 s"
     order = [process.order for process in (step, *processes)]
     assert order == sorted(set(order))
@@ -99,7 +105,7 @@ def test_messages_between_neighbours_are_arrows(gpt: stepsim.Result) -> None:
 
 def test_long_lists_of_ranks_are_cut(workloads: Path) -> None:
     slow = ",".join(f"{rank}:2" for rank in range(0, 64, 9))
-    result = stepsim.simulate(workloads / "gpt_1024.txt", "hgx-h100", slow=slow)
+    result = stepsim.simulate(workloads / "gpt_1024.txt", "hgx-h100", slow=slow, microbatches=1)
     names = [process.name for process in shown(result)[1:]]
     assert "ranks 0000, 0009, 0018, 0027, ... (8 alike), stage 0" in names
 
@@ -115,8 +121,8 @@ def test_rank_ranges(ranks: list[int], expected: list[str]) -> None:
     )
 
 
-def test_the_step_says_what_was_run(gpt: stepsim.Result) -> None:
-    (step,) = shown(gpt)[0].threads["step"]
+def test_the_step_says_what_was_run(gpt: stepsim.Result, whole: list[ReadProcess]) -> None:
+    (step,) = whole[0].threads["step"]
     facts = step.args
     assert (step.start, step.end) == (0, gpt.report.step_time_ps)
     assert facts["workload"] == "gpt_1024.txt"
