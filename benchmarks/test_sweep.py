@@ -8,7 +8,7 @@ import pytest
 from sizes import sized
 
 import stepsim
-from stepsim.explore.sweep import Grid, Outcomes, Span, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.export import write_table
 from stepsim.explore.sweep.store import open_for_writing
 from stepsim.explore.sweep.table import SweepTable
@@ -32,7 +32,7 @@ def study() -> Study:
 def results(study: Study) -> list[SpanResult]:
     """Made-up results of all scenarios in five chunks."""
     found = []
-    for span in study.grid.cut([Span(0, study.grid.size)], lambda _: CHUNK):
+    for span in study.grid.cut([ScenarioSpan(0, study.grid.size)], lambda _: CHUNK):
         bandwidth = study.grid.columns(span)["fabric.bandwidth"]
         steps = (1e22 / bandwidth).astype(np.int64)
         half = np.full(len(steps), 0.5)
@@ -74,7 +74,11 @@ def test_find_what_is_missing(benchmark: Any, database: Path) -> None:
     with open_for_writing(database, study(), resume=True) as store:
         store.connection.execute("DELETE FROM result WHERE id BETWEEN 50 AND 99 OR id = 777")
         spans = benchmark(store.missing, SCENARIOS + 1)
-    assert spans == [Span(50, 100), Span(777, 778), Span(SCENARIOS, SCENARIOS + 1)]
+    assert spans == [
+        ScenarioSpan(50, 100),
+        ScenarioSpan(777, 778),
+        ScenarioSpan(SCENARIOS, SCENARIOS + 1),
+    ]
 
 
 def test_export_csv(benchmark: Any, database: Path, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from jobs import asked
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Value
-from stepsim.explore.sweep import Grid, Group, Outcomes, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.export import write_table
-from stepsim.explore.sweep.grid import Column
+from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.table import SweepTable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +48,7 @@ class Quick:
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         return True
 
-    def prepare(self, group: Group) -> "QuickGroup":
+    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
         microbatches = int(group.settings.get("microbatches", 1))
         if microbatches == self.failing:
             raise PlanError(f"microbatches is {microbatches}: refused")
@@ -60,7 +60,7 @@ class QuickGroup:
     parent: Quick
     microbatches: int
 
-    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         if self.parent.folder:
             self._obey(Path(self.parent.folder), columns)
         bandwidth, scale = columns["fabric.bandwidth"], columns["compute_scale"]
@@ -69,7 +69,7 @@ class QuickGroup:
             step_time_ps=steps, pipeline_time_ps=steps // 2, bubble_fraction=scale.astype(float) / 4
         )
 
-    def _obey(self, folder: Path, columns: Mapping[str, Column]) -> None:
+    def _obey(self, folder: Path, columns: Mapping[str, AxisColumn]) -> None:
         if (folder / "kill").exists():
             (folder / "kill").unlink()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -83,7 +83,7 @@ class QuickGroup:
 class Wrong(Quick):
     """An evaluator with a fault that preparing the second of the groups shows."""
 
-    def prepare(self, group: Group) -> "QuickGroup":
+    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
         if group.settings["microbatches"] == 4:
             raise ZeroDivisionError("of our own making")
         return super().prepare(group)
@@ -92,13 +92,13 @@ class Wrong(Quick):
 class WrongLater(Quick):
     """An evaluator with a fault that evaluating the second of the groups shows."""
 
-    def prepare(self, group: Group) -> "QuickGroup":
+    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
         ready = super().prepare(group)
         return WrongGroup(ready.parent, ready.microbatches)
 
 
 class WrongGroup(QuickGroup):
-    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         if self.microbatches == 4:
             raise ZeroDivisionError("of our own making")
         return super().evaluate(columns)
@@ -107,7 +107,7 @@ class WrongGroup(QuickGroup):
 class Deadly(Quick):
     """An evaluator that no process survives."""
 
-    def prepare(self, group: Group) -> "QuickGroup":
+    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
         os.kill(os.getpid(), signal.SIGKILL)
         return super().prepare(group)
 

@@ -194,7 +194,7 @@ def test_auto_zb_is_searched_with_the_prices_it_runs_with(moe: Path) -> None:
 def test_noise_without_fold_draws_for_every_rank(
     moe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepsim.explore.noise.draws.MOST_TASKS", 0)
+    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
     found = [
         stepsim.noise(moe, "hgx-h100", model=NoiseModel(task=0.1), samples=2, fold_ranks=fold)
         for fold in (True, False)

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from stepsim.base.errors import SweepError, UnitError
 
-MAX_VALUES = 100_000
+_MAX_VALUES = 100_000
 """Largest number of values of one axis."""
 
 _DIGITS = Context(prec=12)
@@ -92,8 +92,8 @@ def _count(text: str, count: str | None, low: Fraction, high: Fraction, *, whole
     if low == high:
         raise SweepError(f"{text!r} has equal ends: write the one value")
     asked = int(high - low) + 1 if count is None else int(count)
-    if not 2 <= asked <= MAX_VALUES:
-        raise SweepError(f"{text!r} has {asked} values: expected 2 to {MAX_VALUES}")
+    if not 2 <= asked <= _MAX_VALUES:
+        raise SweepError(f"{text!r} has {asked} values: expected 2 to {_MAX_VALUES}")
     return asked
 
 

@@ -14,7 +14,7 @@ from stepsim.base.errors import UnitError
 PS_PER_NS = 1_000
 PS_PER_S = 1_000_000_000_000
 MAX_INT64 = 2**63 - 1
-TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
+_TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 """Picoseconds and names of the units of a time, the largest first."""
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
@@ -152,4 +152,4 @@ def _parse_int(text: str, units: dict[str, int], expected: str) -> int:
 
 def time_unit(longest_ps: int) -> tuple[int, str]:
     """Picoseconds and name of the largest unit in which a time is at least one."""
-    return next(unit for unit in TIME_UNITS if longest_ps >= unit[0] or unit[0] == 1)
+    return next(unit for unit in _TIME_UNITS if longest_ps >= unit[0] or unit[0] == 1)

@@ -18,13 +18,11 @@ from pathlib import Path
 import msgspec
 
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.quantities import Quantity
+from stepsim.base.quantities import Quantity, Value
 from stepsim.base.units import PS_PER_S
 from stepsim.files.reading import parse_toml, read_text
 from stepsim.files.shipped import DEFAULT_TOPOLOGY
 from stepsim.options import OPTIONS
-
-Value = str | int | float | bool
 
 _KINDS: Mapping[Quantity, type[int] | type[float] | type[bool]] = {
     Quantity.COUNT: int,

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from stepsim.base.errors import OutputError
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
-PAGE_SUFFIXES = (".html", ".htm")
+_PAGE_SUFFIXES = (".html", ".htm")
 
 
 def check_writable(path: Path) -> None:
@@ -51,7 +51,7 @@ def check_figure_path(path: Path) -> None:
 
 def check_page_path(path: Path) -> None:
     """Raise OutputError unless the suffix says that a browser opens it."""
-    _check_suffix(path, "write a page as", PAGE_SUFFIXES)
+    _check_suffix(path, "write a page as", _PAGE_SUFFIXES)
 
 
 def _check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:

@@ -109,8 +109,8 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
     whole = batch.evaluate(columns, parts=True)
-    monkeypatch.setattr("stepsim.explore.batch.evaluation.TOTALS_AT_ONCE", 17)
-    monkeypatch.setattr("stepsim.explore.batch.evaluation.TIMES_AT_ONCE", 31)
+    monkeypatch.setattr("stepsim.explore.batch.evaluation._TOTALS_AT_ONCE", 17)
+    monkeypatch.setattr("stepsim.explore.batch.evaluation._TIMES_AT_ONCE", 31)
     parted = batch.evaluate(columns, parts=True)
     for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction", "parts_ps"):
         assert np.array_equal(getattr(whole, name), getattr(parted, name)), name

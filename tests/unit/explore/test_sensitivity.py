@@ -156,7 +156,7 @@ def test_seeds() -> None:
 def test_slowest_of_many_is_slower_than_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     model = NoiseModel(task=0.05)
     ranks = noisy(model)
-    monkeypatch.setattr("stepsim.explore.noise.draws.MOST_TASKS", 0)
+    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
     classes = noisy(model)
     assert (ranks.every_rank, classes.every_rank) == (True, False)
     assert ranks.planned_ps == classes.planned_ps

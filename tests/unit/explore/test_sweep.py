@@ -13,7 +13,7 @@ from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported
 
 import stepsim
 from stepsim.base.errors import OutputError, StepsimError, SweepError
-from stepsim.explore.sweep import Progress, open_for_reading, run_sweep
+from stepsim.explore.sweep import SweepProgress, open_for_reading, run_sweep
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.store import open_for_writing
@@ -28,7 +28,7 @@ def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:
     axes = ("microbatches=2,4", "fabric.bandwidth=100,400 Gbps", "compute_scale=0.5,1")
     database = tmp_path / "a.sqlite"
     asked = study(*axes, "host_overhead=0,5 us", breakdown=True, npus=32, pp=2)
-    assert run_sweep(asked, database, jobs=1) == Progress(size=16, done=16, failed=0)
+    assert run_sweep(asked, database, jobs=1) == SweepProgress(size=16, done=16, failed=0)
     with open_for_reading(database) as store:
         (columns,) = SweepTable(store=store).pieces()
     header = exported(database).decode().splitlines()[0].split(",")
@@ -115,7 +115,7 @@ def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
     assert kept.failed == 0
     assert jobs == 2 or kept.done == 10
     run_sweep(study(), whole, jobs=1, evaluators=(Quick(),))
-    seen: list[Progress] = []
+    seen: list[SweepProgress] = []
     run_sweep(study(), database, resume=True, jobs=1, evaluators=(Quick(),), progress=seen.append)
     assert seen[0] == kept
     assert exported(database) == exported(whole)
@@ -127,7 +127,7 @@ def test_a_fault_of_the_engine_ends_the_sweep(
     def wrong(*arguments: object, **options: object) -> None:
         raise IndexError("of our own making")
 
-    monkeypatch.setattr("stepsim.explore.sweep.evaluate.simulate", wrong)
+    monkeypatch.setattr("stepsim.explore.sweep.evaluate.simulate_step", wrong)
     with pytest.raises(IndexError, match="of our own making"):
         run_sweep(study(), tmp_path / "a.sqlite", jobs=1, evaluators=(Simulation(),))
 
@@ -141,7 +141,7 @@ def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
     evaluators = (Quick(folder=str(tmp_path)),)
     seen: list[int] = []
 
-    def stop_later(progress: Progress) -> None:
+    def stop_later(progress: SweepProgress) -> None:
         seen.append(progress.done)
         if len(seen) == 4:
             raise KeyboardInterrupt
@@ -167,7 +167,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     (tmp_path / "kill").touch()
     progress = run_sweep(study(), database, jobs=2, evaluators=(Quick(folder=str(tmp_path)),))
     assert not (tmp_path / "kill").exists()
-    assert progress == Progress(size=30, done=30, failed=0)
+    assert progress == SweepProgress(size=30, done=30, failed=0)
     assert exported(database) == exported(whole)
 
 
@@ -324,7 +324,7 @@ def test_a_database_is_written_by_one_process_and_read_by_many(tmp_path: Path) -
     path = tmp_path / "a.sqlite"
     counts: list[int] = []
 
-    def look(progress: Progress) -> None:
+    def look(progress: SweepProgress) -> None:
         with open_for_reading(path) as reader:
             counts.append(reader.progress().done)
         with pytest.raises(SweepError, match="another process is writing this sweep"):

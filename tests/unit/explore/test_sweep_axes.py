@@ -8,12 +8,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from networks import cabled
+from sweeps import SMALL
 
+import stepsim
 from stepsim.base.errors import PlanError, StepsimError, SweepError
-from stepsim.explore.sweep import Grid, Span, parse_axis
+from stepsim.explore.sweep import Grid, ScenarioSpan, Study, parse_axis
 from stepsim.explore.sweep.axes import OPTION_AXES, make_axis
-from stepsim.explore.sweep.links import check_link
-from stepsim.network.topology import LinkClass
+from stepsim.network.topology import LinkClass, Topology
 from stepsim.network.topology.numbers import with_link, with_values
 from stepsim.options import OPTIONS
 
@@ -134,7 +135,7 @@ def test_a_grid_numbers_every_combination_once_groups_together(
     seen = set()
     for start in range(0, grid.size, grid.group_size):
         group = start // grid.group_size
-        span = Span(start, start + grid.group_size)
+        span = ScenarioSpan(start, start + grid.group_size)
         columns = grid.columns(span)
         for i in range(grid.group_size):
             settings = grid.settings(group) | {n: c[i] for n, c in columns.items()}
@@ -151,7 +152,7 @@ def test_cut_spans_cover_the_same_scenarios_within_groups(
     pairs: list[tuple[int, int]], most: int
 ) -> None:
     grid = Grid(axes=tuple(map(parse_axis, AXES[:2])))
-    spans = [Span(min(pair), max(pair)) for pair in pairs]
+    spans = [ScenarioSpan(min(pair), max(pair)) for pair in pairs]
     pieces = list(grid.cut(spans, lambda _: most))
     assert [i for s in spans for i in range(*s)] == [i for p in pieces for i in range(*p)]
     for start, stop in pieces:
@@ -161,7 +162,7 @@ def test_cut_spans_cover_the_same_scenarios_within_groups(
 
 def test_columns_have_the_units_of_the_inside() -> None:
     axes = ("fabric.bandwidth=100,200 Gbps", "fabric.latency=1,2 us", "compute_scale=0.5,1")
-    columns = Grid(axes=tuple(map(parse_axis, axes))).columns(Span(0, 8))
+    columns = Grid(axes=tuple(map(parse_axis, axes))).columns(ScenarioSpan(0, 8))
     assert columns["fabric.bandwidth"].tolist() == [100 * GBPS] * 4 + [200 * GBPS] * 4
     assert columns["fabric.latency"].dtype == np.int64
     assert columns["fabric.latency"].tolist() == [10**6, 10**6, 2 * 10**6, 2 * 10**6] * 2
@@ -178,9 +179,15 @@ def test_a_grid_refuses_axes_given_twice_none_and_too_many_scenarios() -> None:
         Grid(axes=tuple(map(parse_axis, wide)))
 
 
-def test_links_get_other_numbers_and_nothing_else_changes() -> None:
-    import stepsim
+def swept(topology: Topology, axis: str) -> Study:
+    return Study(
+        workload=stepsim.load_workload(SMALL),
+        topology=topology,
+        grid=Grid(axes=(parse_axis(axis),)),
+    )
 
+
+def test_links_get_other_numbers_and_nothing_else_changes() -> None:
     topology = stepsim.load_topology("hgx-h100")
     changed = with_link(topology, "fabric", bandwidth=1e9, latency_ps=7)
     inner, outer = changed.link_classes
@@ -193,17 +200,15 @@ def test_links_get_other_numbers_and_nothing_else_changes() -> None:
     assert (edited.link_classes[0].efficiency, edited.launch_latency_ps) == (0.5, 9)
     assert with_values(topology, {"compute_scale": 2.0}) is topology
     with pytest.raises(SweepError, match="has no links 'ib': expected nvlink, fabric"):
-        check_link(topology, "ib")
+        swept(topology, "ib.bandwidth=1,2 GB/s")
 
 
 def test_links_to_a_shared_nic_have_no_numbers() -> None:
     from jobs import make_batch
 
-    import stepsim
-
     topology = stepsim.load_topology("dgx-v100")
     with pytest.raises(SweepError, match="fabric-host of topology dgx-v100 have no numbers"):
-        check_link(topology, "fabric-host")
+        swept(topology, "fabric-host.latency=1,2 us")
     batch = make_batch("workloads/gpt_tp4.txt", topology, npus=16)
     with pytest.raises(PlanError, match=r"unknown column 'fabric-host\.latency'"):
         batch.evaluate({"fabric-host.latency": [1, 2]})

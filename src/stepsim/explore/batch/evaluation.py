@@ -14,7 +14,7 @@ from stepsim.engine.lay_out import LaidOut, Times, lay_out
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.passes import Passes
 from stepsim.explore.batch.program import compile_program
-from stepsim.explore.batch.scenarios import HOST, LARGEST_SUM, Scenarios, Setting
+from stepsim.explore.batch.scenarios import HOST, LARGEST_SUM, BatchBase, Scenarios
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -27,8 +27,8 @@ from stepsim.workload.axes import Part
 from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 
-TOTALS_AT_ONCE = 2048
-TIMES_AT_ONCE = 512
+_TOTALS_AT_ONCE = 2048
+_TIMES_AT_ONCE = 512
 """Scenarios evaluated together, so that what is in use fits the cache: measured."""
 
 _OF_TASKS = ("compute_scale", *HOST)
@@ -64,7 +64,7 @@ class Batch:
     """
 
     job: PreparedStep
-    setting: Setting
+    setting: BatchBase
     actors: Actors
     programs: list[LaidOut]
     table: LengthTable
@@ -91,7 +91,7 @@ class Batch:
         return not (self.fixed and any(name.split(".")[0] in _OF_TASKS for name in names))
 
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
-        """Scenarios that differ from the job in these columns, see `Setting.scenarios`.
+        """Scenarios that differ from the job in these columns, see `BatchBase.scenarios`.
 
         Raises PlanError for columns that cannot vary within this batch.
         """
@@ -112,7 +112,7 @@ class Batch:
         step, pipeline = np.zeros((2, len(given)), dtype=np.int64)
         bubble = np.zeros(len(given))
         mean = np.zeros((len(given), len(Part)), dtype=np.int64) if parts else None
-        for part, some in given.chunks(TIMES_AT_ONCE if parts else TOTALS_AT_ONCE):
+        for part, some in given.chunks(_TIMES_AT_ONCE if parts else _TOTALS_AT_ONCE):
             values = self.lengths(some)
             totals = self.passes.totals([values[i] for i in self.passes.program.length], len(some))
             step[part], pipeline[part] = totals.step_time_ps, totals.pipeline_time_ps
@@ -198,7 +198,7 @@ def make_batch(
     if fixed:
         job = prepare(workload, topology, options, notes=notes)
         scale, host = ComputeScale(), HostTimes()
-    setting = Setting(topology=job.prices.topology, scale=scale, host=host)
+    setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors = fold(graph, prices, job.slow) if options.fold_ranks else every_rank(graph, prices)
     programs = lay_out(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).programs

@@ -1,7 +1,7 @@
 """What the critical path of a scenario runs, how often, and the slopes of that.
 
 A duration is a maximum of smooth functions of the links, so it is smooth where one of them is the
-largest on both sides; `Bounds` tell which one it is.
+largest on both sides; `_Bounds` tell which one it is.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from stepsim.network.collectives.flows import StepShape
 from stepsim.network.topology.numbers import leaders
 from stepsim.results.critical_path import walk_back
 
-Bounds = tuple[int, int, int]
+_Bounds = tuple[int, int, int]
 """Of a step: the path that takes longest, the class that sets its endpoint latency (-1: none), and
 the class whose link is slowest (-1: nothing is sent)."""
 
@@ -42,7 +42,7 @@ class CriticalPath:
     """
 
     counts: tuple[tuple[int, int], ...]
-    bounds: tuple[tuple[int | Bounds, ...], ...]
+    bounds: tuple[tuple[int | _Bounds, ...], ...]
 
 
 def critical_paths(batch: Batch, scenarios: Scenarios) -> tuple[Times, list[CriticalPath]]:
@@ -100,15 +100,15 @@ def _taken(length: CommLength, scenario: Scenarios) -> int:
     return int(communication_ps(length.shape, size_bytes, scenario)[1][0])
 
 
-def _bounds(length: CommLength, scenario: Scenarios) -> tuple[int | Bounds, ...]:
+def _bounds(length: CommLength, scenario: Scenarios) -> tuple[int | _Bounds, ...]:
     """The candidate taken, and what its steps' times are the sums of."""
     taken = _taken(length, scenario)
     capacity, latency, endpoint = (table[0] for table in scenario.links)
     steps = steps_of(length.shape, taken)
-    return taken, *(step_bounds(step, capacity, latency, endpoint) for step, _ in steps)
+    return taken, *(_step_bounds(step, capacity, latency, endpoint) for step, _ in steps)
 
 
-def step_bounds(step: StepShape, capacity: Floats, latency: Floats, endpoint: Floats) -> Bounds:
+def _step_bounds(step: StepShape, capacity: Floats, latency: Floats, endpoint: Floats) -> _Bounds:
     """What a step's time in ps is the sum of, see `collectives.flows.step_times_ps`.
 
     `latency` and `endpoint` in ps and `capacity` in bytes/s are those of each class of links.
@@ -148,7 +148,7 @@ def _add_communication(
     size = float(length.size_bytes(scenarios)[0])
     total["launch_latency"] += times * length.shape.launches
     for step, repeat in steps_of(length.shape, _taken(length, scenarios)):
-        path, endpoint, slowest = step_bounds(step, capacity, latency, ends)
+        path, endpoint, slowest = _step_bounds(step, capacity, latency, ends)
         each = times * repeat
         if path >= 0:
             for name, hops in zip(names, step.hops[path].tolist(), strict=True):

@@ -12,7 +12,7 @@ from stepsim.results.critical_path import walk_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class _Totals:
     """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
 
     step_time_ps: Times
@@ -61,8 +61,8 @@ class Passes:
             for node, after in enumerate(program.after)
         ]
 
-    def totals(self, lengths: Iterable[Times], count: int) -> Totals:
-        """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
+    def totals(self, lengths: Iterable[Times], count: int) -> _Totals:
+        """_Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
         buffers = list(np.empty((self.slots[1], count), dtype=np.int64))
         step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
         for (slot, after, last, ends, times), length in zip(self.steps, lengths, strict=True):
@@ -82,7 +82,7 @@ class Passes:
                 np.maximum(pipeline, out, out=pipeline)
             if times:
                 busy += times * out
-        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
+        return _Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
 
     def times(self, lengths: Iterable[Times], count: int) -> tuple[Times, Times]:
         """Start and end of every node in ps, both of shape (nodes, scenarios)."""

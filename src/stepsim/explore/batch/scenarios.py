@@ -95,7 +95,7 @@ def _check(name: str, column: Floats | Ints, good: ArrayLike, expected: str) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class BatchBase:
     """The values of a job that scenarios start from."""
 
     topology: Topology

@@ -19,10 +19,10 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.workload.rows import Workload
 
-SAMPLES_AT_ONCE = 256
+_SAMPLES_AT_ONCE = 256
 """Part of what a seed means: samples are drawn so many at a time."""
 
-MOST_TASKS = 250_000
+_MOST_TASKS = 250_000
 """Jobs of more tasks, all ranks together, are evaluated with one draw per class of ranks."""
 
 _MOST_SAMPLES = 10_000_000
@@ -105,7 +105,7 @@ def simulate_noise(
         raise PlanError(f"seed is {seed}: expected at least 0")
     batch = make_batch(workload, topology, options, notes=notes, coalesce=False)
     every_rank = len(batch.actors) == batch.job.graph.plan.npus
-    if not every_rank and _tasks_of_all_ranks(batch) <= MOST_TASKS:
+    if not every_rank and _tasks_of_all_ranks(batch) <= _MOST_TASKS:
         unfolded, every_rank = replace(options, fold_ranks=False), True
         batch = make_batch(workload, topology, unfolded, notes=notes, coalesce=False)
     return NoiseResult(
@@ -126,12 +126,12 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: int) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     found = np.zeros(samples, dtype=np.int64)
-    firsts = range(0, samples, SAMPLES_AT_ONCE)
+    firsts = range(0, samples, _SAMPLES_AT_ONCE)
     streams = np.random.SeedSequence(seed).spawn(len(firsts))
     for first, stream in zip(firsts, streams, strict=True):
         draws = _Draws(batch=batch, model=model, random=np.random.default_rng(stream))
-        times = batch.passes.totals(draws.lengths(), SAMPLES_AT_ONCE).step_time_ps
-        found[first : first + SAMPLES_AT_ONCE] = times[: samples - first]
+        times = batch.passes.totals(draws.lengths(), _SAMPLES_AT_ONCE).step_time_ps
+        found[first : first + _SAMPLES_AT_ONCE] = times[: samples - first]
     return found
 
 
@@ -167,7 +167,7 @@ class _Draws:
 
     def _ranks(self) -> Floats:
         """Factor on the compute of every actor, of shape (actors, samples)."""
-        shape = len(self.batch.actors), SAMPLES_AT_ONCE
+        shape = len(self.batch.actors), _SAMPLES_AT_ONCE
         straggles = self.random.random(shape) < self.model.straggler_probability
         factors = np.where(straggles, self.model.straggler_factor, 1.0)
         return factors * np.stack([self._factors(self.model.rank) for _ in factors])
@@ -177,7 +177,7 @@ class _Draws:
         if not variation:
             return np.ones(1)
         variance = log(1 + variation**2)
-        return self.random.lognormal(-variance / 2, sqrt(variance), SAMPLES_AT_ONCE)
+        return self.random.lognormal(-variance / 2, sqrt(variance), _SAMPLES_AT_ONCE)
 
     def _noisy(self, times: Floats) -> Times:
         return np.rint(times).astype(np.int64)

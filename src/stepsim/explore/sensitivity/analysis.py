@@ -21,7 +21,7 @@ from stepsim.base.quantities import Quantity
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
-from stepsim.explore.batch.scenarios import HOST, PHASES, Setting
+from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import StepOptions
@@ -157,7 +157,7 @@ def find_sensitivity(
     )
 
 
-def _parameters(setting: Setting) -> list[_Parameter]:
+def _parameters(setting: BatchBase) -> list[_Parameter]:
     """What the job has: links, launch and host times that are not 0, compute."""
     base = setting.base()
     names = [name for name in base if _is_rate_or_time(name)]

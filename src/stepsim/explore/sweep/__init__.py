@@ -6,11 +6,17 @@ run_sweep(study, "sweep.sqlite")
 """
 
 from stepsim.explore.sweep.axes import Axis, make_axis, parse_axis
-from stepsim.explore.sweep.evaluate import Evaluator, Group, Outcomes, PreparedGroup, Simulation
+from stepsim.explore.sweep.evaluate import (
+    Evaluator,
+    Outcomes,
+    PreparedGroup,
+    ScenarioGroup,
+    Simulation,
+)
 from stepsim.explore.sweep.executors import ExecutorKind
-from stepsim.explore.sweep.grid import Grid, Span
+from stepsim.explore.sweep.grid import Grid, ScenarioSpan
 from stepsim.explore.sweep.run import run_sweep
-from stepsim.explore.sweep.store import Progress, SweepStore, open_for_reading
+from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_reading
 from stepsim.explore.sweep.study import Study
 from stepsim.explore.sweep.table import SweepTable
 
@@ -19,13 +25,13 @@ __all__ = [
     "Evaluator",
     "ExecutorKind",
     "Grid",
-    "Group",
     "Outcomes",
     "PreparedGroup",
-    "Progress",
+    "ScenarioGroup",
+    "ScenarioSpan",
     "Simulation",
-    "Span",
     "Study",
+    "SweepProgress",
     "SweepStore",
     "SweepTable",
     "make_axis",

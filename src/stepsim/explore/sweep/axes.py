@@ -14,7 +14,7 @@ from stepsim.options import OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AxisKind:
+class _AxisKind:
     """A quantity and what it does to a run.
 
     `durations_only`: it changes how long tasks take and never which tasks there are, so scenarios
@@ -32,7 +32,7 @@ class Axis:
     """A name, its kind, and its distinct values with the canonical text of each."""
 
     name: str
-    kind: AxisKind
+    kind: _AxisKind
     texts: tuple[str, ...]
     values: tuple[Value, ...]
 
@@ -49,9 +49,9 @@ class Axis:
         return len(self.values)
 
 
-def _of_option(option: Option) -> AxisKind:
+def _of_option(option: Option) -> _AxisKind:
     named = option.quantity is Quantity.NAME
-    return AxisKind(
+    return _AxisKind(
         quantity=option.quantity,
         durations_only=option.durations_only,
         choices=tuple(option.choices() if named and option.choices else ()),
@@ -66,18 +66,18 @@ def _check_schedule(text: str) -> None:
         raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 
-OPTION_AXES: Mapping[str, AxisKind] = MappingProxyType(
+OPTION_AXES: Mapping[str, _AxisKind] = MappingProxyType(
     {name: _of_option(option) for name, option in OPTIONS.items() if option.is_axis}
 )
 """Axes that are options of a step."""
 
-_TOPOLOGY_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
+_TOPOLOGY_AXES: Mapping[str, _AxisKind] = MappingProxyType(
+    {LAUNCH_LATENCY.name: _AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
 )
 """Axes of the whole topology."""
 
-LINK_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {field.name: AxisKind(quantity=field.quantity, durations_only=True) for field in LINK_FIELDS}
+_LINK_AXES: Mapping[str, _AxisKind] = MappingProxyType(
+    {field.name: _AxisKind(quantity=field.quantity, durations_only=True) for field in LINK_FIELDS}
 )
 """Axes of a class of links, written CLASS.bandwidth and so on."""
 
@@ -103,12 +103,12 @@ def make_axis(name: str, values: str) -> Axis:
     return Axis(name=name, kind=kind, texts=texts, values=parsed)
 
 
-def _kind(name: str) -> AxisKind:
+def _kind(name: str) -> _AxisKind:
     link, dot, field = name.rpartition(".")
-    known = LINK_AXES if dot and link else {**OPTION_AXES, **_TOPOLOGY_AXES}
+    known = _LINK_AXES if dot and link else {**OPTION_AXES, **_TOPOLOGY_AXES}
     if (field if dot else name) not in known:
         expected = (
-            f"CLASS.{' or CLASS.'.join(LINK_AXES)}"
+            f"CLASS.{' or CLASS.'.join(_LINK_AXES)}"
             if dot
             else f"{', '.join(known)}, or CLASS.FIELD"
         )
@@ -116,7 +116,7 @@ def _kind(name: str) -> AxisKind:
     return known[field if dot else name]
 
 
-def _values(kind: AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+def _values(kind: _AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, ...]]:
     if not text.strip():
         raise SweepError("it has no values")
     parse = kind.quantity.parse

@@ -8,8 +8,8 @@ import numpy as np
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
 from stepsim.explore.batch import Batch, BatchResult, make_batch
-from stepsim.explore.sweep.evaluate import Group, Outcomes, SimulatedGroup
-from stepsim.explore.sweep.grid import Column
+from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup
+from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
@@ -37,21 +37,21 @@ class Batched:
             and not (isinstance(schedule, str) and needs_times(schedule))
         )
 
-    def prepare(self, group: Group) -> "BatchedGroup":
+    def prepare(self, group: ScenarioGroup) -> "_BatchedGroup":
         """Compile the group's graph."""
         study = group.study
         batch = make_batch(study.workload, study.topology, study.step_options(group.settings))
-        return BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
+        return _BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchedGroup:
+class _BatchedGroup:
     """A compiled graph; what it refuses is simulated `alone`, and fails there with its reason."""
 
     batch: Batch
     alone: SimulatedGroup
 
-    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Results of scenarios; one that cannot be batched does not stop the others."""
         breakdown = self.alone.group.study.breakdown
         try:

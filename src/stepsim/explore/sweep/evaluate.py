@@ -13,7 +13,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
-from stepsim.explore.sweep.grid import Column
+from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
 from stepsim.results.report import Report
@@ -22,7 +22,7 @@ from stepsim.workload.axes import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ScenarioGroup:
     """Scenarios that share a task graph: a study, and the values of the axes that change graphs."""
 
     study: Study
@@ -53,7 +53,7 @@ class Outcomes:
 class PreparedGroup(Protocol):
     """A group whose shared work is done."""
 
-    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Results of scenarios given by columns of equal length, by the names of their axes.
 
         Bandwidths are float64 bytes/s, times int64 ps, factors float64. Without such axes the
@@ -71,7 +71,7 @@ class Evaluator(Protocol):
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """Whether this way is right for a group; must be quick and may not raise."""
 
-    def prepare(self, group: Group) -> PreparedGroup:
+    def prepare(self, group: ScenarioGroup) -> PreparedGroup:
         """Do once what a group's scenarios share; raises StepsimError if none of them can run."""
 
 
@@ -88,7 +88,7 @@ class Simulation:
         """Everything."""
         return True
 
-    def prepare(self, group: Group) -> "SimulatedGroup":
+    def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":
         """Nothing is shared but the workload and the topology, which are read already."""
         return SimulatedGroup(group=group)
 
@@ -97,9 +97,9 @@ class Simulation:
 class SimulatedGroup:
     """A group of which every scenario is simulated by itself."""
 
-    group: Group
+    group: ScenarioGroup
 
-    def evaluate(self, columns: Mapping[str, Column]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Simulate each scenario; one that fails leaves its reason."""
         names = list(columns)
         rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]

@@ -11,18 +11,18 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Value
 from stepsim.explore.sweep.axes import Axis
 
-MAX_SCENARIOS = 100_000_000
-MAX_AXES = 32
-Column = NDArray[np.int64] | NDArray[np.float64]
+_MAX_SCENARIOS = 100_000_000
+_MAX_AXES = 32
+AxisColumn = Ints | Floats
 
 
-class Span(NamedTuple):
+class ScenarioSpan(NamedTuple):
     """Scenarios from `start` up to `stop`, which is not one of them."""
 
     start: int
@@ -38,16 +38,16 @@ class Grid:
     def __post_init__(self) -> None:
         if not self.axes:
             raise SweepError("a sweep needs at least one axis, e.g. --set microbatches=8,16,32")
-        if len(self.axes) > MAX_AXES:
-            raise SweepError(f"a sweep has at most {MAX_AXES} axes: these are {len(self.axes)}")
+        if len(self.axes) > _MAX_AXES:
+            raise SweepError(f"a sweep has at most {_MAX_AXES} axes: these are {len(self.axes)}")
         names = [axis.name for axis in self.axes]
         for name in names:
             if names.count(name) > 1:
                 raise SweepError(f"axis {name} is given twice")
-        if self.size > MAX_SCENARIOS:
+        if self.size > _MAX_SCENARIOS:
             sizes = " x ".join(str(len(axis)) for axis in self.axes)
             raise SweepError(
-                f"the axes give {sizes} = {self.size} scenarios: expected at most {MAX_SCENARIOS}"
+                f"the axes give {sizes} = {self.size} scenarios: expected at most {_MAX_SCENARIOS}"
             )
 
     @cached_property
@@ -96,7 +96,7 @@ class Grid:
         shared = (axis for axis in self.axes if not axis.kind.durations_only)
         return {axis.name: axis.values[self.position(axis, first)] for axis in shared}
 
-    def columns(self, span: Span) -> dict[str, Column]:
+    def columns(self, span: ScenarioSpan) -> dict[str, AxisColumn]:
         """Values of the other axes for the scenarios of a span, in bytes/s, ps or plain."""
         numbers = np.arange(span.start, span.stop, dtype=np.int64)
         return {
@@ -105,12 +105,14 @@ class Grid:
             if axis.kind.durations_only
         }
 
-    def cut(self, spans: Iterable[Span], most: Callable[[int], int]) -> Iterator[Span]:
+    def cut(
+        self, spans: Iterable[ScenarioSpan], most: Callable[[int], int]
+    ) -> Iterator[ScenarioSpan]:
         """The spans cut where groups meet, and into pieces of at most `most(group)` scenarios."""
         for start, stop in spans:
             here = start
             while here < stop:
                 group = here // self.group_size
                 end = min(stop, (group + 1) * self.group_size, here + most(group))
-                yield Span(here, end)
+                yield ScenarioSpan(here, end)
                 here = end

@@ -17,12 +17,12 @@ from stepsim.explore.sweep.executors import (
     dask_pool,
     local_pool,
 )
-from stepsim.explore.sweep.grid import Span
-from stepsim.explore.sweep.store import Progress, SweepStore, open_for_writing
+from stepsim.explore.sweep.grid import ScenarioSpan
+from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_writing
 from stepsim.explore.sweep.study import Study, pack
-from stepsim.explore.sweep.work import Job, SpanResult, check_options, evaluate_span
+from stepsim.explore.sweep.work import SpanResult, SweepJob, check_options, evaluate_span
 
-ProgressCall = Callable[[Progress], None]
+_ProgressCall = Callable[[SweepProgress], None]
 _AHEAD = 3  # spans given out per worker: enough to keep it busy while results are written
 _POLL_S = 2.0
 _LOSSES = 3
@@ -42,8 +42,8 @@ def run_sweep(
     executor: ExecutorKind | str = ExecutorKind.LOCAL,
     scheduler: str | None = None,
     evaluators: Sequence[Evaluator] = (Batched(), Simulation()),
-    progress: ProgressCall | None = None,
-) -> Progress:
+    progress: _ProgressCall | None = None,
+) -> SweepProgress:
     """Compute every scenario of a study that `database` lacks, and store each as it comes.
 
     With `resume` an existing database is continued. `jobs` local processes (default: as many as
@@ -59,7 +59,7 @@ def run_sweep(
         raise SweepError(f"executor is {executor!r}: expected one of {expected}") from None
     check_executor(kind, jobs, scheduler)
     check_options(study)
-    job = Job(study=study, evaluators=tuple(evaluators))
+    job = SweepJob(study=study, evaluators=tuple(evaluators))
     with ExitStack() as opened:
         # a scheduler that cannot be reached must not leave a database behind
         pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
@@ -71,7 +71,7 @@ def run_sweep(
         return store.progress()
 
 
-def _run(job: Job, store: SweepStore, pool: Pool, progress: ProgressCall | None) -> None:
+def _run(job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall | None) -> None:
     """Ask the store what is missing, compute it, and again if workers were lost meanwhile."""
     packed, losses = pack(job), 0
     seen = store.progress()
@@ -92,7 +92,7 @@ def _run(job: Job, store: SweepStore, pool: Pool, progress: ProgressCall | None)
             pool = pool.renew() if pool.renew else pool
 
 
-def _results(pool: Pool, packed: bytes, spans: Iterator[Span]) -> Iterator[SpanResult]:
+def _results(pool: Pool, packed: bytes, spans: Iterator[ScenarioSpan]) -> Iterator[SpanResult]:
     """Results as they come; never more spans given out than keep the workers busy."""
 
     def give(count: int) -> set[Future[SpanResult]]:
@@ -121,27 +121,27 @@ def _why(future: Future[SpanResult]) -> str:
     return str(error) if error else "its task was cancelled"
 
 
-def _spans(job: Job, missing: Iterable[Span]) -> Iterator[Span]:
+def _spans(job: SweepJob, missing: Iterable[ScenarioSpan]) -> Iterator[ScenarioSpan]:
     return job.study.grid.cut(missing, lambda group: job.evaluator(group).chunk)
 
 
-def _worth_starting(job: Job, missing: Iterable[Span]) -> int:
+def _worth_starting(job: SweepJob, missing: Iterable[ScenarioSpan]) -> int:
     """Local workers for which there is work: starting one takes about a second."""
     most = cpus()
     spans = sum(1 for _ in islice(_spans(job, missing), most * _SPANS_PER_JOB))
     return max(1, min(most, spans // _SPANS_PER_JOB))
 
 
-def _advanced(before: Progress, result: SpanResult) -> Progress:
+def _advanced(before: SweepProgress, result: SpanResult) -> SweepProgress:
     span = result.span
-    return Progress(
+    return SweepProgress(
         size=before.size,
         done=before.done + span.stop - span.start,
         failed=before.failed + len(result.outcomes.errors),
     )
 
 
-def _dying(job: Job, missing: Sequence[Span], why: str) -> str:
+def _dying(job: SweepJob, missing: Sequence[ScenarioSpan], why: str) -> str:
     first = job.study.grid.values(missing[0].start)
     shown = ", ".join(f"{name}={text}" for name, text in first.items())
     return (

@@ -19,13 +19,13 @@ import numpy as np
 
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity
-from stepsim.explore.sweep.grid import Grid, Span
+from stepsim.explore.sweep.grid import Grid, ScenarioSpan
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult
 from stepsim.files.writing import check_writable
 from stepsim.workload.axes import Part
 
-APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
+_APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
 _VERSION = 1
 PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
 _WAIT_S = 30.0
@@ -54,7 +54,7 @@ _SOUND = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class SweepProgress:
     """Scenarios of a sweep: all, those with a result or an error, those with an error."""
 
     size: int
@@ -89,11 +89,11 @@ class SweepStore:
         if self.lock:
             self.lock.close()
 
-    def missing(self, size: int) -> list[Span]:
+    def missing(self, size: int) -> list[ScenarioSpan]:
         """Spans of scenarios below `size` without a result, ascending."""
         with database_errors(self.path):
             found = self.connection.execute(_MISSING, {"size": size}).fetchall()
-        return [Span(*each) for each in found]
+        return [ScenarioSpan(*each) for each in found]
 
     def write(self, result: SpanResult) -> None:
         """Store the results of a span, all or none of them; raises SweepError."""
@@ -103,14 +103,14 @@ class SweepStore:
             self.connection.execute("BEGIN IMMEDIATE")
             self.connection.executemany(f"INSERT INTO result VALUES ({marks})", rows)
 
-    def progress(self) -> Progress:
+    def progress(self) -> SweepProgress:
         """How far the sweep is."""
         with database_errors(self.path):
             (size,) = self.connection.execute("SELECT size FROM sweep").fetchone()
             done, failed = self.connection.execute(
                 "SELECT count(*), count(error) FROM result"
             ).fetchone()
-        return Progress(size=size, done=done, failed=failed)
+        return SweepProgress(size=size, done=done, failed=failed)
 
 
 def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
@@ -208,7 +208,7 @@ def _prepare(store: SweepStore, study: Study) -> None:
 def _check_kind(store: SweepStore) -> None:
     (kind,) = store.connection.execute("PRAGMA application_id").fetchone()
     (version,) = store.connection.execute("PRAGMA user_version").fetchone()
-    if kind != APPLICATION_ID:
+    if kind != _APPLICATION_ID:
         raise SweepError(f"{store.path}: a database, but not of a sweep")
     if version != _VERSION:
         raise SweepError(
@@ -248,7 +248,7 @@ def _check_identity(store: SweepStore, wanted: Mapping[str, str]) -> None:
 
 def _create(connection: sqlite3.Connection, study: Study) -> None:
     grid = study.grid
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")
     connection.execute("CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
     connection.executemany("INSERT INTO identity VALUES (?, ?)", identity(study).items())

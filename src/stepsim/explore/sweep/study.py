@@ -3,20 +3,23 @@
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stepsim import __version__
 from stepsim.base.digest import content_hash
+from stepsim.base.errors import SweepError, TopologyError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Value
+from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
-from stepsim.explore.sweep.links import check_axis
 from stepsim.files.asked import with_axis_values
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
+from stepsim.network.topology.links import split_link
+from stepsim.network.topology.numbers import with_link
 from stepsim.options import StepOptions
 from stepsim.step.inputs import for_schedule
 from stepsim.workload.rows import Workload
@@ -40,7 +43,7 @@ class Study:
 
     def __post_init__(self) -> None:
         for axis in self.grid.axes:
-            check_axis(self.topology, axis)
+            _check_axis(self.topology, axis)
 
     def step_options(self, settings: Mapping[str, Value]) -> StepOptions:
         """The options of a scenario for values of axes, link and topology axes left out.
@@ -51,6 +54,20 @@ class Study:
         if "schedule" in settings:
             options = for_schedule(options, str(settings["schedule"]))
         return with_axis_values(options, settings)
+
+
+def _check_axis(topology: Topology, axis: Axis) -> None:
+    """Raise the error that a value of a link axis would cause on this topology."""
+    name, field = split_link(axis.name)
+    if not field:
+        return
+    try:
+        with_link(topology, name)
+    except TopologyError as error:
+        raise SweepError(str(error)) from None
+    link = next(link for link in topology.link_classes if link.name == name)
+    for value in axis.values:
+        replace(link, **cast(Any, {field.attribute: value}))
 
 
 def identity(study: Study) -> dict[str, str]:

@@ -12,7 +12,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.sweep.store import PART_COLUMNS, Progress, SweepStore, database_errors
+from stepsim.explore.sweep.store import PART_COLUMNS, SweepProgress, SweepStore, database_errors
 
 _PIECE = 65_536
 _HASH = 2_654_435_761
@@ -64,7 +64,7 @@ class ParetoPoint(NamedTuple):
     scenario: int
 
 
-class AxisSummary(NamedTuple):
+class _AxisSummary(NamedTuple):
     """Scenarios with one value of an axis: least and mean step time in ps, None if all failed."""
 
     position: int
@@ -92,7 +92,7 @@ class SweepTable:
         return dict(self._all("SELECT name, value FROM identity"))
 
     @cached_property
-    def progress(self) -> Progress:
+    def progress(self) -> SweepProgress:
         """Scenarios: all, done, failed."""
         return self.store.progress()
 
@@ -165,13 +165,13 @@ class SweepTable:
         )
         return found[0] if found else None
 
-    def by_value(self, axis: StoredAxis) -> list[AxisSummary]:
+    def by_value(self, axis: StoredAxis) -> list[_AxisSummary]:
         """Summary of the scenarios of each value of an axis, in the order of the values."""
         query = (
             "SELECT id / ? % ? AS position, min(step_time_ps), avg(step_time_ps), count(*), "
             "count(error) FROM result GROUP BY position ORDER BY position"
         )
-        return [AxisSummary(*row) for row in self._all(query, axis.stride, len(axis.texts))]
+        return [_AxisSummary(*row) for row in self._all(query, axis.stride, len(axis.texts))]
 
     def fastest(self, axes: Sequence[StoredAxis], columns: Sequence[str]) -> Floats:
         """Numbers of the fastest scenario for every combination of these axes over all others.

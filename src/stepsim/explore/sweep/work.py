@@ -12,13 +12,13 @@ from stepsim.base.quantities import Value
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
     Evaluator,
-    Group,
     Outcomes,
     PreparedGroup,
+    ScenarioGroup,
     Simulation,
     failed,
 )
-from stepsim.explore.sweep.grid import Column, Span
+from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study, unpack
 from stepsim.step.inputs import choose_plan
 from stepsim.step.simulate import prepare
@@ -28,7 +28,7 @@ _GROUPS_TRIED = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SweepJob:
     """A study and the ways to get its results, the preferred one first."""
 
     study: Study
@@ -47,7 +47,7 @@ class SpanResult:
     It is inf as well where the job has no size, and then every outcome is an error.
     """
 
-    span: Span
+    span: ScenarioSpan
     outcomes: Outcomes
     total_bandwidth: Floats
 
@@ -74,7 +74,7 @@ def _refusal(study: Study, settings: Mapping[str, Value]) -> str:
     return ""
 
 
-def evaluate_span(packed: bytes, span: Span) -> SpanResult:
+def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
     """Results of the scenarios of a span, which all belong to one group.
 
     A user's mistake is the reason of its scenarios; an error of our own is raised.
@@ -93,7 +93,7 @@ def evaluate_span(packed: bytes, span: Span) -> SpanResult:
 
 
 def _outcomes(
-    group: PreparedGroup, columns: Mapping[str, Column], count: int, *, breakdown: bool
+    group: PreparedGroup, columns: Mapping[str, AxisColumn], count: int, *, breakdown: bool
 ) -> Outcomes:
     try:
         return group.evaluate(columns)
@@ -111,12 +111,12 @@ class _Ready:
 
 @lru_cache(maxsize=_GROUPS_KEPT)
 def _prepare(packed: bytes, group: int) -> _Ready:
-    job: Job = unpack(packed)
+    job: SweepJob = unpack(packed)
     settings = job.study.grid.settings(group)
     links: Mapping[str, tuple[int, float]] = {}
     try:
         links = _links(job.study, settings)
-        prepared = job.evaluator(group).prepare(Group(study=job.study, settings=settings))
+        prepared = job.evaluator(group).prepare(ScenarioGroup(study=job.study, settings=settings))
     except StepsimError as error:
         return _Ready(group=str(error), links=links)
     return _Ready(group=prepared, links=links)
@@ -131,7 +131,7 @@ def _links(study: Study, settings: Mapping[str, Value]) -> dict[str, tuple[int, 
     return {f"{link.name}.bandwidth": (count, link.bandwidth) for link, count in classes}
 
 
-def _bandwidth(ready: _Ready, columns: Mapping[str, Column], count: int) -> Floats:
+def _bandwidth(ready: _Ready, columns: Mapping[str, AxisColumn], count: int) -> Floats:
     """Bytes/s of all links of each scenario."""
     if not ready.links:
         return np.full(count, np.inf)
