@@ -18,7 +18,7 @@ from stepsim.base.errors import StepsimError
 
 Schema = TypeVar("Schema")
 
-_MAX_FILE_BYTES = 256 << 20
+MAX_FILE_BYTES = 256 << 20
 _DEEPEST_KEY = 100
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*(?:"|$)|\'[^\'\n]*(?:\'|$)', re.MULTILINE)
 
@@ -48,9 +48,9 @@ def first_bytes(path: Path, size: int) -> bytes:
 def read_bytes(path: Path) -> bytes:
     """What a file holds; raises OSError as `open_file`, and for more than 256 MiB."""
     with open_file(path) as file:
-        data = file.read(_MAX_FILE_BYTES + 1)
-    if len(data) > _MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {_MAX_FILE_BYTES >> 20} MiB")
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
     return data
 
 

@@ -342,7 +342,7 @@ def test_files_that_are_no_text_or_too_large_are_refused(
     path.write_bytes(b"kind\xff")
     with pytest.raises(CalibrationError, match="byte 4 is not UTF-8"):
         read_measurements([path])
-    monkeypatch.setattr("stepsim.files.reading._MAX_FILE_BYTES", 4)
+    monkeypatch.setattr("stepsim.files.reading.MAX_FILE_BYTES", 4)
     with pytest.raises(CalibrationError, match="larger than"):
         read_measurements([path])
 
