@@ -114,8 +114,16 @@ def exact_size(size_bytes: int) -> str:
 
 
 def _exact(value: int, units: Mapping[str, int], of_nothing: str) -> str:
-    count, unit = min((value // size, unit) for unit, size in units.items() if value % size == 0)
-    return f"{count} {unit}" if value else f"0 {of_nothing}"
+    """The shortest of the texts that say a value exactly, in whole units or parts of one."""
+    texts = [f"{_decimal(value, size)} {unit}" for unit, size in units.items() if size <= value]
+    return min(texts, key=len) if texts else f"0 {of_nothing}"
+
+
+def _decimal(value: int, size: int) -> str:
+    """`value / size` as a decimal number with all its digits; sizes are powers of 2 and 10."""
+    digits = size.bit_length()
+    text = str(value * 10**digits // size).zfill(digits + 1)
+    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
