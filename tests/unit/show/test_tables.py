@@ -15,8 +15,8 @@ from stepsim.show.tables.model import (
     SHARE,
     TEXT,
     TIME,
+    Ordered,
     Piece,
-    Setting,
     Shown,
     Table,
     as_number,
@@ -38,7 +38,7 @@ LINKS = Table(
     rows=(
         (
             "nvlink",
-            Setting("3/12", 3),
+            Ordered("3/12", 3),
             1_500_000,
             3_000_000,
             0.25,

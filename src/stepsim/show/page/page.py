@@ -16,7 +16,7 @@ from typing import Any
 
 from stepsim import __version__
 from stepsim.show.page.figures import Plot, roots
-from stepsim.show.tables.model import COUNT, Column, Pairs, Room, Setting, Table, Value
+from stepsim.show.tables.model import COUNT, Cell, Column, Ordered, Pairs, Room, Table
 from stepsim.show.words import axis_words, short_value
 
 _ESCAPES = str.maketrans(
@@ -109,16 +109,16 @@ def _columns(table: Table) -> list[tuple[int, str, Column]]:
     return table.shown(Room.EVERYWHERE, Room.PAGE)
 
 
-def _text(value: Value, column: Column) -> str:
+def _text(value: Cell, column: Column) -> str:
     """A cell as a page writes it: thousands of a count apart, few digits of a setting."""
     if column is COUNT and isinstance(value, int | float):
         return f"{value:,}"
-    return short_value(value.text) if isinstance(value, Setting) else column.text(value)
+    return short_value(value.text) if isinstance(value, Ordered) else column.text(value)
 
 
-def _order(value: Value) -> float | None:
+def _order(value: Cell) -> float | None:
     """The number that a cell is sorted by, None for texts."""
-    value = value.order if isinstance(value, Setting) else value
+    value = value.order if isinstance(value, Ordered) else value
     return value if isinstance(value, int | float) else None
 
 

@@ -18,7 +18,7 @@ from stepsim.show.tables.step import (
     path_table,
     stages_table,
 )
-from stepsim.show.tables.studies import turns, worth_table
+from stepsim.show.tables.studies import path_changes, worth_table
 
 _MOST_NAMED = 16
 _ONE_OF_SEVERAL_PX = 560
@@ -135,7 +135,7 @@ def what_if_section(runs: Mapping[str, Sensitivity], missing: str = "") -> Secti
     notes = (
         note if note in found.notes else f"{found.schedule}, {note}"
         for found in runs.values()
-        for note in (*found.notes, *turns(found))
+        for note in (*found.notes, *path_changes(found))
     )
     return Section(
         name="what-if",

@@ -16,10 +16,10 @@ from stepsim.show.tables.model import (
     SIZE,
     TEXT,
     TIME,
-    Rows,
     Shown,
     Table,
     as_number,
+    table_of,
 )
 
 _LARGE_BYTES = 16 << 20
@@ -31,50 +31,33 @@ _ERROR = as_number("+.1%")
 
 def calibration_shown(calibration: Calibration) -> Iterator[Shown]:
     """What was calibrated, and what could not be."""
-    yield Table(
-        caption="calibrated numbers",
-        columns={"number": TEXT, "value": _MIXED, "residual": _MIXED, "samples": COUNT},
-        rows=(*_times(calibration), *_links(calibration), *_factors(calibration)),
-    )
+    rows = (*_times(calibration), *_rates(calibration), *_factors(calibration))
+    columns = {"number": TEXT, "value": _MIXED, "residual": _MIXED, "samples": COUNT}
+    yield Table(caption="calibrated numbers", columns=columns, rows=rows)
     yield from (f"not identified: {name}: {reason}" for name, reason in calibration.unidentified)
 
 
-def _times(calibration: Calibration) -> Rows:
+def _times(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
     leaf = calibration.leaf_overhead
     times = {
         "host time per action": calibration.host_overhead,
         "gradient launch": calibration.gradient_launch,
         "host time per action, leaf logs": leaf.action if leaf else None,
     }
-    return tuple(
-        (name, format_time_ps(time.value), format_time_ps(time.residual), time.samples)
-        for name, time in times.items()
-        if time
-    )
+    for name, time in times.items():
+        if time:
+            yield name, format_time_ps(time.value), format_time_ps(time.residual), time.samples
 
 
-def _links(calibration: Calibration) -> Rows:
-    rates = {
-        "gradient scaling": calibration.gradient_scaling,
-        "optimizer": calibration.optimizer,
-    }
-    messages = (
-        (
-            f"messages {link.placement}",
-            f"{format_time_ps(link.latency_ps)} + {format_bandwidth(link.bandwidth)}",
-            f"{link.residual:.1%}",
-            link.samples,
-        )
-        for link in calibration.point_to_point
-    )
-    return (
-        *messages,
-        *(
-            (name, format_bandwidth(rate.value), f"{rate.residual / rate.value:.1%}", rate.samples)
-            for name, rate in rates.items()
-            if rate
-        ),
-    )
+def _rates(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
+    for link in calibration.point_to_point:
+        value = f"{format_time_ps(link.latency_ps)} + {format_bandwidth(link.bandwidth)}"
+        yield f"messages {link.placement}", value, f"{link.residual:.1%}", link.samples
+    rates = {"gradient scaling": calibration.gradient_scaling, "optimizer": calibration.optimizer}
+    for name, rate in rates.items():
+        if rate:
+            residual = f"{rate.residual / rate.value:.1%}"
+            yield name, format_bandwidth(rate.value), residual, rate.samples
 
 
 def _factors(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
@@ -94,7 +77,7 @@ def nccl_shown(fit: NcclFit, *, every_size: bool) -> Iterator[Shown]:
     for machine in fit.machines:
         yield f"{machine.machine or fit.source}: nodes of {machine.node_size}"
         yield _machine_links(machine)
-        yield _curves(machine)
+        yield table_of("curves; errors are medians", machine.curves, _CURVES)
         yield from (f"not identified: {name}: {reason}" for name, reason in machine.unidentified)
         yield from (_errors(curve, every_size) for curve in machine.curves if curve.regimes)
     yield f"outliers left out: {len(fit.outliers)}"
@@ -131,42 +114,26 @@ def _machine_links(machine: MachineFit) -> Table:
             for name, part in parts.items()
             if part
         ]
-    return Table(
-        caption="links and latencies",
-        columns={"": TEXT, "value": _MIXED, "off by": _MIXED, "groups": COUNT, "by": TEXT},
-        rows=tuple(rows),
-    )
-
-
-def _curves(machine: MachineFit) -> Table:
-    counts = ("ranks", "nodes", "sizes", "lines")
-    return Table(
-        caption="curves; errors are medians",
-        columns={
-            "collective": TEXT,
-            **dict.fromkeys(counts, COUNT),
-            "busbw": BANDWIDTH,
-            "error": SHARE,
-            "16 MiB on": SHARE,
-        },
-        rows=tuple(
-            (
-                fit.curve.kind,
-                fit.curve.ranks,
-                fit.curve.nodes,
-                len(fit.curve.size_bytes),
-                len(fit.regimes),
-                fit.bus_bandwidth or "",
-                _median(list(fit.rows())),
-                _median([row for row in fit.rows() if row.size_bytes >= _LARGE_BYTES]),
-            )
-            for fit in machine.curves
-        ),
-    )
+    columns = {"": TEXT, "value": _MIXED, "off by": _MIXED, "groups": COUNT, "by": TEXT}
+    return Table(caption="links and latencies", columns=columns, rows=tuple(rows))
 
 
 def _median(rows: Sequence[FitRow]) -> float | str:
     return float(np.median([abs(row.error) for row in rows])) if rows else ""
+
+
+_CURVES = {
+    "collective": TEXT.of("curve.kind"),
+    "ranks": COUNT.of("curve.ranks"),
+    "nodes": COUNT.of("curve.nodes"),
+    "sizes": COUNT.of(lambda fit: len(fit.curve.size_bytes)),
+    "lines": COUNT.of(lambda fit: len(fit.regimes)),
+    "busbw": BANDWIDTH.of(lambda fit: fit.bus_bandwidth or ""),
+    "error": SHARE.of(lambda fit: _median(list(fit.rows()))),
+    "16 MiB on": SHARE.of(
+        lambda fit: _median([row for row in fit.rows() if row.size_bytes >= _LARGE_BYTES])
+    ),
+}
 
 
 def _errors(fit: CurveFit, every_size: bool) -> Table:
@@ -174,32 +141,24 @@ def _errors(fit: CurveFit, every_size: bool) -> Table:
     groups = groupby(
         fit.rows(), lambda row: row.size_bytes if every_size else row.size_bytes.bit_length()
     )
-    return Table(
-        caption=fit.curve.label,
-        columns={
-            "size": SIZE,
-            "sizes": COUNT,
-            "measured": TIME,
-            "fitted": TIME,
-            "error": _ERROR,
-            "largest": _ERROR,
-            "busbw": BANDWIDTH,
-            "efficiency": as_number(".0%"),
+
+    def speed(rows: Sequence[FitRow]) -> float:
+        return float(np.median([row.bus_bandwidth for row in rows]))
+
+    def efficiency(rows: Sequence[FitRow]) -> float | str:
+        return speed(rows) / fit.bus_bandwidth if fit.bus_bandwidth else ""
+
+    return table_of(
+        fit.curve.label,
+        [list(rows) for _, rows in groups],
+        {
+            "size": SIZE.of(lambda rows: rows[0].size_bytes),
+            "sizes": COUNT.of(len),
+            "measured": TIME.of(lambda rows: rows[0].measured_ps),
+            "fitted": TIME.of(lambda rows: rows[0].fitted_ps),
+            "error": _ERROR.of(lambda rows: float(np.median([row.error for row in rows]))),
+            "largest": _ERROR.of(lambda rows: max((row.error for row in rows), key=abs)),
+            "busbw": BANDWIDTH.of(lambda rows: speed(rows) or ""),
+            "efficiency": as_number(".0%").of(efficiency),
         },
-        rows=tuple(_size_row(fit, list(rows)) for _, rows in groups),
-    )
-
-
-def _size_row(fit: CurveFit, rows: Sequence[FitRow]) -> tuple[float | str, ...]:
-    errors = [row.error for row in rows]
-    speed = float(np.median([row.bus_bandwidth for row in rows]))
-    return (
-        rows[0].size_bytes,
-        len(rows),
-        rows[0].measured_ps,
-        rows[0].fitted_ps,
-        float(np.median(errors)),
-        max(errors, key=abs),
-        speed or "",
-        speed / fit.bus_bandwidth if fit.bus_bandwidth else "",
     )

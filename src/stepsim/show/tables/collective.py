@@ -15,9 +15,25 @@ from stepsim.show.tables.model import (
     Column,
     Shown,
     Table,
+    table_of,
 )
 
 _GB_PER_S = Column(write=lambda rate: f"{rate / 1e9:.2f}" if isfinite(rate) else "-")
+_SIZES = {
+    "size": SIZE.of("size_bytes"),
+    "time": TIME.of("time_ps"),
+    "algbw": _GB_PER_S.of("algbw"),
+    "busbw": _GB_PER_S.of("busbw"),
+    "algorithm": LONG.of("algorithm"),
+}
+_LINKS = {
+    "links": TEXT.of("name"),
+    "used": COUNT.of("links"),
+    "all bytes": SIZE.of("total_bytes"),
+    "busiest": TEXT.of("busiest"),
+    "its bytes": SIZE.of("busiest_bytes"),
+    "in use": SHARE.of("utilisation"),
+}
 
 
 def collective_shown(probes: Sequence[Probe]) -> Iterator[Shown]:
@@ -27,46 +43,12 @@ def collective_shown(probes: Sequence[Probe]) -> Iterator[Shown]:
     yield ("topology", first.topology), ("collective", ranks)
     units = "bandwidths in GB/s, as nccl-tests counts"
     if len(first.rows) == 1:
-        yield _sizes(units, [probe.rows[0] for probe in probes])
+        yield table_of(units, [probe.rows[0] for probe in probes], _SIZES)
     else:
-        yield from (_sizes(f"{probe.algorithm}; {units}", probe.rows) for probe in probes)
+        yield from (table_of(f"{each.algorithm}; {units}", each.rows, _SIZES) for each in probes)
     yield from map(_links, {probe.rows[-1].algorithm: probe.rows[-1] for probe in probes}.values())
 
 
-def _sizes(caption: str, rows: Sequence[ProbeRow]) -> Table:
-    return Table(
-        caption=caption,
-        columns={
-            "size": SIZE,
-            "time": TIME,
-            "algbw": _GB_PER_S,
-            "busbw": _GB_PER_S,
-            "algorithm": LONG,
-        },
-        rows=tuple((r.size_bytes, r.time_ps, r.algbw, r.busbw, r.algorithm) for r in rows),
-    )
-
-
 def _links(row: ProbeRow) -> Table:
-    return Table(
-        caption=f"links of {row.algorithm}, {format_size_bytes(row.size_bytes)}",
-        columns={
-            "links": TEXT,
-            "used": COUNT,
-            "all bytes": SIZE,
-            "busiest": TEXT,
-            "its bytes": SIZE,
-            "in use": SHARE,
-        },
-        rows=tuple(
-            (
-                link.name,
-                link.links,
-                link.total_bytes,
-                link.busiest,
-                link.busiest_bytes,
-                link.utilisation,
-            )
-            for link in row.links
-        ),
-    )
+    size = format_size_bytes(row.size_bytes)
+    return table_of(f"links of {row.algorithm}, {size}", row.links, _LINKS)

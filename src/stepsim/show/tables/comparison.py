@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from stepsim.files.simai.formula import SimaiTotals
-from stepsim.show.tables.model import SHARE, SIZE, TEXT, TIME, Shown, Table, as_number
+from stepsim.show.tables.model import SHARE, SIZE, TEXT, TIME, Shown, Table, as_number, table_of
 from stepsim.show.tables.step import job_pairs
 from stepsim.step.document import CandidateDocument, ComparisonDocument
 
@@ -16,40 +16,27 @@ def comparison_shown(found: ComparisonDocument) -> Iterator[Shown]:
     yield schedules_table(found.runs)
     yield from (f"{each.name} cannot run: {each.refusal}" for each in found.refused)
     if isinstance(found.simai_formula, SimaiTotals):
-        totals = found.simai_formula
-        yield Table(
-            caption="SimAI's closed formula (us)",
-            columns=dict.fromkeys(_SIMAI_PARTS, as_number(".0f")),
-            rows=(tuple(getattr(totals, part) for part in _SIMAI_PARTS),),
-        )
-        yield totals.note
+        columns = {part: as_number(".0f").of(part) for part in _SIMAI_PARTS}
+        yield table_of("SimAI's closed formula (us)", [found.simai_formula], columns)
+        yield found.simai_formula.note
 
 
 def schedules_table(runs: Sequence[CandidateDocument]) -> Table:
     """A row per schedule that runs."""
-    return Table(
-        caption="schedules; activations: peak of any rank, in chunks or bytes",
-        columns={
-            "schedule": TEXT,
-            "p2p": TEXT,
-            "step": TIME,
-            "speed-up": as_number(".3f"),
-            "bubble": SHARE,
-            "exposed p2p": TIME,
-            "activations": SIZE,
-        },
-        rows=tuple(
-            (
-                run.name,
-                run.p2p,
-                run.step_time_ps,
-                run.speedup,
-                run.bubble_fraction,
-                run.breakdown_ps["exposed_pp"],
-                str(run.peak_activations)
-                if run.peak_activation_bytes is None
-                else run.peak_activation_bytes,
-            )
-            for run in runs
-        ),
-    )
+    return table_of("schedules; activations: peak of any rank, in chunks or bytes", runs, _COLUMNS)
+
+
+def _activations(run: CandidateDocument) -> str | int:
+    known = run.peak_activation_bytes
+    return str(run.peak_activations) if known is None else known
+
+
+_COLUMNS = {
+    "schedule": TEXT.of("name"),
+    "p2p": TEXT.of("p2p"),
+    "step": TIME.of("step_time_ps"),
+    "speed-up": as_number(".3f").of("speedup"),
+    "bubble": SHARE.of("bubble_fraction"),
+    "exposed p2p": TIME.of(lambda run: run.breakdown_ps["exposed_pp"]),
+    "activations": SIZE.of(_activations),
+}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepsim.base.units import format_time_ps
 from stepsim.results.diff import Change, ResultDiff, explain
-from stepsim.show.tables.model import COUNT, SHARE, SIZE, TEXT, TIME, Column, Shown, Table
+from stepsim.show.tables.model import COUNT, SHARE, SIZE, TEXT, TIME, Column, Shown, Table, table_of
 
 _MOST_STAGES = 3
 
@@ -37,61 +37,40 @@ def _step_words(step: Change) -> str:
 
 def _components(diff: ResultDiff) -> Table:
     """Components that either result has."""
-    return Table(
-        caption="where the difference is, mean over ranks",
-        columns={"part": TEXT, **_CHANGE, "share": SHARE},
-        rows=tuple(
-            (
-                change.label,
-                *_times(change),
-                round(diff.share(change), 3) + 0.0 if diff.direction else None,
-            )
-            for change in diff.components
-            if change.a_ps or change.b_ps
-        ),
-    )
+    shown = [change for change in diff.components if change.a_ps or change.b_ps]
+    share = SHARE.of(lambda change: round(diff.share(change), 3) + 0.0 if diff.direction else None)
+    columns = {"part": TEXT.of("label"), **_times(), "share": share}
+    return table_of("where the difference is, mean over ranks", shown, columns)
 
 
 def _stages(diff: ResultDiff) -> Table:
     """The stages that differ most."""
     changed = [stage for stage in diff.stages if stage.largest.difference_ps]
-    return Table(
-        caption="stages that differ most: what they do themselves, how much longer they wait",
-        columns={
-            "stage": COUNT,
-            **_CHANGE,
-            "waiting": _SIGNED,
-            "largest part": TEXT,
-            "its change": _SIGNED,
+    return table_of(
+        "stages that differ most: what they do themselves, how much longer they wait",
+        changed[:_MOST_STAGES],
+        {
+            "stage": COUNT.of("stage"),
+            **_times("own."),
+            "waiting": _SIGNED.of("waiting.difference_ps"),
+            "largest part": TEXT.of("largest.label"),
+            "its change": _SIGNED.of("largest.difference_ps"),
         },
-        rows=tuple(
-            (
-                stage.stage,
-                *_times(stage.own),
-                stage.waiting.difference_ps,
-                stage.largest.label,
-                stage.largest.difference_ps,
-            )
-            for stage in changed[:_MOST_STAGES]
-        ),
     )
 
 
 def _links(diff: ResultDiff) -> Table:
     """Classes of links that carry anything in either result."""
-    return Table(
-        caption="links: bytes over all of them, time their busiest one is in use",
-        columns={"links": TEXT, "A bytes": SIZE, "B bytes": SIZE, **_CHANGE},
-        rows=tuple(
-            (link.name, *link.total_bytes, *_times(link.busy))
-            for link in diff.links
-            if any(link.total_bytes)
-        ),
+    return table_of(
+        "links: bytes over all of them, time their busiest one is in use",
+        [link for link in diff.links if any(link.total_bytes)],
+        {
+            "links": TEXT.of("name"),
+            "A bytes": SIZE.of(lambda link: link.total_bytes[0]),
+            "B bytes": SIZE.of(lambda link: link.total_bytes[1]),
+            **_times("busy."),
+        },
     )
-
-
-def _times(change: Change) -> tuple[int, int, int]:
-    return change.a_ps, change.b_ps, change.difference_ps
 
 
 def _signed(time_ps: int) -> str:
@@ -99,4 +78,12 @@ def _signed(time_ps: int) -> str:
 
 
 _SIGNED = Column(write=_signed)
-_CHANGE = {"A": TIME, "B": TIME, "difference": _SIGNED}
+
+
+def _times(change: str = "") -> dict[str, Column]:
+    """Both times of a change, an attribute of the items or they themselves."""
+    return {
+        "A": TIME.of(f"{change}a_ps"),
+        "B": TIME.of(f"{change}b_ps"),
+        "difference": _SIGNED.of(f"{change}difference_ps"),
+    }

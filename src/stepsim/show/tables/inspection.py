@@ -1,12 +1,37 @@
 """What was understood of a workload and of a topology."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.network.topology.inspection import TopologyInspection
-from stepsim.parallel.inspection import Inspection, Traffic
-from stepsim.show.tables.model import BANDWIDTH, COUNT, SHARE, SIZE, TEXT, TIME, Shown, Table
+from stepsim.parallel.inspection import Inspection
+from stepsim.show.tables.model import (
+    BANDWIDTH,
+    COUNT,
+    SHARE,
+    SIZE,
+    TEXT,
+    TIME,
+    Shown,
+    Table,
+    table_of,
+)
 from stepsim.show.tables.step import job_words
+
+_TRAFFIC = {
+    "group": TEXT.of("group"),
+    "collective": TEXT.of("kind"),
+    "count": COUNT.of("count"),
+    "bytes": SIZE.of("size_bytes"),
+}
+_LINKS = {
+    "links": TEXT.of("link.name"),
+    "count": COUNT.of("count"),
+    "bandwidth": BANDWIDTH.of("link.bandwidth"),
+    "for payload": SHARE.of("link.efficiency"),
+    "latency": TIME.of("link.latency_ps"),
+    "endpoint": TIME.of("link.endpoint_latency_ps"),
+}
 
 
 def workload_shown(seen: Inspection) -> Iterator[Shown]:
@@ -25,22 +50,11 @@ def workload_shown(seen: Inspection) -> Iterator[Shown]:
         ("to next stage", f"{format_size_bytes(seen.pp_comm_bytes)} per microbatch"),
         ("placeholders", f"{bare} of {rows} rows with compute are 1 or 1000 ns throughout"),
     )
+    times = (*seen.compute_ps.values(), seen.step_compute_ps)
     names = ("forward", "input grad", "weight grad", "per step")
-    yield Table(
-        caption="compute of stage 0",
-        columns=dict.fromkeys(names, TIME),
-        rows=((*seen.compute_ps.values(), seen.step_compute_ps),),
-    )
-    yield _traffic("collectives of stage 0, per microbatch", seen.traffic)
-    yield _traffic("collectives of stage 0, per step", seen.step_traffic)
-
-
-def _traffic(caption: str, traffic: Sequence[Traffic]) -> Table:
-    return Table(
-        caption=caption,
-        columns={"group": TEXT, "collective": TEXT, "count": COUNT, "bytes": SIZE},
-        rows=tuple((each.group, each.kind, each.count, each.size_bytes) for each in traffic),
-    )
+    yield Table(caption="compute of stage 0", columns=dict.fromkeys(names, TIME), rows=(times,))
+    yield table_of("collectives of stage 0, per microbatch", seen.traffic, _TRAFFIC)
+    yield table_of("collectives of stage 0, per step", seen.step_traffic, _TRAFFIC)
 
 
 def topology_shown(seen: TopologyInspection) -> Iterator[Shown]:
@@ -57,26 +71,5 @@ def topology_shown(seen: TopologyInspection) -> Iterator[Shown]:
         ("per collective", format_time_ps(seen.launch_latency_ps)),
         ("algorithms", ", ".join(seen.algorithms) or "all"),
     )
-    yield Table(
-        caption="links, one direction each",
-        columns={
-            "links": TEXT,
-            "count": COUNT,
-            "bandwidth": BANDWIDTH,
-            "for payload": SHARE,
-            "latency": TIME,
-            "endpoint": TIME,
-        },
-        rows=tuple(
-            (
-                row.link.name,
-                row.count,
-                row.link.bandwidth,
-                row.link.efficiency,
-                row.link.latency_ps,
-                row.link.endpoint_latency_ps,
-            )
-            for row in seen.links
-        ),
-    )
+    yield table_of("links, one direction each", seen.links, _LINKS)
     yield f"source: {seen.source}"

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from stepsim.show.doctor import Check
-from stepsim.show.tables.model import LONG, TEXT, Table
+from stepsim.show.tables.model import LONG, TEXT, Table, table_of
 
 
 def checks_table(checks: Sequence[Check]) -> Table:
     """A row per check."""
-    return Table(
-        caption="checks of this installation",
-        columns={"status": TEXT, "check": TEXT, "what was found": LONG},
-        rows=tuple((check.status, check.name, check.detail) for check in checks),
-    )
+    columns = {
+        "status": TEXT.of("status"),
+        "check": TEXT.of("name"),
+        "what was found": LONG.of("detail"),
+    }
+    return table_of("checks of this installation", checks, columns)

@@ -1,13 +1,25 @@
 """Measured runs and logs: what they say, how far replays are off, what if they ran otherwise."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.results.report import Report
-from stepsim.show.tables.model import COUNT, ERROR, SHARE, SIZE, TEXT, TIME, Shown, Table, as_number
+from stepsim.show.tables.model import (
+    COUNT,
+    ERROR,
+    SHARE,
+    SIZE,
+    TEXT,
+    TIME,
+    Shown,
+    Table,
+    as_number,
+    table_of,
+)
 from stepsim.validation.what_if import WhatIf
 
 _MOST_RANKS = 32
@@ -38,7 +50,7 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
     )
     yield _stages(summary)
     yield _ranks(summary)
-    yield _step_ops(summary)
+    yield table_of("once per step", summary.step_ops, _STEP_OPS)
     if summary.imbalance:
         yield (
             f"busiest expert rank over the mean: {summary.imbalance.mean:.2f}, largest "
@@ -56,12 +68,9 @@ def _stages(summary: RunSummary) -> Table:
             rows.append((*named, kind.name.lower(), *times, stage.inner_ps[kind] or ""))
             named = "", ""
         rows.append(("", "", "messages", stage.wait_ps, "", "", ""))
-    columns = ("median", "10 %", "90 %", "collectives")
-    return Table(
-        caption="operations of every stage",
-        columns={"stage": COUNT, "ranks": TEXT, "operation": TEXT, **dict.fromkeys(columns, TIME)},
-        rows=tuple(rows),
-    )
+    spans = dict.fromkeys(("median", "10 %", "90 %", "collectives"), TIME)
+    columns = {"stage": COUNT, "ranks": TEXT, "operation": TEXT, **spans}
+    return Table(caption="operations of every stage", columns=columns, rows=tuple(rows))
 
 
 def _span(ranks: tuple[int, ...]) -> str:
@@ -71,43 +80,37 @@ def _span(ranks: tuple[int, ...]) -> str:
 
 
 def _ranks(summary: RunSummary) -> Table:
-    times = ("pipeline", "step", "work", "host/act.", "waits")
-    return Table(
-        caption="where the time of every rank goes",
-        columns={"rank": COUNT, "stage": COUNT, **dict.fromkeys(times, TIME), "bubble": SHARE},
-        rows=tuple(
-            (
-                rank.rank,
-                rank.stage,
-                rank.pipeline_ps,
-                rank.step_ps,
-                rank.work_ps,
-                rank.host_ps // rank.actions,
-                rank.wait_ps,
-                summary.bubble(rank),
-            )
-            for rank in summary.ranks
-        ),
+    return table_of(
+        "where the time of every rank goes",
+        summary.ranks,
+        {
+            "rank": COUNT.of("rank"),
+            "stage": COUNT.of("stage"),
+            "pipeline": TIME.of("pipeline_ps"),
+            "step": TIME.of("step_ps"),
+            "work": TIME.of("work_ps"),
+            "host/act.": TIME.of(lambda rank: rank.host_ps // rank.actions),
+            "waits": TIME.of("wait_ps"),
+            "bubble": SHARE.of(summary.bubble),
+        },
         most=_MOST_RANKS,
     )
 
 
-def _step_ops(summary: RunSummary) -> Table:
-    return Table(
-        caption="once per step",
-        columns={
-            "stage": COUNT,
-            "after the pipeline": TEXT,
-            "size": SIZE,
-            "group": COUNT,
-            "time": TIME,
-            "wait for the last": TIME,
-        },
-        rows=tuple(
-            (op.stage, op.label, op.size_bytes or "", len(op.group), op.duration_ps, op.wait_ps)
-            for op in summary.step_ops
-        ),
-    )
+_STEP_OPS = {
+    "stage": COUNT.of("stage"),
+    "after the pipeline": TEXT.of("label"),
+    "size": SIZE.of(lambda op: op.size_bytes or ""),
+    "group": COUNT.of(lambda op: len(op.group)),
+    "time": TIME.of("duration_ps"),
+    "wait for the last": TIME.of("wait_ps"),
+}
+_LEAVES = {
+    "stage": COUNT.of("stage"),
+    "layers": as_number("g").of("layers"),
+    "leaf modules of layers": TIME.of("layers_ps"),
+    "embedding or head": TIME.of("ends_ps"),
+}
 
 
 def leaf_run_shown(run: LeafRun, explained: float) -> Iterator[Shown]:
@@ -119,16 +122,7 @@ def leaf_run_shown(run: LeafRun, explained: float) -> Iterator[Shown]:
         ("microbatches", f"{run.microbatches} of {run.microbatch_size}"),
         ("step", f"{format_time_ps(run.step_ps)} (median of {run.steps}, {low} to {high})"),
     )
-    yield Table(
-        caption="leaf modules of every stage",
-        columns={
-            "stage": COUNT,
-            "layers": as_number("g"),
-            "leaf modules of layers": TIME,
-            "embedding or head": TIME,
-        },
-        rows=tuple((s.stage, s.layers, s.layers_ps, s.ends_ps) for s in run.stages),
-    )
+    yield table_of("leaf modules of every stage", run.stages, _LEAVES)
     yield (
         f"leaf modules and a backward of twice the forward explain {explained:.0%} of the step; "
         f"{1 - explained:.0%} is unexplained"
@@ -161,43 +155,28 @@ def replay_shown(summary: RunSummary, report: Report) -> Iterator[Shown]:
 
 def _replayed(times: Mapping[str, tuple[int, int]]) -> Table:
     """Simulated and measured times of some names."""
-    return Table(
-        caption="replay of the measured run",
-        columns={"replay": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR},
-        rows=tuple(
-            (name, simulated, measured, simulated / measured - 1 if measured else "")
-            for name, (simulated, measured) in times.items()
-        ),
+    columns = {"replay": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR}
+    rows = tuple(
+        (name, simulated, measured, simulated / measured - 1 if measured else "")
+        for name, (simulated, measured) in times.items()
     )
+    return Table(caption="replay of the measured run", columns=columns, rows=rows)
 
 
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
     """A run measured, replayed and changed."""
     runs = {"replayed": result.base.report, "changed": result.changed.report}
-    yield Table(
-        caption="the run as it was, and changed",
-        columns={
-            "run": TEXT,
-            "schedule": TEXT,
-            "microbatches": COUNT,
-            "pipeline": TIME,
-            "step": TIME,
-            "bubble": SHARE,
-        },
-        rows=(
-            ("measured", "", "", "", measured_ps, ""),
-            *(
-                (
-                    name,
-                    f"{report.schedule}, {report.p2p}",
-                    report.plan.microbatches,
-                    report.pipeline_time_ps,
-                    report.step_time_ps,
-                    report.bubble_fraction,
-                )
-                for name, report in runs.items()
-            ),
-        ),
-    )
+    changed = table_of("the run as it was, and changed", runs.items(), _CHANGED)
+    yield replace(changed, rows=(("measured", "", "", "", measured_ps, ""), *changed.rows))
     yield f"per microbatch {result.speedup:.3f} times as fast"
     yield from (f"note: {note}" for note in result.notes)
+
+
+_CHANGED = {
+    "run": TEXT.of(lambda item: item[0]),
+    "schedule": TEXT.of(lambda item: f"{item[1].schedule}, {item[1].p2p}"),
+    "microbatches": COUNT.of(lambda item: item[1].plan.microbatches),
+    "pipeline": TIME.of(lambda item: item[1].pipeline_time_ps),
+    "step": TIME.of(lambda item: item[1].step_time_ps),
+    "bubble": SHARE.of(lambda item: item[1].bubble_fraction),
+}

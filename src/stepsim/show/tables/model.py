@@ -4,9 +4,10 @@ A printer turns it into text: `stepsim.show.terminal.printer` for a terminal, th
 `stepsim.show.page.page` for a page. Both write a value as its column says.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
@@ -29,22 +30,20 @@ class Piece(NamedTuple):
     text: str
 
 
-class Setting(NamedTuple):
-    """A value of an axis as the user wrote it, and the number that sorts it, if it has one."""
+class Ordered(NamedTuple):
+    """A text, such as a value of an axis as the user wrote it, and the number that sorts it."""
 
     text: str
     order: float | None
 
 
-Value = str | float | Setting | tuple[Piece, ...] | None
+Cell = str | float | Ordered | tuple[Piece, ...] | None
 """A cell: a number in the unit of its column, a text that stands for itself, None for nothing."""
-
-Rows = tuple[tuple[Value, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """How the values of a column are written. Numbers stand right, texts left.
+    """What a column holds of an item, and how it is written. Numbers stand right, texts left.
 
     `folds` are texts that a terminal breaks into lines where they do not fit; a `bar` is drawn.
     """
@@ -54,6 +53,11 @@ class Column:
     folds: bool = False
     bar: bool = False
     room: Room = Room.EVERYWHERE
+    value: Callable[[Any], Cell] = lambda item: item
+
+    def of(self, value: str | Callable[[Any], Cell]) -> "Column":
+        """The same column for an attribute of its items, such as `link.name`, or a function."""
+        return replace(self, value=attrgetter(value) if isinstance(value, str) else value)
 
     @property
     def on_pages(self) -> "Column":
@@ -65,12 +69,12 @@ class Column:
         """The same column where others have no room."""
         return replace(self, room=Room.TERMINAL)
 
-    def text(self, value: Value) -> str:
+    def text(self, value: Cell) -> str:
         """A value as it is shown; `-` where there is none."""
         if value is None:
             return "-"
         if isinstance(value, tuple):
-            return value.text if isinstance(value, Setting) else "; ".join(p.text for p in value)
+            return value.text if isinstance(value, Ordered) else "; ".join(p.text for p in value)
         return value if isinstance(value, str) else self.write(value)
 
 
@@ -102,13 +106,13 @@ class Table:
 
     caption: str = ""
     columns: Mapping[str, Column]
-    rows: Rows
+    rows: tuple[tuple[Cell, ...], ...]
     most: int = 0
     both_ends: bool = False
     legend: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
-    def ends(self) -> tuple[Rows, Rows]:
+    def ends(self) -> tuple[Sequence[tuple[Cell, ...]], Sequence[tuple[Cell, ...]]]:
         """The first rows and the last ones that a terminal shows; what is between is left out."""
         if not 0 < self.most < len(self.rows):
             return self.rows, ()
@@ -126,6 +130,20 @@ Pairs = tuple[tuple[str, str], ...]
 
 Shown = Table | Pairs | str
 """What is shown of a result, one below the other: tables, names with values, texts."""
+
+
+def table_of(
+    caption: str,
+    items: Iterable[Any],
+    columns: Mapping[str, Column],
+    *,
+    most: int = 0,
+    both_ends: bool = False,
+) -> Table:
+    """A row per item, its cells as the columns say."""
+    cells = [column.value for column in columns.values()]
+    rows = tuple(tuple(cell(item) for cell in cells) for item in items)
+    return Table(caption=caption, columns=columns, rows=rows, most=most, both_ends=both_ends)
 
 
 def share_of(part: float, whole: float) -> float:

@@ -1,10 +1,18 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.parallel.modes import RankOrder
-from stepsim.results.document import LinkEntry, ResultDocument, StepDocument
+from stepsim.results.document import (
+    LinkEntry,
+    RankEntry,
+    ResultDocument,
+    StageEntry,
+    StepDocument,
+    UserEntry,
+)
 from stepsim.results.report import Report
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import (
@@ -16,12 +24,14 @@ from stepsim.show.tables.model import (
     SIZE,
     TEXT,
     TIME,
+    Column,
+    Ordered,
     Pairs,
     Piece,
-    Setting,
     Shown,
     Table,
     share_of,
+    table_of,
 )
 from stepsim.show.words import name_ranks
 from stepsim.workload.axes import part_label
@@ -98,181 +108,157 @@ def whole_run_pairs(result: StepDocument) -> Pairs:
 
 def parts_table(result: StepDocument) -> Table:
     """Mean over ranks of each part that is not zero."""
-    step_ps = result.step_time_ps
-    return Table(
-        caption="where the step goes, mean over ranks",
-        columns={"part": TEXT, "time": TIME, "share": SHARE},
-        rows=tuple(
-            (part_label(name), time, share_of(time, step_ps))
-            for name, time in result.breakdown_ps.items()
-            if time
-        ),
+    columns = {"part": TEXT.of(lambda item: part_label(item[0])), **_of_step(result)}
+    found = [item for item in result.breakdown_ps.items() if item[1]]
+    return table_of("where the step goes, mean over ranks", found, columns)
+
+
+def path_table(result: StepDocument) -> Table:
+    """What the chain of tasks that sets the step time is made of."""
+    found = [item for item in result.critical_path_ps.items() if item[1]]
+    bar = BAR.of(lambda item: _bar(dict([item]), result))
+    return table_of(
+        "time on the critical path, by kind; adds up to the step",
+        sorted(found, key=lambda item: -item[1]),
+        {"kind": TEXT.of(lambda item: _on_path(item[0])), **_of_step(result), "step": bar},
     )
+
+
+def _of_step(result: StepDocument) -> dict[str, Column]:
+    """The time of a part, an item of a breakdown, and its share of the step."""
+    return {
+        "time": TIME.of(lambda item: item[1]),
+        "share": SHARE.of(lambda item: share_of(item[1], result.step_time_ps)),
+    }
 
 
 def stages_table(result: StepDocument) -> Table:
     """Mean over the ranks of each stage: its actions, and parts that add up to the step."""
     stages = result.stages
     optional = [n for n in _OPTIONAL if any(stage.breakdown_ps.get(n) for stage in stages)]
-    names = ("forward", "backward", "compute", "exposed", *optional, *_BUBBLE)
     idle = {"in actions": "busy", **{f"idle, {name}": name for name in _BUBBLE}}
-    return Table(
-        caption="stages: one forward, one backward; where the step goes",
-        columns={
-            "stage": COUNT,
-            **dict.fromkeys(names, TIME),
-            **dict.fromkeys(idle, TIME.on_pages),
+    return table_of(
+        "stages: one forward, one backward; where the step goes",
+        stages,
+        {
+            "stage": COUNT.of("stage"),
+            "forward": TIME.of("forward_ps"),
+            "backward": TIME.of("backward_ps"),
+            "compute": _part("compute"),
+            "exposed": TIME.of(lambda stage: _exposed(stage.breakdown_ps)),
+            **{name: _part(name) for name in (*optional, *_BUBBLE)},
+            **{name: TIME.on_pages.of(_idle(key)) for name, key in idle.items()},
         },
-        rows=tuple(
-            (
-                stage.stage,
-                stage.forward_ps,
-                stage.backward_ps,
-                stage.breakdown_ps.get("compute", 0),
-                _exposed(stage.breakdown_ps),
-                *(stage.breakdown_ps.get(name, 0) for name in (*optional, *_BUBBLE)),
-                *(getattr(stage.idle_ps, name, None) for name in idle.values()),
-            )
-            for stage in stages
-        ),
         most=_MOST_STAGES,
         both_ends=True,
     )
 
 
-def path_table(result: StepDocument) -> Table:
-    """What the chain of tasks that sets the step time is made of."""
-    parts = {name: time for name, time in result.critical_path_ps.items() if time}
-    return Table(
-        caption="time on the critical path, by kind; adds up to the step",
-        columns={"kind": TEXT, "time": TIME, "share": SHARE, "step": BAR},
-        rows=tuple(
-            (_on_path(name), time, share_of(time, result.step_time_ps), _bar({name: time}, result))
-            for name, time in sorted(parts.items(), key=lambda each: -each[1])
-        ),
-    )
+def _part(name: str) -> Column:
+    return TIME.of(lambda stage: stage.breakdown_ps.get(name, 0))
+
+
+def _idle(name: str) -> Callable[[StageEntry], int | None]:
+    return lambda stage: getattr(stage.idle_ps, name, None)
 
 
 def comms_table(result: StepDocument) -> Table:
     """Communications, those that take most time first."""
-    return Table(
-        caption="communications, of the rank that does most; alone: with the links to itself",
-        columns={
-            "communications": TEXT,
-            "ranks": COUNT,
-            "bytes": SIZE,
-            "count": COUNT,
-            "alone": TIME,
-            "all alone": TIME.on_pages,
-            "algorithm": LONG,
-        },
-        rows=tuple(
-            (
-                f"{comm.group} {comm.kind}",
-                comm.ranks,
-                comm.size_bytes,
-                comm.count,
-                comm.time_ps,
-                comm.time_ps * comm.count,
-                " or ".join(comm.algorithms),
-            )
-            for comm in result.comms
-        ),
-        most=_MOST_COMMS,
-    )
+    caption = "communications, of the rank that does most; alone: with the links to itself"
+    return table_of(caption, result.comms, _COMMS, most=_MOST_COMMS)
 
 
 def links_table(links: Sequence[LinkEntry]) -> Table:
     """Classes of links by their busiest link, and whose bytes it carries."""
-    return Table(
-        caption="links, one direction each; in use: the busiest one's share of the step",
-        columns={
-            "links": TEXT,
-            "used": COUNT,
-            "bandwidth": BANDWIDTH,
-            "all bytes": SIZE.on_pages,
-            "busiest": TEXT,
-            "its bytes": SIZE,
-            "busy": TIME.on_pages,
-            "in use": SHARE,
-            "mostly": TEXT.on_terminals,
-            "whose bytes": LONG.on_pages,
-        },
-        rows=tuple(
-            (
-                link.name,
-                Setting(f"{link.used}/{link.links}", link.used),
-                link.bandwidth_bytes_per_s or "inf",
-                link.total_bytes,
-                link.busiest or "-",
-                link.busiest_bytes,
-                link.busy_ps,
-                link.utilisation,
-                *_users(link),
-            )
-            for link in links
-        ),
-    )
+    caption = "links, one direction each; in use: the busiest one's share of the step"
+    return table_of(caption, links, _LINKS)
 
 
-def _users(link: LinkEntry) -> tuple[str, str]:
-    """The group that most of a link's bytes belong to, and the three largest collectives."""
-    shares = [(user, share_of(user.bytes, link.busiest_bytes)) for user in link.users[:3]]
-    mostly = "".join(f"{user.group} {share:.0%}" for user, share in shares[:1])
-    return mostly, ", ".join(f"{user.group} {user.kind} {share:.0%}" for user, share in shares)
+def _users(link: LinkEntry) -> list[tuple[UserEntry, str]]:
+    """The three that most of its bytes belong to, and their shares."""
+    return [(user, f"{share_of(user.bytes, link.busiest_bytes):.0%}") for user in link.users[:3]]
+
+
+def _mostly(link: LinkEntry) -> str:
+    return "".join(f"{user.group} {share}" for user, share in _users(link)[:1])
+
+
+def _whose(link: LinkEntry) -> str:
+    return ", ".join(f"{user.group} {user.kind} {share}" for user, share in _users(link))
+
+
+_COMMS = {
+    "communications": TEXT.of(lambda comm: f"{comm.group} {comm.kind}"),
+    "ranks": COUNT.of("ranks"),
+    "bytes": SIZE.of("size_bytes"),
+    "count": COUNT.of("count"),
+    "alone": TIME.of("time_ps"),
+    "all alone": TIME.on_pages.of(lambda comm: comm.time_ps * comm.count),
+    "algorithm": LONG.of(lambda comm: " or ".join(comm.algorithms)),
+}
+_LINKS = {
+    "links": TEXT.of("name"),
+    "used": COUNT.of(lambda link: Ordered(f"{link.used}/{link.links}", link.used)),
+    "bandwidth": BANDWIDTH.of(lambda link: link.bandwidth_bytes_per_s or "inf"),
+    "all bytes": SIZE.on_pages.of("total_bytes"),
+    "busiest": TEXT.of(lambda link: link.busiest or "-"),
+    "its bytes": SIZE.of("busiest_bytes"),
+    "busy": TIME.on_pages.of("busy_ps"),
+    "in use": SHARE.of("utilisation"),
+    "mostly": TEXT.on_terminals.of(_mostly),
+    "whose bytes": LONG.on_pages.of(_whose),
+}
 
 
 def bars_table(result: ResultDocument) -> Table:
     """A bar per class of ranks; per stage where a document holds none, or too many."""
-    classes: dict[int, list[int]] = {}
+    classes: dict[int, list[RankEntry]] = {}
     for rank in result.ranks:
-        classes.setdefault(rank.like, []).append(rank.rank)
+        classes.setdefault(rank.like, []).append(rank)
+    bars: list[tuple[str, RankEntry | StageEntry]]
     if 0 < len(classes) <= _MOST_CLASSES:
-        first = {rank.like: rank for rank in reversed(result.ranks)}
-        bars = [
-            (name_ranks(sorted(set(ranks))), first[like].stage, first[like].breakdown_ps)
-            for like, ranks in classes.items()
-        ]
+        alike = classes.values()
+        bars = [(name_ranks(sorted({each.rank for each in some})), some[0]) for some in alike]
         caption = "breakdown of each class of ranks that behave alike"
     else:
-        bars = [
-            (f"ranks {s.first_rank}-{s.last_rank}, mean", s.stage, s.breakdown_ps)
-            for s in result.stages
-        ]
+        bars = [(f"ranks {s.first_rank}-{s.last_rank}, mean", s) for s in result.stages]
         many = f"; {len(classes):,} classes are too many to list" if classes else ""
         caption = f"breakdown of each stage, mean over its ranks{many}"
-    used = {name for _, _, parts in bars for name, time in parts.items() if time}
-    return Table(
-        caption=caption,
-        columns={"ranks": TEXT, "stage": COUNT, "step": BAR, **_SUMS},
-        rows=tuple(
-            (ranks, stage, _bar(parts, result), *_sums(parts)) for ranks, stage, parts in bars
-        ),
-        legend=tuple(_look(name) for name in result.breakdown_ps if name in used),
-    )
+    columns = {
+        "ranks": TEXT.of(lambda bar: bar[0]),
+        "stage": COUNT.of(lambda bar: bar[1].stage),
+        **_bar_columns(result),
+    }
+    return replace(table_of(caption, bars, columns), legend=_legend(each for _, each in bars))
 
 
 def runs_bars_table(runs: Mapping[str, StepDocument]) -> Table:
     """A bar per run, mean over its ranks, all on the scale of the longest step."""
     longest = max(runs.values(), key=lambda run: run.step_time_ps)
-    used = [name for run in runs.values() for name, time in run.breakdown_ps.items() if time]
-    return Table(
-        caption="where each step goes, mean over ranks, on one scale",
-        columns={"schedule": TEXT, "step": BAR, **_SUMS},
-        rows=tuple(
-            (name, _bar(run.breakdown_ps, longest), *_sums(run.breakdown_ps))
-            for name, run in runs.items()
-        ),
-        legend=tuple(_look(name) for name in dict.fromkeys(used)),
-    )
+    columns = {"schedule": TEXT.of(lambda bar: bar[0]), **_bar_columns(longest)}
+    table = table_of("where each step goes, mean over ranks, on one scale", runs.items(), columns)
+    return replace(table, legend=_legend(runs.values()))
 
 
-_SUMS = {"compute": TIME, "exposed": TIME, "bubble": TIME}
+def _bar_columns(scale: StepDocument) -> dict[str, Column]:
+    """Bar, work, exposed communication and bubbles of a breakdown."""
+    return {
+        "step": BAR.of(lambda bar: _bar(bar[1].breakdown_ps, scale)),
+        "compute": TIME.of(lambda bar: bar[1].breakdown_ps.get("compute", 0)),
+        "exposed": TIME.of(lambda bar: _exposed(bar[1].breakdown_ps)),
+        "bubble": TIME.of(lambda bar: sum(bar[1].breakdown_ps.get(n, 0) for n in _BUBBLE)),
+    }
 
 
-def _sums(parts: Mapping[str, int]) -> tuple[int, int, int]:
-    """Compute, exposed communication, bubble."""
-    return parts.get("compute", 0), _exposed(parts), sum(parts.get(name, 0) for name in _BUBBLE)
+def _legend(
+    found: Iterable[StepDocument | RankEntry | StageEntry],
+) -> tuple[tuple[str, str], ...]:
+    """The parts that some bar has, in the order of breakdowns."""
+    parts: dict[str, int] = {}
+    for each in found:
+        for name, time in each.breakdown_ps.items():
+            parts[name] = parts.get(name, 0) + time
+    return tuple(_look(name) for name, time in parts.items() if time)
 
 
 def _exposed(parts: Mapping[str, int]) -> int:

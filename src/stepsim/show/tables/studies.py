@@ -7,7 +7,7 @@ from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.noise.sweeps import NoiseSweep
 from stepsim.explore.sensitivity.analysis import Sensitivity, Slope
 from stepsim.explore.sensitivity.names import describe, show_value
-from stepsim.show.tables.model import ERROR, TEXT, TIME, Shown, Table, as_number
+from stepsim.show.tables.model import ERROR, TEXT, TIME, Column, Shown, Table, as_number, table_of
 
 _PERCENTILES = (50, 95, 99)
 _SWEPT_PERCENTILES = (5, 50, 95)
@@ -19,33 +19,27 @@ def sensitivity_shown(found: Sensitivity) -> Iterator[Shown]:
     yield (("step time", format_time_ps(found.step_time_ps)),)
     yield worth_table({"": found})
     yield "derivative: of the step time, per 100 % of the parameter, on the critical path"
-    yield from turns(found)
+    yield from path_changes(found)
     yield from (f"note: {note}" for note in found.notes)
 
 
 def worth_table(runs: Mapping[str, Sensitivity]) -> Table:
     """What one per cent saves in each of some runs; of one run, the derivatives too."""
     slopes = {slope.name: slope for found in runs.values() for slope in found.slopes}
-    gains = [{slope.name: slope.gain for slope in found.slopes} for found in runs.values()]
-    rows = sorted(slopes.values(), key=lambda s: -max(each.get(s.name, 0.0) for each in gains))
-    saved = [f"{title} saves" if title else "saves" for title in runs]
-    return Table(
-        caption="what one per cent is worth, of the step time",
-        columns={
-            "change": TEXT,
-            "now": as_number(""),
-            **dict.fromkeys(saved, _WORTH),
-            **({"derivative": as_number("+.3%")} if len(runs) == 1 else {}),
+    gains = {run: {slope.name: slope.gain for slope in runs[run].slopes} for run in runs}
+
+    def saves(run: str) -> Column:
+        return _WORTH.of(lambda slope: gains[run].get(slope.name))
+
+    return table_of(
+        "what one per cent is worth, of the step time",
+        sorted(slopes.values(), key=lambda s: -max(g.get(s.name, 0.0) for g in gains.values())),
+        {
+            "change": TEXT.of(describe),
+            "now": as_number("").of(show_value),
+            **{f"{run} saves" if run else "saves": saves(run) for run in runs},
+            **({"derivative": as_number("+.3%").of(_derivative)} if len(runs) == 1 else {}),
         },
-        rows=tuple(
-            (
-                describe(slope),
-                show_value(slope),
-                *(each.get(slope.name) for each in gains),
-                *([_derivative(slope)] if len(runs) == 1 else []),
-            )
-            for slope in rows
-        ),
     )
 
 
@@ -54,7 +48,7 @@ def _derivative(slope: Slope) -> float | str:
     return f"{slope.elasticity:+.3%} *" if slope.one_sided else slope.elasticity
 
 
-def turns(found: Sensitivity) -> Iterator[str]:
+def path_changes(found: Sensitivity) -> Iterator[str]:
     """Where the critical path changes within a step to either side."""
     for slope in found.slopes:
         if slope.one_sided and found.step_time_ps:
@@ -72,12 +66,14 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
     planned = found.planned_ps
     times = {"without noise": float(planned), "mean": found.mean_ps}
     times |= {f"p{percent}": found.percentile_ps(percent) for percent in _PERCENTILES}
-    yield Table(
-        caption=f"{len(found.step_time_ps)} samples, seed {found.seed}",
-        columns={"": TEXT, "step time": TIME, "over planned": ERROR},
-        rows=tuple(
-            (name, time, time / planned - 1 if planned else "") for name, time in times.items()
-        ),
+    yield table_of(
+        f"{len(found.step_time_ps)} samples, seed {found.seed}",
+        times.items(),
+        {
+            "": TEXT.of(lambda item: item[0]),
+            "step time": TIME.of(lambda item: item[1]),
+            "over planned": ERROR.of(lambda item: item[1] / planned - 1 if planned else ""),
+        },
     )
     if not found.every_rank:
         yield (

@@ -1,21 +1,23 @@
 """What a sweep has found: extremes, every axis by its values, the Pareto front, scenarios."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
+from stepsim.explore.sweep.table import Extreme, ParetoPoint, StoredAxis, SweepTable
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
     LONG,
     TIME,
     Column,
-    Setting,
+    Ordered,
     Shown,
     Table,
-    Value,
+    table_of,
 )
 
 _MOST_VALUES = 16
+_STEP = TIME.of("step_time_ps")
 _EXTREMES = 3
 
 
@@ -31,11 +33,8 @@ def sweep_shown(table: SweepTable) -> Iterator[Shown]:
     )
     for caption, slowest in (("fastest", False), ("slowest", True)):
         found = table.extremes(_EXTREMES, slowest=slowest)
-        yield Table(
-            caption=caption,
-            columns={"step": TIME, "scenario": LONG},
-            rows=tuple((each.step_time_ps, _settings(table, each.scenario)) for each in found),
-        )
+        scenario = LONG.of(lambda each: _settings(table, each.scenario))
+        yield table_of(caption, found, {"step": _STEP, "scenario": scenario})
     yield from (axis_table(table, axis) for axis in table.axes)
     failure = table.first_error()
     if failure:
@@ -44,25 +43,16 @@ def sweep_shown(table: SweepTable) -> Iterator[Shown]:
 
 def axis_table(table: SweepTable, axis: StoredAxis) -> Table:
     """Least and mean step time of every value of an axis, over all other axes."""
-    return Table(
-        caption=f"{axis.name}, over all other axes",
-        columns={
-            axis.name: _column(axis),
-            "fastest": TIME,
-            "mean": TIME,
-            "scenarios": COUNT.on_pages,
-            "failed": COUNT,
+    return table_of(
+        f"{axis.name}, over all other axes",
+        table.by_value(axis),
+        {
+            axis.name: _column(axis).of(lambda r: Ordered(axis.texts[r.position], r.position)),
+            "fastest": TIME.of("least_ps"),
+            "mean": TIME.of("mean_ps"),
+            "scenarios": COUNT.on_pages.of("scenarios"),
+            "failed": COUNT.of("failed"),
         },
-        rows=tuple(
-            (
-                Setting(axis.texts[row.position], row.position),
-                row.least_ps,
-                row.mean_ps,
-                row.scenarios,
-                row.failed,
-            )
-            for row in table.by_value(axis)
-        ),
         most=_MOST_VALUES,
         both_ends=True,
     )
@@ -70,17 +60,8 @@ def axis_table(table: SweepTable, axis: StoredAxis) -> Table:
 
 def pareto_table(table: SweepTable) -> Table:
     """Scenarios that no other beats with as little bandwidth."""
-    return Table(
-        caption="least step time for the bandwidth bought",
-        columns={"all links, both directions": BANDWIDTH, **_columns(table)},
-        rows=tuple(
-            (
-                point.total_bandwidth,
-                *_scenario(table, Extreme(point.scenario, point.step_time_ps)),
-            )
-            for point in table.pareto_front()
-        ),
-    )
+    columns = {"all links, both directions": BANDWIDTH.of("total_bandwidth"), **_columns(table)}
+    return table_of("least step time for the bandwidth bought", table.pareto_front(), columns)
 
 
 def scenarios_table(table: SweepTable, found: Sequence[Extreme]) -> Table:
@@ -93,24 +74,26 @@ def scenarios_table(table: SweepTable, found: Sequence[Extreme]) -> Table:
     if failure:
         settings = _settings(table, failure[0])
         note = f"First of {progress.failed:,} that failed, {settings}: {failure[1]}"
-    rows = tuple(_scenario(table, each) for each in found)
-    return Table(caption=caption, columns=_columns(table), rows=rows, note=note)
+    return replace(table_of(caption, found, _columns(table)), note=note)
 
 
 def _columns(table: SweepTable) -> dict[str, Column]:
-    return {"step time": TIME, **{axis.name: _column(axis) for axis in table.axes}}
+    """Step time and settings of extremes, and of points of a front."""
+    return {"step time": _STEP, **{a.name: _column(a).of(_setting(a)) for a in table.axes}}
 
 
 def _column(axis: StoredAxis) -> Column:
     return Column(write=str, number=axis.numeric)
 
 
-def _scenario(table: SweepTable, each: Extreme) -> tuple[Value, ...]:
-    places = (each.scenario // axis.stride % len(axis.texts) for axis in table.axes)
-    return each.step_time_ps, *(
-        Setting(axis.texts[i], float(axis.values[i]) if axis.numeric else None)
-        for axis, i in zip(table.axes, places, strict=True)
-    )
+def _setting(axis: StoredAxis) -> Callable[[Extreme | ParetoPoint], Ordered]:
+    """The value that a scenario has on an axis."""
+
+    def of(each: Extreme | ParetoPoint) -> Ordered:
+        place = each.scenario // axis.stride % len(axis.texts)
+        return Ordered(axis.texts[place], float(axis.values[place]) if axis.numeric else None)
+
+    return of
 
 
 def _settings(table: SweepTable, scenario: int) -> str:

@@ -1,8 +1,8 @@
 """How far simulations are from measurements, number by number and by kind of number."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from stepsim.show.tables.model import COUNT, ERROR, TEXT, TIME, Shown, Table, Value, as_number
+from stepsim.show.tables.model import COUNT, ERROR, TEXT, TIME, Shown, as_number, table_of
 from stepsim.validation.document import Validation
 from stepsim.validation.validate import Compared, RunValidation
 
@@ -12,57 +12,34 @@ _PERCENT = as_number(".2%")
 def validation_shown(found: Validation) -> Iterator[Shown]:
     """Errors of every run and row, then mean and largest of each kind of number."""
     for run in found.runs:
-        yield _run(run)
+        caption = f"{run.name}, {run.durations} durations{_origin(run)}"
+        columns = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}
+        yield table_of(caption, (*run.times(), *run.waits), columns)
         if run.bubbles:
             yield f"rank bubbles: at most {run.worst_bubble_points:.1f} points off"
         yield from (f"note: {note}" for note in run.notes)
-    yield _rows(found.rows)
-    yield Table(
-        caption="errors by kind of number",
-        columns={"errors": TEXT, "mean": _PERCENT, "largest": _PERCENT, "numbers": COUNT},
-        rows=tuple(
-            (name, errors.mean, errors.largest, errors.count)
-            for name, errors in found.errors().items()
-        ),
-    )
+    columns = {"run": TEXT.of("name"), **_TIMES, **_ERROR}
+    yield table_of("steps of logs and tables", found.rows, columns)
+    yield table_of("errors by kind of number", found.errors().items(), _KINDS)
 
 
-def _run(run: RunValidation) -> Table:
-    return Table(
-        caption=f"{run.name}, {run.durations} durations{_origin(run)}",
-        columns={
-            "time": TEXT,
-            "from": TEXT,
-            "simulated": TIME,
-            "measured": TIME,
-            "its samples": TEXT,
-            "error": ERROR,
-        },
-        rows=tuple(
-            (*_times(each), _spread(each), _error(each)) for each in (*run.times(), *run.waits)
-        ),
-    )
-
-
-def _rows(rows: Sequence[Compared]) -> Table:
-    return Table(
-        caption="steps of logs and tables",
-        columns={"run": TEXT, "from": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR},
-        rows=tuple((*_times(each), _error(each)) for each in rows),
-    )
-
-
-def _times(each: Compared) -> tuple[Value, ...]:
-    return each.name, str(each.source), each.simulated_ps, each.measured_ps
+_KINDS = {
+    "errors": TEXT.of(lambda item: item[0]),
+    "mean": _PERCENT.of(lambda item: item[1].mean),
+    "largest": _PERCENT.of(lambda item: item[1].largest),
+    "numbers": COUNT.of(lambda item: item[1].count),
+}
+_TIMES = {
+    "from": TEXT.of(lambda each: str(each.source)),
+    "simulated": TIME.of("simulated_ps"),
+    "measured": TIME.of("measured_ps"),
+}
+_ERROR = {"error": ERROR.of(lambda each: each.error if each.measured_ps else "")}
 
 
 def _spread(each: Compared) -> str:
     low, high = each.spread
     return f"{low:+.1%} {high:+.1%}" if len(each.samples_ps) > 1 else ""
-
-
-def _error(each: Compared) -> float | str:
-    return each.error if each.measured_ps else ""
 
 
 def _origin(run: RunValidation) -> str:
