@@ -5,14 +5,7 @@ from dataclasses import replace
 
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.parallel.modes import RankOrder
-from stepsim.results.document import (
-    LinkEntry,
-    RankEntry,
-    ResultDocument,
-    StageEntry,
-    StepDocument,
-    UserEntry,
-)
+from stepsim.results.document import LinkEntry, ResultDocument, StageEntry, StepDocument
 from stepsim.results.report import Report
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import (
@@ -174,17 +167,19 @@ def links_table(links: Sequence[LinkEntry]) -> Table:
     return table_of(caption, links, _LINKS)
 
 
-def _users(link: LinkEntry) -> list[tuple[UserEntry, str]]:
-    """The three that most of its bytes belong to, and their shares."""
-    return [(user, f"{share_of(user.bytes, link.busiest_bytes):.0%}") for user in link.users[:3]]
-
-
 def _mostly(link: LinkEntry) -> str:
-    return "".join(f"{user.group} {share}" for user, share in _users(link)[:1])
+    """The group that most of its bytes belong to, and their share."""
+    return "".join(
+        f"{user.group} {share_of(user.bytes, link.busiest_bytes):.0%}" for user in link.users[:1]
+    )
 
 
 def _whose(link: LinkEntry) -> str:
-    return ", ".join(f"{user.group} {user.kind} {share}" for user, share in _users(link))
+    """The three collectives that most of its bytes belong to, and their shares."""
+    return ", ".join(
+        f"{user.group} {user.kind} {share_of(user.bytes, link.busiest_bytes):.0%}"
+        for user in link.users[:3]
+    )
 
 
 _COMMS = {
@@ -212,53 +207,58 @@ _LINKS = {
 
 def bars_table(result: ResultDocument) -> Table:
     """A bar per class of ranks; per stage where a document holds none, or too many."""
-    classes: dict[int, list[RankEntry]] = {}
+    classes: dict[int, list[int]] = {}
     for rank in result.ranks:
-        classes.setdefault(rank.like, []).append(rank)
-    bars: list[tuple[str, RankEntry | StageEntry]]
+        classes.setdefault(rank.like, []).append(rank.rank)
+    bars: list[tuple[str, int, dict[str, int]]]
     if 0 < len(classes) <= _MOST_CLASSES:
-        alike = classes.values()
-        bars = [(name_ranks(sorted({each.rank for each in some})), some[0]) for some in alike]
+        first = {rank.like: rank for rank in reversed(result.ranks)}
+        bars = [
+            (name_ranks(sorted(set(ranks))), first[like].stage, first[like].breakdown_ps)
+            for like, ranks in classes.items()
+        ]
         caption = "breakdown of each class of ranks that behave alike"
     else:
-        bars = [(f"ranks {s.first_rank}-{s.last_rank}, mean", s) for s in result.stages]
+        bars = [
+            (f"ranks {s.first_rank}-{s.last_rank}, mean", s.stage, s.breakdown_ps)
+            for s in result.stages
+        ]
         many = f"; {len(classes):,} classes are too many to list" if classes else ""
         caption = f"breakdown of each stage, mean over its ranks{many}"
     columns = {
         "ranks": TEXT.of(lambda bar: bar[0]),
-        "stage": COUNT.of(lambda bar: bar[1].stage),
+        "stage": COUNT.of(lambda bar: bar[1]),
         **_bar_columns(result),
     }
-    return replace(table_of(caption, bars, columns), legend=_legend(each for _, each in bars))
+    return replace(table_of(caption, bars, columns), legend=_legend(parts for *_, parts in bars))
 
 
 def runs_bars_table(runs: Mapping[str, StepDocument]) -> Table:
     """A bar per run, mean over its ranks, all on the scale of the longest step."""
     longest = max(runs.values(), key=lambda run: run.step_time_ps)
     columns = {"schedule": TEXT.of(lambda bar: bar[0]), **_bar_columns(longest)}
-    table = table_of("where each step goes, mean over ranks, on one scale", runs.items(), columns)
-    return replace(table, legend=_legend(runs.values()))
+    bars = [(name, run.breakdown_ps) for name, run in runs.items()]
+    table = table_of("where each step goes, mean over ranks, on one scale", bars, columns)
+    return replace(table, legend=_legend(parts for _, parts in bars))
 
 
 def _bar_columns(scale: StepDocument) -> dict[str, Column]:
-    """Bar, work, exposed communication and bubbles of a breakdown."""
+    """Bar, work, exposed communication and bubbles of a breakdown, the last of some values."""
     return {
-        "step": BAR.of(lambda bar: _bar(bar[1].breakdown_ps, scale)),
-        "compute": TIME.of(lambda bar: bar[1].breakdown_ps.get("compute", 0)),
-        "exposed": TIME.of(lambda bar: _exposed(bar[1].breakdown_ps)),
-        "bubble": TIME.of(lambda bar: sum(bar[1].breakdown_ps.get(n, 0) for n in _BUBBLE)),
+        "step": BAR.of(lambda bar: _bar(bar[-1], scale)),
+        "compute": TIME.of(lambda bar: bar[-1].get("compute", 0)),
+        "exposed": TIME.of(lambda bar: _exposed(bar[-1])),
+        "bubble": TIME.of(lambda bar: sum(bar[-1].get(name, 0) for name in _BUBBLE)),
     }
 
 
-def _legend(
-    found: Iterable[StepDocument | RankEntry | StageEntry],
-) -> tuple[tuple[str, str], ...]:
+def _legend(breakdowns: Iterable[Mapping[str, int]]) -> tuple[tuple[str, str], ...]:
     """The parts that some bar has, in the order of breakdowns."""
-    parts: dict[str, int] = {}
-    for each in found:
-        for name, time in each.breakdown_ps.items():
-            parts[name] = parts.get(name, 0) + time
-    return tuple(_look(name) for name, time in parts.items() if time)
+    found: dict[str, int] = {}
+    for parts in breakdowns:
+        for name, time in parts.items():
+            found[name] = found.get(name, 0) + time
+    return tuple(_look(name) for name, time in found.items() if time)
 
 
 def _exposed(parts: Mapping[str, int]) -> int:
