@@ -200,3 +200,11 @@ def test_noise_without_fold_draws_for_every_rank(
         for fold in (True, False)
     ]
     assert [each.every_rank for each in found] == [False, True]
+
+
+@pytest.mark.parametrize("name", [name for name, each in OPTIONS.items() if "{names}" in each.help])
+def test_a_help_that_speaks_of_names_says_them_all(name: str) -> None:
+    option = OPTIONS[name]
+    names = option.choices or option.offers
+    assert names is not None
+    assert ", ".join(names()) in option.about

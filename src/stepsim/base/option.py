@@ -55,6 +55,12 @@ class Option:
     idle: Callable[..., str] | None = None
 
     @property
+    def about(self) -> str:
+        """Its help, with the names it can have where it speaks of `{names}`."""
+        names = self.choices or self.offers
+        return self.help.format(names=", ".join(names())) if names else self.help
+
+    @property
     def field(self) -> str:
         """Its field of the record, which has the unit in its name."""
         return self.name + self.quantity.suffix

@@ -179,7 +179,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     shown = option.absent or option.text(option.default) if value is not bool else ""
     declared = typer.Option(
         *flags,
-        help=option.help,
+        help=option.about,
         show_default=shown or False,
         autocompletion=completion.choices(offered) if offered else None,
         rich_help_panel=option.panel.value if option.panel is not Panel.RUN else None,

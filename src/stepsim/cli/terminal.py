@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STDOUT = "-"
 
 WorkloadArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Workload text of SimAI, AICB or ASTRA-sim.")
+    Path, typer.Argument(metavar="FILE", help="Workload, e.g. a text of SimAI, AICB or ASTRA-sim.")
 ]
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")

@@ -1,11 +1,12 @@
 """Workloads, topologies and measured collectives by file or by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.files.reading import read_json
+from stepsim.files.reading import first_bytes, read_json
 from stepsim.files.shipped import topology_file
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.topology.formats import read_topology
@@ -19,13 +20,34 @@ if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFormat:
+    """A form of workload files: how they begin; what reads one, given its path and `strict`."""
+
+    begins: Callable[[bytes], bool]
+    read: Callable[[Path, bool], Workload]
+
+
+WORKLOAD_FORMATS = (
+    WorkloadFormat(
+        begins=lambda start: True, read=lambda path, strict: read_simai_text(path, strict=strict)
+    ),
+)
+"""The first one that a file begins like reads it; SimAI's text has no mark and stands last."""
+
+_BEGINNING = 1 << 10
+"""Bytes that tell what a file is."""
+
+
 def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
-    """Read a SimAI / AICB / ASTRA-sim workload file.
+    """Read a workload file: one of `WORKLOAD_FORMATS`, e.g. a SimAI / AICB / ASTRA-sim text.
 
     Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise
     a warning about the file.
     """
-    return read_simai_text(Path(path), strict=strict)
+    start = first_bytes(Path(path), _BEGINNING)
+    found = next(each for each in WORKLOAD_FORMATS if each.begins(start))
+    return found.read(Path(path), strict)
 
 
 def load_topology(topology: "TopologyLike", npus: int | None = None) -> Topology:

@@ -76,6 +76,11 @@ class Part(IntEnum):
         return self.name.lower()
 
 
+def parts_of(*kinds: PartKind) -> tuple[Part, ...]:
+    """The parts of some kinds, kind by kind in the order given."""
+    return tuple(part for kind in kinds for part in Part if part.kind is kind)
+
+
 def part_label(key: str) -> str:
     """What tables call a part by its name in documents; one of a later stepsim keeps its name."""
     return next((part.label for part in Part if part.key == key), key.replace("_", " "))

@@ -3,7 +3,7 @@
 from math import prod
 
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis, Part, PartKind, Stream
+from stepsim.workload.axes import ParallelAxis, Part, PartKind, Stream, parts_of
 from stepsim.workload.rows import Group, MadeFor
 
 
@@ -39,3 +39,12 @@ def test_a_workload_is_made_for_all_degrees_but_dp() -> None:
     degrees = MadeFor(tp=2, ep=4, pp=8, npus=64).degrees()
     assert degrees == {"tp": 2, "ep": 4, "pp": 8}
     assert set(ParallelAxis) - set(degrees) == {ParallelAxis.DP}
+
+
+def test_parts_of_some_kinds_are_listed_kind_by_kind() -> None:
+    every = parts_of(*PartKind)
+    assert sorted(every) == list(Part)
+    assert [part.kind for part in every] == sorted(
+        (part.kind for part in Part), key=list(PartKind).index
+    )
+    assert parts_of(PartKind.EXPOSED) == tuple(axis.exposed for axis in ParallelAxis)

@@ -169,7 +169,8 @@ def _panel(timeline: Timeline, report: Report, scene: Scene, *, messages: bool) 
 def _title(report: Report, hidden: int) -> tuple[str, ...]:
     """The run, its numbers, and how many actions are too narrow to be seen."""
     plan = report.plan
-    shape = f"{plan.npus} NPUs (tp {plan.tp}, dp {plan.dp}, pp {plan.pp}, ep {plan.ep})"
+    degrees = ", ".join(f"{name} {size}" for name, size in plan.degrees().items())
+    shape = f"{plan.npus} NPUs ({degrees})"
     count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
     sent = f", {report.p2p} p2p" if plan.pp > 1 else ""
     return (

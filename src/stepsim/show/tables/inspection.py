@@ -40,7 +40,7 @@ def workload_shown(seen: Inspection) -> Iterator[Shown]:
     least, most = min(seen.layers_per_stage), max(seen.layers_per_stage)
     blocks = len(seen.workload.microbatches)
     bare, rows = seen.placeholders
-    degrees = {"tp": plan.tp, "dp": plan.dp, "pp": plan.pp, "ep": plan.ep}
+    degrees = {str(axis): size for axis, size in plan.degrees().items()}
     yield (
         ("workload", seen.workload.source),
         *seen.workload.described,

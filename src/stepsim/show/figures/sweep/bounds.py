@@ -18,7 +18,7 @@ from stepsim.show.figures.sweep.pictures import map_scales
 from stepsim.show.figures.sweep.scales import Scale, time_unit_of
 from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import PART_COLOURS, shade
-from stepsim.workload.axes import Part
+from stepsim.workload.axes import Part, PartKind, parts_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,8 +33,8 @@ class Bound(IntEnum):
     BUBBLE = 2
 
 
-NETWORK_PARTS = (Part.EXPOSED_TP, Part.EXPOSED_EP, Part.EXPOSED_DP, Part.EXPOSED_PP)
-BUBBLE_PARTS = (Part.HEAD, Part.INNER, Part.TAIL, Part.SKEW)
+NETWORK_PARTS = parts_of(PartKind.EXPOSED)
+BUBBLE_PARTS = parts_of(PartKind.BUBBLE, PartKind.SKEW)
 _COLOURS = {
     Bound.COMPUTE: PART_COLOURS[Part.COMPUTE],
     Bound.NETWORK: PART_COLOURS[Part.EXPOSED_DP],

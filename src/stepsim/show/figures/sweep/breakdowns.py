@@ -15,24 +15,13 @@ from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
 from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.words import axis_words
-from stepsim.workload.axes import Part
+from stepsim.workload.axes import Part, PartKind, parts_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STACKING = (
-    Part.COMPUTE,
-    Part.HOST,
-    Part.EXPOSED_TP,
-    Part.EXPOSED_EP,
-    Part.EXPOSED_DP,
-    Part.EXPOSED_PP,
-    Part.SKEW,
-    Part.HEAD,
-    Part.INNER,
-    Part.TAIL,
-)
+STACKING = parts_of(*PartKind)
 """Parts from the bottom of a stack: work, exposed communication, waiting."""
 
 _MOST_STACKS = 48
