@@ -29,9 +29,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def examples(most: int) -> settings:
-    """As many inputs from hypothesis as the profile allows: `most` when it is thorough."""
+    """How many inputs hypothesis tries: `most` by its thorough profile, at least 10."""
     allowed = (settings.default or settings()).max_examples
-    return settings(max_examples=max(1, most * allowed // 100))
+    return settings(max_examples=max(min(10, most), most * allowed // 100))
 
 
 def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attention") -> Row:

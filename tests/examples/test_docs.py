@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -34,7 +35,16 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", pages(), ids=name)
+SLOW = {"docs/performance.md"}
+"""Pages that compute for long: a million scenarios."""
+
+
+def to_run() -> list[Any]:
+    marks = {True: (pytest.mark.slow,), False: ()}
+    return [pytest.param(page, id=name(page), marks=marks[name(page) in SLOW]) for page in pages()]
+
+
+@pytest.mark.parametrize("page", to_run())
 def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     differences = list(run_page(page, tmp_path))
     assert not differences, "\n\n".join([*differences, "python tools/pages.py --fill"])

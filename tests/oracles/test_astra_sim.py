@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,16 +15,18 @@ FILE = "reference/collectives/astra_sim_1d.csv"
 
 
 @pytest.fixture(scope="module")
-def accuracy() -> ModuleType:
+def accuracy() -> Iterator[ModuleType]:
     """The benchmark that prints the comparison."""
     path = Path(__file__).parents[2] / "benchmarks/accuracy_collectives.py"
     spec = importlib.util.spec_from_file_location("accuracy_collectives", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path.parent)
+        patch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        yield module
 
 
 def test_comparable_rows_agree_within_half_a_percent(accuracy: ModuleType, shared: Path) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
@@ -50,7 +51,7 @@ def options_of(values: Values) -> dict[str, Any]:
     return times | {"compute_scale": scale}
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(job=jobs(), network=networks(), data=st.data())
 @pytest.mark.parametrize("coalesce", [True, False])
 def test_a_batch_equals_the_engine(

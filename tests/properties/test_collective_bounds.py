@@ -6,7 +6,8 @@ from math import ceil, floor, inf, log2
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.base.arrays import Ints
@@ -122,7 +123,7 @@ def test_every_algorithm_of_every_kind_respects_injection_and_bisection(name: st
                 assert cost >= bound_ps * (1 - 1e-9), (kind, choice, inside)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(groups(), KINDS, st.integers(2**24, 2**36), st.data())
 def test_no_algorithm_beats_what_must_cross_a_cut(
     group: tuple[str, Ints], kind: CollectiveKind, size: int, data: st.DataObject
@@ -155,7 +156,7 @@ def costs(
     }
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(groups(), KINDS, st.data())
 def test_no_algorithm_beats_the_latency_of_its_depth(
     group: tuple[str, Ints], kind: CollectiveKind, data: st.DataObject
@@ -183,7 +184,7 @@ def test_no_algorithm_beats_the_latency_of_its_depth(
     assert cost.latency_ps <= cost.time_ps
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(groups(), KINDS, st.data())
 def test_everybody_who_must_hear_of_somebody_does(
     group: tuple[str, Ints], kind: CollectiveKind, data: st.DataObject
@@ -236,7 +237,7 @@ def test_everybody_who_must_hear_of_somebody_does(
     assert into.sum() == pytest.approx(out.sum())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(groups(), KINDS, st.lists(SIZES, min_size=1, max_size=4))
 def test_auto_is_the_fastest_and_the_same_for_many_at_once(
     group: tuple[str, Ints], kind: CollectiveKind, sizes: list[int]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from fluid import capacities, replay, transfers_of
-from hypothesis import event, given, settings
+from helpers import examples
+from hypothesis import event, given
 from invariants import check_timeline, task_times
 from random_jobs import SCHEDULES, Job, jobs, networks
 
@@ -20,7 +21,7 @@ from stepsim.network.topology import Topology
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group
 
-some_examples = settings(max_examples=25, deadline=None)
+some_examples = examples(25)
 
 
 def simulate(job: Job, network: Topology, *, contention: str = "fair", fold: bool = True) -> Result:
@@ -116,7 +117,7 @@ def test_no_task_is_earlier_than_without_contention(job: Job, network: Topology)
         assert all(after[place] >= time for place, time in before.items())
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(job=jobs(), network=networks())
 def test_the_same_input_gives_the_same_bytes(job: Job, network: Topology) -> None:
     assert simulate(job, network).to_json() == simulate(job, network).to_json()

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from random_jobs import listed
 
@@ -116,7 +117,7 @@ def test_npus_of_one_node_or_rail_pay_the_same(name: str) -> None:
             assert len({price_ps(each, shape, 1 << 24) for each, shape in shapes}) == 1
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(topology=listed(), data=st.data())
 def test_listed_links_come_back_as_they_were(topology: ListedTopology, data: st.DataObject) -> None:
     found = again(topology)

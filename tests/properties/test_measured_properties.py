@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from traces import MadeRun, ps
 
@@ -47,7 +48,7 @@ def written(run: MadeRun, clocks: tuple[int, ...] = ()) -> RunSummary:
         return summarise(read_megatron_trace(run.write(Path(name) / "run", clocks)))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(made_runs())
 def test_a_replay_with_what_was_calibrated_is_the_run(run: MadeRun) -> None:
     summary = written(run)
@@ -62,7 +63,7 @@ def test_a_replay_with_what_was_calibrated_is_the_run(run: MadeRun) -> None:
         assert again == pytest.approx(result.report.pipeline_time_ps, rel=1e-4)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(made_runs(), st.integers(0, 10**6))
 def test_clocks_of_nodes_are_aligned(run: MadeRun, shift: int) -> None:
     clocks = tuple(1000 + i * (10**6 + shift) for i in range(len(run.forward)))
@@ -74,7 +75,7 @@ def test_clocks_of_nodes_are_aligned(run: MadeRun, shift: int) -> None:
     assert np.abs(summary.transfers.duration_ps - ps(run.hop_ms)).max() <= ps(0.00001)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(made_runs())
 def test_bubbles_and_errors_of_an_exact_replay_are_small(run: MadeRun) -> None:
     summary = written(run)
@@ -86,7 +87,7 @@ def test_bubbles_and_errors_of_an_exact_replay_are_small(run: MadeRun) -> None:
     assert found.worst_bubble_points < 1.5 * 100 * ps(run.host_ms) / summary.pipeline_ps + 0.01
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(MILLISECONDS, st.floats(1.05, 2), st.integers(2, 5), st.integers(8, 16), st.booleans())
 def test_hidden_stages_are_inferred(
     middle: float, last: float, stages: int, microbatches: int, slow_end: bool
@@ -112,7 +113,7 @@ def test_hidden_stages_are_inferred(
     assert result.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(made_runs())
 def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
     calibration = calibrate_traces([written(run)])
@@ -124,7 +125,7 @@ def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
     assert again.unidentified == calibration.unidentified
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(made_runs())
 def test_an_empty_change_changes_nothing(run: MadeRun) -> None:
     summary = written(run)
@@ -135,7 +136,7 @@ def test_an_empty_change_changes_nothing(run: MadeRun) -> None:
     assert found.base.report.step_time_ps == pytest.approx(plain, abs=1000)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(made_runs())
 def test_slower_messages_are_never_faster(run: MadeRun) -> None:
     summary = written(run)
@@ -158,7 +159,7 @@ def test_slower_messages_are_never_faster(run: MadeRun) -> None:
     assert found.changed.report.step_time_ps >= found.base.report.step_time_ps
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(st.floats(1, 20), st.floats(1.2, 3), st.sampled_from([(4, 4, 4, 4), (9, 3), (2, 8, 5)]))
 def test_overheads_that_made_a_step_are_found_again(
     host_ms: float, factor: float, layers_ms: tuple[float, ...]

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pytest
-from helpers import line_of_npus, row
-from hypothesis import given, settings
+from helpers import examples, line_of_npus, row
+from hypothesis import given
 from hypothesis import strategies as st
 from invariants import check_timeline
 from shapes import dualpipe, freely, shapes
@@ -40,7 +40,7 @@ TIMES = st.integers(1, 1_000)
 SHAPES = shapes(6) | {"auto-zb": found_orders()}
 EAGER, BLOCKING, OVERLAP = P2PMode.EAGER, P2PMode.BLOCKING, P2PMode.OVERLAP
 every_schedule = pytest.mark.parametrize("name", SHAPES)
-some_examples = settings(max_examples=15, deadline=None)
+some_examples = examples(15)
 
 
 @dataclass(frozen=True, kw_only=True)

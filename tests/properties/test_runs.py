@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import row
-from hypothesis import given, settings
+from helpers import examples, row
+from hypothesis import given
 from hypothesis import strategies as st
 from invariants import check_timeline
 
@@ -116,7 +116,7 @@ def parts_per_rank(result: Result) -> np.ndarray[tuple[int, int], np.dtype[np.in
     return table
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(workload=jobs(), network=networks(), p2p=st.sampled_from(["eager", "blocking"]))
 def test_every_run_is_consistent_and_folding_changes_nothing(
     workload: Workload, network: NestedTopology, p2p: str
@@ -141,7 +141,7 @@ def test_every_run_is_consistent_and_folding_changes_nothing(
     assert sum(full.report.critical_path_ps.values()) == full.report.step_time_ps
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(workload=jobs(), network=networks())
 def test_eager_is_never_slower_than_blocking(workload: Workload, network: NestedTopology) -> None:
     eager = stepsim.simulate(workload, network, p2p="eager").report
@@ -149,7 +149,7 @@ def test_eager_is_never_slower_than_blocking(workload: Workload, network: Nested
     assert eager.step_time_ps <= blocking.step_time_ps
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(workload=jobs(), network=networks(), which=st.integers(0, 1))
 def test_a_faster_link_class_is_never_slower(
     workload: Workload, network: NestedTopology, which: int
@@ -163,7 +163,7 @@ def test_a_faster_link_class_is_never_slower(
     assert stepsim.simulate(workload, better).report.step_time_ps <= slow
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(workload=jobs(), network=networks())
 def test_the_same_input_gives_the_same_bytes(workload: Workload, network: NestedTopology) -> None:
     first = stepsim.simulate(workload, network).to_json()

@@ -5,7 +5,8 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -177,7 +178,7 @@ def highest(
     return float(found.x[-1])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     cases(most=5, capacities=st.integers(1, 20)).filter(lambda case: case.loads.any(axis=1).all())
 )

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from unit.files.test_topology_files import DIMENSIONS, LINKS
 from unit.files.test_topology_readers import ASTRA, SIMAI
@@ -28,7 +29,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
 def test_damaged_files(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -40,7 +41,7 @@ def test_damaged_files(
     read(tmp_path_factory.getbasetemp() / name, " ".join(tokens).encode("utf-8", "replace"))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(name=st.sampled_from(sorted(FILES)), content=st.binary(max_size=80))
 def test_random_bytes(name: str, content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     read(tmp_path_factory.getbasetemp() / name, content)

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from invariants import predecessors, task_times
@@ -18,9 +19,7 @@ from stepsim.parallel.schedules import Action
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import traced as run_of
 
-few_examples = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.data_too_large]
-)
+few_examples = settings(examples(25), suppress_health_check=[HealthCheck.data_too_large])
 
 
 def trace_text(*results: Result, ranks: tuple[int, ...] | None = None) -> str:

@@ -6,7 +6,8 @@ from itertools import pairwise, product
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import cabled
 from unit.network.test_topology import explicit, load_of
@@ -45,7 +46,7 @@ def expected(topology: ListedTopology, source: int, destination: int) -> dict[in
     return shares
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cables=CABLES, forward=st.booleans())
 def test_shares_are_those_of_all_shortest_paths(
     cables: list[tuple[str, str, int]], forward: bool
@@ -62,7 +63,7 @@ def test_shares_are_those_of_all_shortest_paths(
         assert sum(found.values()) == pytest.approx(load.hops.sum())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cables=CABLES, forward=st.booleans())
 def test_a_topology_is_accepted_if_and_only_if_every_pair_has_a_route(
     cables: list[tuple[str, str, int]], forward: bool

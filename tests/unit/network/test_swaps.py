@@ -5,7 +5,8 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import cabled
 from random_jobs import listed
@@ -82,7 +83,7 @@ def tuned(topology: ListedTopology, members: Ints) -> tuple[object, ...]:
     return tuple(price), frozenset(loads.items()), load.hops.tobytes()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(topology=listed(), data=st.data())
 def test_groups_that_look_alike_cost_the_same(
     topology: ListedTopology, data: st.DataObject
@@ -101,7 +102,7 @@ def test_every_group_of_three_costs_what_its_like_costs(broken: int) -> None:
         assert tuned(topology, group) == tuned(topology, like)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(topology=listed(), data=st.data())
 def test_loads_of_owners_are_those_of_each_alone(
     topology: ListedTopology, data: st.DataObject
