@@ -40,6 +40,11 @@ BytesPerSecond = Annotated[float, Meta(description="bytes/s, one way")]
 Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]
 
 
+def shown(name: str) -> Meta:
+    """Marks a number of a document that is shown among the first, under a name."""
+    return Meta(extra={"shown": name})
+
+
 def finite(value: float) -> float | None:
     """A number as documents hold it: None without bound, such as the bandwidth of a free link."""
     return value if isfinite(value) else None

@@ -37,9 +37,9 @@ def _durations() -> Iterable[str]:
 
 
 def _figure_kinds() -> Iterable[str]:
-    from stepsim.show.figures.sweep.views import FigureKind
+    from stepsim.show.figures.sweep import KINDS
 
-    return FigureKind
+    return KINDS
 
 
 figure_kinds = choices(_figure_kinds)

@@ -61,12 +61,12 @@ class ShowOptions:
     def check(self, inputs: list[Path]) -> None:
         """Refuse what cannot be drawn or written before the work; raises StepsimError."""
         from stepsim.explore.sweep.export import check_export_path
-        from stepsim.show.figures.sweep.views import figure_kind
+        from stepsim.show.figures.sweep import figure_kind
 
-        kind = figure_kind(self.plot_kind)
+        figure_kind(self.plot_kind)
         if self.plot_axes and not (self.plot or self.report):
             raise OutputError("--plot-axes is about a figure: name one with --plot or --report")
-        if kind != "time" and not self.plot:
+        if self.plot_kind != "time" and not self.plot:
             raise OutputError("--plot-kind is about a figure: name one with --plot")
         for path in self.export or ():
             check_export_path(path)
@@ -216,7 +216,7 @@ def _converted(place: str, field: str, value: Any) -> Any:
 
 def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
     from stepsim.explore.sweep import Grid, Study, parse_axis
-    from stepsim.show.figures.sweep.views import figure_kind
+    from stepsim.show.figures.sweep import figure_kind
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
     axes = {axis.name for axis in grid.axes}
@@ -238,17 +238,21 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
 def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
     """Refuse what cannot be shown in the end before any work."""
     from stepsim.explore.sweep import parse_axis
+    from stepsim.show.figures.sweep import figure_kind
+    from stepsim.show.figures.sweep.views import Layout
 
     options.check([*inputs, options.database])
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
         if name not in known:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")
-    if options.plot_kind == "bound":
+    if figure_kind(options.plot_kind).layout is Layout.MAP:
         axes = [parse_axis(text) for text in options.axes or ()]
         numbers = [a.name for a in axes if a.kind.quantity.numeric and len(a.values) > 1]
         if len([n for n in options.plot_names or numbers if n in numbers]) < 2:
-            raise SweepError("--plot-kind bound needs two axes with several numbers each")
+            raise SweepError(
+                f"--plot-kind {options.plot_kind} needs two axes with several numbers each"
+            )
 
 
 def _show(database: Path, options: ShowOptions) -> None:

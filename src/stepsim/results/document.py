@@ -16,6 +16,7 @@ from stepsim.base.fields import (
     Seconds,
     Share,
     finite,
+    shown,
 )
 from stepsim.results.links import LinkUse
 from stepsim.results.report import Idle, Report, StageReport
@@ -156,7 +157,7 @@ class StepDocument(Document, frozen=True, kw_only=True):
         msgspec.field(default_factory=dict)
     )
     step_time_s: Seconds = 0.0
-    step_time_ps: Picoseconds
+    step_time_ps: Annotated[Picoseconds, shown("step time")]
     pipeline_time_s: Seconds = 0.0
     pipeline_time_ps: Picoseconds = 0
     bubble_fraction: Share = 0.0

@@ -28,13 +28,12 @@ from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.figures.collectives import probes_figure
 from stepsim.show.figures.drawing import styled, write_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep import choose_view, plot_pareto, plot_sweep
+from stepsim.show.figures.sweep import KINDS, choose_view, plot_pareto, plot_sweep
 from stepsim.show.figures.sweep.bands import noise_sweep_figure
 from stepsim.show.figures.sweep.bounds import Bound, bound_figure, bounds_of
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
 from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
 from stepsim.show.figures.sweep.lines import line_figure
-from stepsim.show.figures.sweep.views import FigureKind
 from stepsim.show.figures.timelines import timelines_figure
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.show.palette import (
@@ -160,7 +159,7 @@ def test_a_figure_of_many_schedules_shows_them_all(thirty: list[str], tmp_path: 
         many = SweepTable(store=store)
         view = choose_view(many, ["microbatches", "schedule"])
         with styled(FigureStyle.SCREEN):
-            figure = line_figure(many, view, FigureKind.TIME, FigureStyle.SCREEN)
+            figure = line_figure(many, view, FigureStyle.SCREEN)
         plot_pareto(many, tmp_path / "a.svg")
         sweep_page(many, command="stepsim sweep")
     (axes_of,) = figure.axes
@@ -262,7 +261,7 @@ def test_bytes_depend_on_the_result_alone(table: SweepTable, tmp_path: Path) -> 
 
 
 def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"], FigureKind.BREAKDOWN)
+    view = choose_view(table, ["microbatches", "schedule"], KINDS["breakdown"])
     with styled(FigureStyle.PAGE):
         figure = breakdown_figure(table, view, FigureStyle.PAGE)
     (steps,) = table.fastest(view.shown, ["step_time_ps"]) / 1e12
@@ -282,10 +281,10 @@ def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
 
 
 def test_lines_are_the_simulated_bubbles_and_thin_ones_closed_forms(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"], FigureKind.BUBBLE)
+    view = choose_view(table, ["microbatches", "schedule"], KINDS["bubble"])
     style = FigureStyle.SCREEN
     with styled(style):
-        (axes,) = line_figure(table, view, FigureKind.BUBBLE, style).axes
+        (axes,) = line_figure(table, view, style, bubble=True).axes
     thick = [line for line in axes.lines if line.get_linewidth() == style.line_pt]
     thin = [line for line in axes.lines if line.get_linewidth() < style.line_pt]
     (found,) = table.fastest(view.shown, ["bubble_fraction"])
@@ -349,7 +348,7 @@ def test_bounds_are_as_defined(parts: dict[Part, float], bound: Bound) -> None:
 
 
 def test_the_map_of_bounds_shows_them(table: SweepTable) -> None:
-    view = choose_view(table, ["fabric.bandwidth", "microbatches"], FigureKind.BOUND)
+    view = choose_view(table, ["fabric.bandwidth", "microbatches"], KINDS["bound"])
     with styled(FigureStyle.COLUMN):
         (axes,) = bound_figure(table, view, FigureStyle.COLUMN).axes
     wanted = bounds_of(table.fastest(view.shown, table.part_columns))

@@ -4,9 +4,12 @@ import io
 import re
 from dataclasses import replace
 from html import unescape
+from typing import Annotated
 
 import pytest
 
+from stepsim.base.documents import Entry
+from stepsim.base.fields import Bytes, Picoseconds, Share, shown
 from stepsim.show.page.page import Page, Section, render
 from stepsim.show.tables.model import (
     BAR,
@@ -20,6 +23,7 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     as_number,
+    shown_pairs,
 )
 from stepsim.show.terminal.printer import PlainConsole, print_shown
 
@@ -145,3 +149,20 @@ def test_numbers_have_the_format_of_their_column() -> None:
     table = Table(columns={"x": as_number("+.2%"), "y": COUNT}, rows=((-0.0123, 12345),))
     assert printed(table)[1].split() == ["-1.23%", "12345"]
     assert page_cells(table)[1] == [["-1.23%", "12,345"]]
+
+
+def test_a_number_that_a_document_marks_is_shown_in_its_unit() -> None:
+    class Found(Entry, frozen=True, kw_only=True):
+        """Numbers, some of which are shown."""
+
+        peak: Annotated[Bytes, shown("peak memory")] = 3 << 30
+        plain_ps: Picoseconds = 5
+        waits_ps: Annotated[Picoseconds, shown("waits")] = 1_500_000
+        unknown: Annotated[Bytes, shown("unknown")] | None = None
+        share: Annotated[Share, shown("share")] | None = 0.125
+
+    assert shown_pairs(Found()) == (
+        ("peak memory", "3 GiB"),
+        ("waits", "1.5 us"),
+        ("share", "12.5%"),
+    )

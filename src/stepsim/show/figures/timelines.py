@@ -46,7 +46,7 @@ _LEAST_BORDERED_DOTS = 6
 _BESIDE_EM = 4.5  # what ticks and label take of the width
 
 
-class Box(NamedTuple):
+class _Box(NamedTuple):
     """A rectangle in a row from `start` to `end` ps; a fused pair's lower half has `below`."""
 
     start: int
@@ -57,7 +57,7 @@ class Box(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Lane:
+class _Lane:
     """One row: boxes, transfers along its lower edge, the critical path along its upper edge.
 
     `arrows` are the messages it sends: start and end in ps, and the row they go to. `hidden` boxes
@@ -66,24 +66,24 @@ class Lane:
 
     label: str
     bordered: bool = False
-    boxes: list[Box] = field(default_factory=list)
-    transfers: list[Box] = field(default_factory=list)
-    path: list[Box] = field(default_factory=list)
+    boxes: list[_Box] = field(default_factory=list)
+    transfers: list[_Box] = field(default_factory=list)
+    path: list[_Box] = field(default_factory=list)
     arrows: list[tuple[int, int, int]] = field(default_factory=list)
     hidden: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class _Panel:
     """The rows of one run."""
 
     title: tuple[str, ...]
     axis: str
-    lanes: tuple[Lane, ...]
+    lanes: tuple[_Lane, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class _Scene:
     """What all panels share: the style, and the time they span."""
 
     style: FigureStyle
@@ -136,7 +136,7 @@ def timelines_figure(
 ) -> "Figure":
     """The figure that `plot_timelines` writes."""
     width_ps = max(report.step_time_ps for _, report in runs) or 1
-    scene = Scene(style=style, width_ps=width_ps)
+    scene = _Scene(style=style, width_ps=width_ps)
     panels = [_panel(timeline, report, scene, messages=messages) for timeline, report in runs]
     rows = [len(panel.lanes) for panel in panels]
     em_in = style.font_pt / 72
@@ -156,14 +156,14 @@ def timelines_figure(
     return figure
 
 
-def _panel(timeline: Timeline, report: Report, scene: Scene, *, messages: bool) -> Panel:
+def _panel(timeline: Timeline, report: Report, scene: _Scene, *, messages: bool) -> _Panel:
     if report.plan.pp > 1:
         lanes = _stage_lanes(timeline, scene, messages=messages)
     else:
         lanes = _stream_lanes(timeline, scene)
     every = tuple(lanes)
     axis = "stage" if report.plan.pp > 1 else ""
-    return Panel(title=_title(report, sum(lane.hidden for lane in every)), axis=axis, lanes=every)
+    return _Panel(title=_title(report, sum(lane.hidden for lane in every)), axis=axis, lanes=every)
 
 
 def _title(report: Report, hidden: int) -> tuple[str, ...]:
@@ -181,12 +181,12 @@ def _title(report: Report, hidden: int) -> tuple[str, ...]:
     )
 
 
-def _stage_lanes(timeline: Timeline, scene: Scene, *, messages: bool) -> Iterator[Lane]:
+def _stage_lanes(timeline: Timeline, scene: _Scene, *, messages: bool) -> Iterator[_Lane]:
     """The first rank of every stage: its entries, its per-step work, its transfers."""
     plan = timeline.graph.plan
     path = critical_path(timeline)
     for stage in range(plan.pp):
-        lane = Lane(label=str(stage), bordered=True)
+        lane = _Lane(label=str(stage), bordered=True)
         cohort, column = timeline.place(stage * plan.stage_ranks)
         entries, segments = cohort.laid.program.entries, cohort.laid.program.segments
         chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
@@ -200,23 +200,23 @@ def _stage_lanes(timeline: Timeline, scene: Scene, *, messages: bool) -> Iterato
             lane.arrows = [(int(start[i]), int(end[i]), segments[i].peer_stage) for i in sent]
         for i, segment in enumerate(segments):
             if segment.kind is SegmentKind.PER_STEP:
-                lane.boxes.append(Box(start=int(start[i]), end=int(end[i]), colour=PER_STEP))
+                lane.boxes.append(_Box(start=int(start[i]), end=int(end[i]), colour=PER_STEP))
         beside = [
             i for i, s in enumerate(segments) if s.entry < 0 and s.kind is not SegmentKind.PER_STEP
         ]
         moved = _visible(start[beside], end[beside], scene)
-        lane.transfers = [Box(start=a, end=b, colour=TRANSFER) for _, a, b in moved]
+        lane.transfers = [_Box(start=a, end=b, colour=TRANSFER) for _, a, b in moved]
         mine = [step for step in path if plan.stage_of(step.rank) == stage]
         on_path = _visible(
             np.array([step.start_ps for step in mine], dtype=np.int64),
             np.array([step.end_ps for step in mine], dtype=np.int64),
             scene,
         )
-        lane.path = [Box(start=a, end=b, colour=PATH) for _, a, b in on_path]
+        lane.path = [_Box(start=a, end=b, colour=PATH) for _, a, b in on_path]
         yield lane
 
 
-def _visible(start: Times, end: Times, scene: Scene) -> list[tuple[int, int, int]]:
+def _visible(start: Times, end: Times, scene: _Scene) -> list[tuple[int, int, int]]:
     """(number, start, end) of what can be seen of many spans.
 
     Where there are more spans than pixels, those narrower than a pixel are merged, pixel by
@@ -237,31 +237,31 @@ def _visible(start: Times, end: Times, scene: Scene) -> list[tuple[int, int, int
     return found
 
 
-def _entry_box(entry: Entry, start: int, end: int, chunks: int) -> Box:
+def _entry_box(entry: Entry, start: int, end: int, chunks: int) -> _Box:
     """An action, shaded by chunk; of a fused pair the forward above, the backward below."""
     shades = [shade(ACTION_COLOURS[a.kind], 0.75 * a.chunk / chunks) for a in entry.parts()]
     numbers = "/".join(str(action.microbatch) for action in entry.parts())
-    return Box(start=start, end=end, colour=shades[0], text=numbers, below="".join(shades[1:]))
+    return _Box(start=start, end=end, colour=shades[0], text=numbers, below="".join(shades[1:]))
 
 
-def _stream_lanes(timeline: Timeline, scene: Scene) -> Iterator[Lane]:
+def _stream_lanes(timeline: Timeline, scene: _Scene) -> Iterator[_Lane]:
     """Rank 0: a row per stream it uses, boxes coloured by phase."""
     spans: dict[Stream, list[Span]] = {}
     for span in timeline.spans([0]):
         spans.setdefault(span.stream, []).append(span)
     for stream in sorted(spans):
         mine = spans[stream]
-        lane = Lane(label=stream.name.lower().replace("_", " "))
+        lane = _Lane(label=stream.name.lower().replace("_", " "))
         start = np.array([span.start_ps for span in mine], dtype=np.int64)
         end = np.array([span.end_ps for span in mine], dtype=np.int64)
         for i, a, b in _visible(start, end, scene):
             colour = SHADES[PHASE_SHADES[Phase(mine[i].phase)]][1] if mine[i].entry else PER_STEP
-            lane.boxes.append(Box(start=a, end=b, colour=colour))
+            lane.boxes.append(_Box(start=a, end=b, colour=colour))
         lane.hidden = len(mine) - len(lane.boxes)
         yield lane
 
 
-def _draw_panel(axes: "Axes", panel: Panel, scene: Scene, row_in: float) -> None:
+def _draw_panel(axes: "Axes", panel: _Panel, scene: _Scene, row_in: float) -> None:
     bordered = _wide([box for lane in panel.lanes if lane.bordered for box in lane.boxes], scene)
     for row, lane in enumerate(panel.lanes):
         _draw_lane(axes, lane, row, scene, row_in, "white" if bordered else "none")
@@ -275,14 +275,16 @@ def _draw_panel(axes: "Axes", panel: Panel, scene: Scene, row_in: float) -> None
     axes.tick_params(axis="y", length=0)
 
 
-def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, edge: str) -> None:
+def _draw_lane(
+    axes: "Axes", lane: _Lane, row: int, scene: _Scene, row_in: float, edge: str
+) -> None:
     """Boxes over an idle background."""
     scale = scene.scale
-    _draw(axes, [Box(start=0, end=scene.width_ps, colour=IDLE)], row - 0.4, 0.8, scale, "none")
+    _draw(axes, [_Box(start=0, end=scene.width_ps, colour=IDLE)], row - 0.4, 0.8, scale, "none")
     _draw(axes, lane.boxes, row - 0.4, 0.8, scale, edge)
-    fused = [Box(start=b.start, end=b.end, colour=b.below) for b in lane.boxes if b.below]
+    fused = [_Box(start=b.start, end=b.end, colour=b.below) for b in lane.boxes if b.below]
     _draw(axes, fused, row, 0.4, scale, "none")
-    framed = [Box(start=b.start, end=b.end, colour="none") for b in lane.boxes if b.below]
+    framed = [_Box(start=b.start, end=b.end, colour="none") for b in lane.boxes if b.below]
     _draw(axes, framed, row - 0.4, 0.8, scale, "black")
     _draw(axes, lane.transfers, row + 0.3, 0.1, scale, "none")
     _draw(axes, lane.path, row - 0.48, 0.08, scale, "none")
@@ -295,14 +297,14 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, 
             axes.text(middle, row, box.text, ha="center", va="center", fontsize=font, color=ink)
 
 
-def _wide(boxes: Sequence[Box], scene: Scene) -> bool:
+def _wide(boxes: Sequence[_Box], scene: _Scene) -> bool:
     """Whether most boxes keep their colour when each loses a dot to its border."""
     widths = [box.end - box.start for box in boxes]
     dot = scene.width_ps / scene.dots
     return bool(widths) and float(np.median(widths)) > _LEAST_BORDERED_DOTS * dot
 
 
-def _draw_arrows(axes: "Axes", panel: Panel, scene: Scene) -> None:
+def _draw_arrows(axes: "Axes", panel: _Panel, scene: _Scene) -> None:
     """An arrow from each message's start on the sender's row to its end on the receiver's."""
     arrows = [
         (start / scene.scale, row, (end - start) / scene.scale, peer - row)
@@ -317,7 +319,7 @@ def _draw_arrows(axes: "Axes", panel: Panel, scene: Scene) -> None:
 
 
 def _draw(
-    axes: "Axes", boxes: Sequence[Box], low: float, height: float, scale: int, edge: str
+    axes: "Axes", boxes: Sequence[_Box], low: float, height: float, scale: int, edge: str
 ) -> None:
     """Rectangles of one row, without the autoscaling that `broken_barh` pays for."""
     if not boxes:
@@ -338,7 +340,7 @@ def _draw(
     )
 
 
-def _legend(figure: "Figure", panels: Sequence[Panel], style: FigureStyle) -> None:
+def _legend(figure: "Figure", panels: Sequence[_Panel], style: FigureStyle) -> None:
     """Only what the figure shows."""
     from matplotlib.patches import Patch
 

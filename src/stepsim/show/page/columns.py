@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Ints
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
@@ -21,11 +21,10 @@ from stepsim.show.words import CommWords, action_words, comm_words, name_ranks
 from stepsim.workload.axes import Stream
 
 MOST_SPANS = 250_000
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RankBand:
     """A band of the picture: the rank that is shown, whom it stands for, the streams it uses."""
 
     rank: int
@@ -64,7 +63,7 @@ class SpanColumns:
     `left_out` says what the page would be too large for; empty if nothing.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[RankBand, ...]
     row: Ints
     stream: Ints
     shade: Ints
@@ -292,12 +291,12 @@ class _Collector:
                 found[base[row] + mine[row].first[each.segment] + inner] = 1
         return found
 
-    def _rows(self, ranks: Sequence[int], mine: Sequence[_Shape]) -> Iterator[Row]:
+    def _rows(self, ranks: Sequence[int], mine: Sequence[_Shape]) -> Iterator[RankBand]:
         plan, actors = self.timeline.graph.plan, self.timeline.actors
         staged = plan.pp > 1 and len(ranks) <= plan.pp
         for rank, shape in zip(ranks, mine, strict=True):
             alike = np.flatnonzero(actors.actor_of == actors.actor_of[rank])
-            yield Row(
+            yield RankBand(
                 rank=rank,
                 label=f"stage {plan.stage_of(rank)}" if staged else f"rank {rank}",
                 ranks=name_ranks(alike.tolist()),

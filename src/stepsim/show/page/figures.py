@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats
 from stepsim.base.units import time_unit
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.columns import SpanColumns
@@ -16,15 +17,14 @@ from stepsim.workload.axes import Stream
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Range1d
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-INK = "#1f2328"
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+_INK = "#1f2328"
 _ACTION_HEIGHT, _COMPUTE_HEIGHT, _STREAM_HEIGHT, _GAP = 1.0, 0.8, 0.3, 0.4
 _UNIT_PX = 17
 _LEAST_PX, MOST_PX = 150, 960
 _FRAME_PX = 70
 _LIGHTER = 0.6
 _MOST_LABELS = 48
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ def _draw_timeline(
     texts = new_source("labels", x=np.zeros(0), y=np.zeros(0), text=[], ink=[])
     plot.text(
         x="x", y="y", text="text", text_color="ink", source=texts, text_align="center",
-        text_baseline="middle", text_font_size="9px", text_font={"value": FONT}, name="labels",
+        text_baseline="middle", text_font_size="9px", text_font={"value": _FONT}, name="labels",
     )  # fmt: skip
     plot.add_tools(HoverTool(renderers=[drawn, above], tooltips=None, name="hover"))
 
@@ -282,9 +282,9 @@ def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: An
         axis.axis_line_color = None
         axis.minor_tick_line_color = None
         axis.major_tick_line_color = None
-        axis.major_label_text_font = axis.axis_label_text_font = FONT
+        axis.major_label_text_font = axis.axis_label_text_font = _FONT
         axis.major_label_text_font_size = axis.axis_label_text_font_size = "12px"
-        axis.major_label_text_color = axis.axis_label_text_color = INK
+        axis.major_label_text_color = axis.axis_label_text_color = _INK
         axis.axis_label_text_font_style = "normal"
     return plot
 

@@ -6,7 +6,7 @@ from stepsim.base.errors import SweepError
 from stepsim.base.units import format_time_ps
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.pictures import line_picture, map_picture
-from stepsim.show.figures.sweep.views import FigureKind, choose_view, left_out
+from stepsim.show.figures.sweep.views import choose_view, left_out
 from stepsim.show.page.page import Page, Section
 from stepsim.show.page.sweep_figures import line_chart, map_charts
 from stepsim.show.tables.sweep import axis_table, pareto_table, scenarios_table
@@ -72,9 +72,9 @@ def _figure_section(table: SweepTable, axes: Sequence[str]) -> Section:
             raise
         return Section(name="map", heading="Step time", missing=f"No figure: {error}.")
     if view.y:
-        charts = tuple(map_charts(map_picture(table, view, FigureKind.TIME)))
+        charts = tuple(map_charts(map_picture(table, view, bubble=False)))
     else:
-        charts = (line_chart(line_picture(table, view, FigureKind.TIME)),)
+        charts = (line_chart(line_picture(table, view, bubble=False)),)
     over = left_out(table, view)
     text = f"The fastest over {', '.join(over)}." if over else ""
     return Section(name="map", heading="Step time", text=text, charts=charts)

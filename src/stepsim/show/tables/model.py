@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+import msgspec
+
+from stepsim.base.fields import Bytes, BytesPerSecond, Count, Picoseconds, Share
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 
 
@@ -144,6 +147,29 @@ def table_of(
     cells = [column.value for column in columns.values()]
     rows = tuple(tuple(cell(item) for cell in cells) for item in items)
     return Table(caption=caption, columns=columns, rows=rows, most=most, both_ends=both_ends)
+
+
+_NUMBERS = {Picoseconds: TIME, Bytes: SIZE, BytesPerSecond: BANDWIDTH, Share: SHARE, Count: COUNT}
+"""How the numbers of documents are written."""
+
+
+def shown_pairs(document: msgspec.Struct) -> Pairs:
+    """The numbers of a document that it marks with `stepsim.base.fields.shown`, by their names."""
+    pairs = []
+    for field in msgspec.structs.fields(document):
+        notes = _notes(field.type)
+        names = [note.extra["shown"] for note in notes if note.extra]
+        value = getattr(document, field.name)
+        if names and value is not None:
+            column = next(c for kind, c in _NUMBERS.items() if get_args(kind)[1] in notes)
+            pairs.append((names[0], column.text(value)))
+    return tuple(pairs)
+
+
+def _notes(kind: Any) -> list[msgspec.Meta]:
+    """What is noted of a type and of those it is made of."""
+    each_of = [[arg] if isinstance(arg, msgspec.Meta) else _notes(arg) for arg in get_args(kind)]
+    return [note for notes in each_of for note in notes]
 
 
 def share_of(part: float, whole: float) -> float:

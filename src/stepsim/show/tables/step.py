@@ -24,6 +24,7 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     share_of,
+    shown_pairs,
     table_of,
 )
 from stepsim.show.words import name_ranks
@@ -71,7 +72,7 @@ def _run_pairs(result: StepDocument) -> Pairs:
     return (
         ("schedule", f"{result.schedule}, {result.p2p} p2p" if piped else result.schedule),
         *_settings(result),
-        ("step time", format_time_ps(result.step_time_ps)),
+        *shown_pairs(result),
         ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),
     )
 

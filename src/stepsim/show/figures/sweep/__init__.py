@@ -3,17 +3,45 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import write_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.bounds import bound_figure
-from stepsim.show.figures.sweep.breakdowns import breakdown_figure
+from stepsim.show.figures.sweep.bounds import BOUND
+from stepsim.show.figures.sweep.breakdowns import BREAKDOWN
 from stepsim.show.figures.sweep.lines import line_figure
 from stepsim.show.figures.sweep.maps import map_figure
 from stepsim.show.figures.sweep.pareto import pareto_figure
-from stepsim.show.figures.sweep.views import FigureKind, View, choose_view, figure_kind
+from stepsim.show.figures.sweep.views import FigureKind, View, choose_view
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _measured(table: SweepTable, view: View, style: FigureStyle, *, bubble: bool) -> "Figure":
+    """Step time, or bubble fraction, as lines over one axis or a map over two."""
+    return (map_figure if view.y else line_figure)(table, view, style, bubble=bubble)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        FigureKind(name="time", draw=partial(_measured, bubble=False)),
+        FigureKind(name="bubble", draw=partial(_measured, bubble=True)),
+        BREAKDOWN,
+        BOUND,
+    )
+}
+"""The figures over the axes of a sweep. A new one is its module and a line here."""
+
+
+def figure_kind(name: str) -> FigureKind:
+    """The kind of a name; raises SweepError naming those there are."""
+    if name not in KINDS:
+        raise SweepError(f"kind of figure is {name!r}: expected one of {', '.join(KINDS)}")
+    return KINDS[name]
 
 
 def plot_sweep(
@@ -21,7 +49,7 @@ def plot_sweep(
     path: Path,
     names: Sequence[str] = (),
     *,
-    kind: FigureKind | str = FigureKind.TIME,
+    kind: str = "time",
     style: FigureStyle | str = FigureStyle.SCREEN,
 ) -> None:
     """Draw a kind of figure over the axes `names` (see `choose_view`).
@@ -30,21 +58,15 @@ def plot_sweep(
     cannot be written or there is nothing to draw, SweepError for kinds and axes that cannot be
     drawn.
     """
-    kind = figure_kind(kind)
-    view = choose_view(table, names, kind)
-    if kind.of_parts and not table.part_columns:
+    chosen = figure_kind(kind)
+    view = choose_view(table, names, chosen)
+    if chosen.of_parts and not table.part_columns:
         raise SweepError(
             f"a {kind} figure needs the parts of each step: sweep with --breakdown to keep them"
         )
     if not table.extremes(1):
         raise OutputError(f"{path}: nothing to draw: no scenario has a result")
-    if kind is FigureKind.BREAKDOWN:
-        draw = partial(breakdown_figure, table, view)
-    elif kind is FigureKind.BOUND:
-        draw = partial(bound_figure, table, view)
-    else:
-        draw = partial(map_figure if view.y else line_figure, table, view, kind)
-    write_figure(draw, path, style)
+    write_figure(partial(chosen.draw, table, view), path, style)
 
 
 def plot_pareto(
@@ -60,4 +82,12 @@ def plot_pareto(
     write_figure(partial(pareto_figure, table, front), path, style)
 
 
-__all__ = ["FigureKind", "View", "choose_view", "figure_kind", "plot_pareto", "plot_sweep"]
+__all__ = [
+    "KINDS",
+    "FigureKind",
+    "View",
+    "choose_view",
+    "figure_kind",
+    "plot_pareto",
+    "plot_sweep",
+]

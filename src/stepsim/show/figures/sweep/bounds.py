@@ -16,7 +16,7 @@ from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.maps import dress_map, panel_grid
 from stepsim.show.figures.sweep.pictures import map_scales
 from stepsim.show.figures.sweep.scales import Scale, time_unit_of
-from stepsim.show.figures.sweep.views import View, title
+from stepsim.show.figures.sweep.views import FigureKind, Layout, View, title
 from stepsim.show.palette import PART_COLOURS, shade
 from stepsim.workload.axes import Part, PartKind, parts_of
 
@@ -33,8 +33,8 @@ class Bound(IntEnum):
     BUBBLE = 2
 
 
-NETWORK_PARTS = parts_of(PartKind.EXPOSED)
-BUBBLE_PARTS = parts_of(PartKind.BUBBLE, PartKind.SKEW)
+_NETWORK_PARTS = parts_of(PartKind.EXPOSED)
+_BUBBLE_PARTS = parts_of(PartKind.BUBBLE, PartKind.SKEW)
 _COLOURS = {
     Bound.COMPUTE: PART_COLOURS[Part.COMPUTE],
     Bound.NETWORK: PART_COLOURS[Part.EXPOSED_DP],
@@ -65,8 +65,8 @@ def bounds_of(parts: Floats) -> NDArray[np.int64]:
     fast. Else it is network-bound when more of it is exposed than bubble, and bubble-bound
     otherwise.
     """
-    exposed = parts[list(NETWORK_PARTS)].sum(axis=0)
-    bubble = parts[list(BUBBLE_PARTS)].sum(axis=0)
+    exposed = parts[list(_NETWORK_PARTS)].sum(axis=0)
+    bubble = parts[list(_BUBBLE_PARTS)].sum(axis=0)
     idle = exposed + bubble
     other = np.where(exposed > bubble, Bound.NETWORK, Bound.BUBBLE)
     return np.where(2 * idle <= parts.sum(axis=0), Bound.COMPUTE, other)
@@ -144,3 +144,6 @@ def _legend(figure: "Figure", parts: Floats, style: FigureStyle) -> None:
     shown = [bound for bound in Bound if bound in used]
     handles = [Patch(color=_tint(bound), label=_NAMES[bound]) for bound in shown]
     legend(figure, style, handles, below=True)
+
+
+BOUND = FigureKind(name="bound", draw=bound_figure, layout=Layout.MAP, of_parts=True)

@@ -16,7 +16,7 @@ _POINTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedForm:
+class _ClosedForm:
     """A curve of bubble fractions over microbatches, of one schedule and number of stages."""
 
     microbatches: Floats
@@ -45,7 +45,7 @@ def bubble_closed_form(schedule: str, stages: int, microbatches: Floats) -> Floa
     return fraction
 
 
-def closed_forms(table: SweepTable, view: View) -> Sequence[ClosedForm | None]:
+def closed_forms(table: SweepTable, view: View) -> Sequence[_ClosedForm | None]:
     """The curve of each line of a figure over microbatches, None for a line that has none."""
     names = view.by.texts if view.by else ("",)
     if view.x.name != "microbatches":
@@ -55,13 +55,13 @@ def closed_forms(table: SweepTable, view: View) -> Sequence[ClosedForm | None]:
     return [_curve(table, view, name, places) for name in names]
 
 
-def _curve(table: SweepTable, view: View, name: str, places: Floats) -> ClosedForm | None:
+def _curve(table: SweepTable, view: View, name: str, places: Floats) -> _ClosedForm | None:
     own = {view.by.name: name} if view.by else {}
     settings = {key: own.get(key, _fixed(table, key)) for key in ("schedule", "pp")}
     if None in settings.values():
         return None
     fraction = bubble_closed_form(str(settings["schedule"]), int(str(settings["pp"])), places)
-    return None if fraction is None else ClosedForm(microbatches=places, fraction=fraction)
+    return None if fraction is None else _ClosedForm(microbatches=places, fraction=fraction)
 
 
 def _fixed(table: SweepTable, name: str) -> object:

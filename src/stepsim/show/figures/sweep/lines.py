@@ -10,7 +10,7 @@ from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.closed_forms import closed_forms
 from stepsim.show.figures.sweep.pictures import LinePicture, line_picture
 from stepsim.show.figures.sweep.scales import name_ticks, value_axis
-from stepsim.show.figures.sweep.views import FigureKind, View, title
+from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import series_marker
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ _MOST_MARKED = 33
 _HIDDEN = 0.005  # of the height of a plot: what a line may be off and still be covered
 
 
-def line_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureStyle) -> "Figure":
+def line_figure(
+    table: SweepTable, view: View, style: FigureStyle, *, bubble: bool = False
+) -> "Figure":
     """A line per value of `view.by`; bubbles with their closed forms where there is one."""
     figure = style.figure(2.9 if style.narrow else 3.2)
     axes = figure.subplots()
     head(axes, style, *title(table, view))
-    picture = line_picture(table, view, kind)
+    picture = line_picture(table, view, bubble=bubble)
     x = picture.x
     for i, series in enumerate(picture.series):
         axes.plot(
@@ -39,7 +41,7 @@ def line_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureSt
             label=_label(picture, i),
         )
     handles = [*axes.lines]
-    if kind is FigureKind.BUBBLE:
+    if bubble:
         handles += _draw_closed_forms(axes, table, picture, style)
         axes.set_ylim(bottom=0)
     if view.x.numeric:

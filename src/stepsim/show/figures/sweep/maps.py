@@ -14,7 +14,7 @@ from stepsim.show.figures.sweep.pictures import (
     panel_titles,
 )
 from stepsim.show.figures.sweep.scales import Scale, value_axis
-from stepsim.show.figures.sweep.views import FigureKind, View, title
+from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import BACKGROUND, ink_on
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ _LEAST_NUMBER_EM = 0.62
 _MOST_WRITTEN = 150  # cells with their number in them
 
 
-def map_figure(table: SweepTable, view: View, kind: FigureKind, style: FigureStyle) -> "Figure":
+def map_figure(
+    table: SweepTable, view: View, style: FigureStyle, *, bubble: bool = False
+) -> "Figure":
     """A map per value of `view.by`, all with one colour scale; the least value is marked."""
-    picture = map_picture(table, view, kind)
+    picture = map_picture(table, view, bubble=bubble)
     figure = style.figure(0.0)
     mesh: Any = None
     for axes, panel in zip(panel_grid(figure, view, style), picture.panels, strict=True):

@@ -11,7 +11,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.scales import Scale, scale_of, time_unit_of
-from stepsim.show.figures.sweep.views import FigureKind, View
+from stepsim.show.figures.sweep.views import View
 from stepsim.show.palette import series_colours
 from stepsim.show.words import axis_words
 
@@ -80,9 +80,9 @@ class MapPicture:
         return float(np.nanmin(self.measure.values)), float(np.nanmax(self.measure.values))
 
 
-def line_picture(table: SweepTable, view: View, kind: FigureKind) -> LinePicture:
+def line_picture(table: SweepTable, view: View, *, bubble: bool) -> LinePicture:
     """A line per value of `view.by`."""
-    found = _measure(table, view, kind)
+    found = _measure(table, view, bubble=bubble)
     names = view.by.texts if view.by else ("simulated",)
     colours = series_colours(view.by.texts if view.by else ("",))
     lines = found.values.reshape(len(found.values), -1).T
@@ -98,9 +98,9 @@ def line_picture(table: SweepTable, view: View, kind: FigureKind) -> LinePicture
     )
 
 
-def map_picture(table: SweepTable, view: View, kind: FigureKind) -> MapPicture:
+def map_picture(table: SweepTable, view: View, *, bubble: bool) -> MapPicture:
     """A map per value of `view.by`."""
-    found = _measure(table, view, kind)
+    found = _measure(table, view, bubble=bubble)
     x, y = map_scales(view)
     values = found.values[x.order][:, y.order].reshape(len(x.places), len(y.places), -1)
     return MapPicture(
@@ -126,9 +126,9 @@ def panel_titles(view: View) -> list[str]:
     return [f"{axis_words(view.by.name)} {text}" for text in view.by.texts] if view.by else [""]
 
 
-def _measure(table: SweepTable, view: View, kind: FigureKind) -> Measure:
+def _measure(table: SweepTable, view: View, *, bubble: bool) -> Measure:
     """Step times or bubble fractions of the fastest scenarios."""
-    if kind is FigureKind.BUBBLE:
+    if bubble:
         (fractions,) = table.fastest(view.shown, ["bubble_fraction"])
         return Measure(values=100 * fractions, label="bubble (% of the pipeline)", unit=0.01)
     (times,) = table.fastest(view.shown, ["step_time_ps"]) / PS_PER_S

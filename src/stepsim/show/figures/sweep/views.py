@@ -1,43 +1,20 @@
 """What a figure of a sweep shows: its kind, its axes, and what its title says of the others."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import SweepError
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
+from stepsim.show.figures.style import FigureStyle
 from stepsim.show.words import axis_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MOST_PANELS = 6
 _MOST_LINES = 24
-
-
-class FigureKind(StrEnum):
-    """What a figure shows over the axes of a sweep.
-
-    `time` and `bubble`: step time, or bubble fraction, as lines over one axis or a map over two.
-    `breakdown`: the parts of the step as stacks over one axis. `bound`: over two axes, whether
-    compute, network or bubbles take most of the step.
-    """
-
-    TIME = "time"
-    BUBBLE = "bubble"
-    BREAKDOWN = "breakdown"
-    BOUND = "bound"
-
-    @property
-    def of_parts(self) -> bool:
-        """Whether it needs the parts of each step (`--breakdown`)."""
-        return self in (FigureKind.BREAKDOWN, FigureKind.BOUND)
-
-
-def figure_kind(name: str) -> FigureKind:
-    """The kind of a name; raises SweepError naming those there are."""
-    try:
-        return FigureKind(name)
-    except ValueError:
-        expected = ", ".join(FigureKind)
-        raise SweepError(f"kind of figure is {name!r}: expected one of {expected}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +31,29 @@ class View:
         return [axis for axis in (self.x, self.y, self.by) if axis]
 
 
+class Layout(Enum):
+    """What a figure's axes may be: as they come, one without a map, or two with numbers."""
+
+    LINES_OR_MAP = "lines or map"
+    STACKS = "stacks"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureKind:
+    """What a figure shows over the axes of a sweep, and what draws it.
+
+    `of_parts` says that it needs the parts of each step (`--breakdown`).
+    """
+
+    name: str
+    draw: "Callable[[SweepTable, View, FigureStyle], Figure]"
+    layout: Layout = Layout.LINES_OR_MAP
+    of_parts: bool = False
+
+
 def choose_view(
-    table: SweepTable, names: Sequence[str] = (), kind: FigureKind = FigureKind.TIME
+    table: SweepTable, names: Sequence[str] = (), kind: FigureKind | None = None
 ) -> View:
     """The axes asked for, else the first two with numbers as a map, or one as lines.
 
@@ -65,31 +63,31 @@ def choose_view(
     """
     if len(set(names)) < len(names) or len(names) > 3:
         raise SweepError(f"figure axes are {','.join(names)}: expected one to three different axes")
-    chosen = [table.axis(name) for name in names] or _default(table, kind)
-    mapped = (
-        kind is not FigureKind.BREAKDOWN
-        and len(chosen) > 1
-        and all(axis.numeric for axis in chosen[:2])
-    )
+    layout = kind.layout if kind else Layout.LINES_OR_MAP
+    stacks = layout is Layout.STACKS
+    chosen = [table.axis(name) for name in names] or _default(table, stacks=stacks)
+    mapped = not stacks and len(chosen) > 1 and all(axis.numeric for axis in chosen[:2])
     shown = ",".join(axis.name for axis in chosen)
-    if kind is FigureKind.BOUND and not mapped:
-        raise SweepError(f"figure axes are {shown}: a {kind} figure needs two axes with numbers")
+    if kind and layout is Layout.MAP and not mapped:
+        raise SweepError(
+            f"figure axes are {shown}: a {kind.name} figure needs two axes with numbers"
+        )
     if len(chosen) == 3 and not mapped:
-        expected = "one or two axes" if kind is FigureKind.BREAKDOWN else "numbers in the first two"
+        expected = "one or two axes" if stacks else "numbers in the first two"
         raise SweepError(f"figure axes are {shown}: expected {expected}")
     x, *rest = chosen
     y = rest.pop(0) if mapped else None
     view = View(x=x, y=y, by=rest[0] if rest else None)
-    return _checked(view, panels=mapped or kind is FigureKind.BREAKDOWN)
+    return _checked(view, panels=mapped or stacks)
 
 
-def _default(table: SweepTable, kind: FigureKind) -> list[StoredAxis]:
+def _default(table: SweepTable, *, stacks: bool) -> list[StoredAxis]:
     """Axes with several values: numbers first, and names that are few enough to be told apart."""
     several = [axis for axis in table.axes if len(axis.texts) > 1] or list(table.axes[:1])
     numbers = [axis for axis in several if axis.numeric]
-    numbers = numbers[: 1 if kind is FigureKind.BREAKDOWN else 2]
+    numbers = numbers[: 1 if stacks else 2]
     groups = [axis for axis in several if not axis.numeric]
-    panels = len(numbers) == 2 or kind is FigureKind.BREAKDOWN
+    panels = len(numbers) == 2 or stacks
     few = [axis for axis in groups if len(axis.texts) <= (_MOST_PANELS if panels else _MOST_LINES)]
     if numbers:
         return numbers + few[:1]
