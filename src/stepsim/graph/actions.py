@@ -7,8 +7,11 @@ Only the members of its collectives can delay it from inside.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Self
 
+from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.workload.axes import Stream
 from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
 
@@ -155,6 +158,29 @@ class HostTimes:
     overhead_ps: int = 0
     get_batch_ps: int = 0
     loss_ps: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        options: StepOptions,
+        action: Action,
+        *,
+        last_stage: int,
+        rows: int,
+        only: int | None = None,
+    ) -> Self:
+        """What is asked for an action of so many rows, or for a backward's share of row `only`.
+
+        Overhead is before a backward's first share, that of its last row. The first stage's
+        forwards get their batch, the last stage's compute the loss.
+        """
+        begins = only in (None, rows - 1)
+        forward = action.kind is ActionKind.FORWARD
+        return cls(
+            overhead_ps=options.host_overhead_ps if begins else 0,
+            get_batch_ps=options.get_batch_ps if forward and action.stage == 0 else 0,
+            loss_ps=options.loss_time_ps if forward and action.stage == last_stage else 0,
+        )
 
 
 def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> TaskList:

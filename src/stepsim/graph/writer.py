@@ -42,7 +42,9 @@ class TaskLists:
 
     def action(self, action: Action, rows: Sequence[Row], only: int | None = None) -> int:
         """Number of the task list of an action, or of one row's share of a backward."""
-        host = self._host(action, begins=only in (None, len(rows) - 1))
+        host = HostTimes.of(
+            self.options, action, last_stage=self.last_stage, rows=len(rows), only=only
+        )
 
         def make() -> TaskList:
             if action.kind is ActionKind.FORWARD:
@@ -72,15 +74,6 @@ class TaskLists:
         """Number of a new task list."""
         self.lists.append(task_list)
         return len(self.lists) - 1
-
-    def _host(self, action: Action, *, begins: bool) -> HostTimes:
-        """Host time of an action: get_batch and loss are the pipeline's ends' own."""
-        asked, forward = self.options, action.kind is ActionKind.FORWARD
-        return HostTimes(
-            overhead_ps=asked.host_overhead_ps if begins else 0,
-            get_batch_ps=asked.get_batch_ps if forward and action.stage == 0 else 0,
-            loss_ps=asked.loss_time_ps if forward and action.stage == self.last_stage else 0,
-        )
 
     def _number(self, key: tuple[object, ...], make: Callable[[], TaskList]) -> int:
         if key not in self._known:

@@ -23,7 +23,9 @@ from stepsim.graph.actions import (
     per_step_tasks,
     reduction_tasks,
 )
+from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Row, StepItem, Work
 
@@ -124,6 +126,20 @@ def test_host_times_come_before_and_the_loss_after() -> None:
         ("a compute", 3, 13),
         ("loss host", 13, 17),
     ]
+
+
+def test_host_times_are_those_of_the_action() -> None:
+    options = StepOptions(host_overhead_ps=1, get_batch_ps=2, loss_time_ps=4)
+
+    def of(kind: ActionKind, stage: int, only: int | None = None) -> HostTimes:
+        action = Action(kind=kind, stage=stage, chunk=0, microbatch=0)
+        return HostTimes.of(options, action, last_stage=1, rows=3, only=only)
+
+    forward_kind, backward_kind = ActionKind.FORWARD, ActionKind.BACKWARD
+    assert of(forward_kind, 0) == HostTimes(overhead_ps=1, get_batch_ps=2)
+    assert of(forward_kind, 1) == HostTimes(overhead_ps=1, loss_ps=4)
+    assert of(backward_kind, 1) == of(backward_kind, 0, 2) == HostTimes(overhead_ps=1)
+    assert of(backward_kind, 0, 1) == HostTimes()
 
 
 def test_an_action_begins_on_the_compute_stream() -> None:

@@ -193,7 +193,7 @@ class LengthTable:
         """Number of the length of a task list's task on a rank."""
         if task.comm >= 0:
             return self.comm(Use(comm=task.comm, stage=stage), rank)
-        if task.kind is TaskKind.HOST and not self.fixed:
+        if task.kind is TaskKind.HOST and not self.fixed and task.label in _HOST_LABELS:
             return self.number(HostLength(_HOST_LABELS[task.label]))
         if task.kind is TaskKind.COMPUTE:
             return self.number(ComputeLength(task.duration_ps, task.phase, slow))
