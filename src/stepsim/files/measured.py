@@ -84,6 +84,7 @@ def load_measurements(
 ) -> tuple[list[RunSummary | LeafRun], list[MeasuredStep]]:
     """Measured runs, and the steps of the tables (.csv, .toml) among the paths.
 
+    A table that begins like a measured run is one.
     Raises TraceError for what cannot be read.
     """
     runs: list[RunSummary | LeafRun] = []
@@ -91,7 +92,7 @@ def load_measurements(
     for each in given:
         if not isinstance(each, str | Path):
             runs.append(each)
-        elif is_step_table(Path(each)):
+        elif is_step_table(Path(each)) and not is_measured(Path(each)):
             steps += read_step_table(Path(each))
         else:
             runs.append(load_run(each, node_size=node_size))

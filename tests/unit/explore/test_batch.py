@@ -13,18 +13,20 @@ from random_jobs import SCHEDULES
 import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, SimulationError
 from stepsim.explore.batch import Batch
-from stepsim.explore.batch.lengths import block_starts
+from stepsim.explore.batch.lengths import FixedLength, block_starts
 from stepsim.face import simulate
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
     HostTimes,
+    Task,
+    TaskKind,
     backward_tasks,
     forward_tasks,
 )
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work, Workload
+from stepsim.workload.axes import ParallelAxis, Stream
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -216,3 +218,16 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
     comms = CommNumbers(plan=ParallelPlan(tp=2))
     loss = forward_tasks(rows, comms, HostTimes(loss_ps=1)).tasks[-1]
     assert loss.after == (1, 2, 3)
+
+
+def test_host_time_that_no_scenario_varies_is_as_long_as_it_is() -> None:
+    table = small().table
+    task = Task(
+        kind=TaskKind.HOST,
+        stream=Stream.COMPUTE,
+        label="of its own",
+        phase=Phase.FORWARD,
+        duration_ps=7,
+    )
+    number = table.task(task, stage=0, rank=0, slow=1.0)
+    assert table.lengths[number] == FixedLength(7)

@@ -114,3 +114,12 @@ def test_bandwidths_of_messages_have_units() -> None:
     assert message_bandwidths({}) == {}
     with pytest.raises(PlanError, match="bandwidth is 'rack': expected one of intra_node"):
         message_bandwidths({"rack": "1GB/s"})
+
+
+def test_a_run_may_be_a_table(tmp_path: Path) -> None:
+    first = sorted(RUN.write(tmp_path / "run").iterdir())[0]
+    table = tmp_path / "run.csv"
+    table.write_bytes(first.read_bytes())
+    runs, steps = load_measurements([table])
+    assert [type(run) for run in runs] == [RunSummary]
+    assert steps == []

@@ -47,4 +47,4 @@ def test_parts_of_some_kinds_are_listed_kind_by_kind() -> None:
     assert [part.kind for part in every] == sorted(
         (part.kind for part in Part), key=list(PartKind).index
     )
-    assert parts_of(PartKind.EXPOSED) == tuple(axis.exposed for axis in ParallelAxis)
+    assert set(parts_of(PartKind.EXPOSED)) == {axis.exposed for axis in ParallelAxis}
