@@ -38,7 +38,7 @@ _UNITS = ((_RATE, _RATE_UNIT), (_SIZE, _SIZE_UNIT))
 
 _ORGANISING = {
     *("__init__", "algorithms", "asked", "base", "choices", "flows", "levels", "runtime", "steps"),
-    "activations",
+    *("activations", "kinds"),
 }
 """Files among the algorithms that hold no formula of others."""
 

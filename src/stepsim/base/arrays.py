@@ -9,13 +9,13 @@ from stepsim.base.units import MAX_INT64
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Part = tuple[Ints, Floats]
+Summand = tuple[Ints, Floats]
 """Numbers of things and a value of each; a thing may occur several times."""
 
 _SPARSE = 16
 
 
-def add_up(parts: Sequence[Part]) -> Part:
+def add_up(parts: Sequence[Summand]) -> Summand:
     """The distinct numbers of all parts, ascending, and the sum of each one's values."""
     numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for numbers, _ in parts)])
     values = np.concatenate([np.zeros(0), *(values for _, values in parts)])

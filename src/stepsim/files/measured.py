@@ -69,7 +69,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
 
 
 def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:
-    """As `load_run`, of what holds stage times; raises TraceError for a log of leaf modules."""
+    """As `load_run`, of ranks with stage times; raises TraceError for a log of leaf modules."""
     run = load_run(path, node_size=node_size)
     if isinstance(run, LeafRun):
         raise TraceError(
@@ -84,8 +84,8 @@ def load_measurements(
 ) -> tuple[list[RunSummary | LeafRun], list[MeasuredStep]]:
     """Measured runs, and the steps of the tables (.csv, .toml) among the paths.
 
-    A table that begins like a measured run is one.
-    Raises TraceError for what cannot be read.
+    A table that begins like a measured run is one. A node has `node_size` ranks. Raises TraceError
+    for what cannot be read.
     """
     runs: list[RunSummary | LeafRun] = []
     steps: list[MeasuredStep] = []

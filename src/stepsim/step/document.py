@@ -55,7 +55,7 @@ class ComparisonDocument(Document, frozen=True, kw_only=True):
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
-        """As for every document; at least one candidate must have run."""
+        """As for every document; raises StepsimError unless a candidate has run."""
         found = raw.get("candidates")
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise StepsimError(bad_value(place, "candidates", found, "a list of objects"))

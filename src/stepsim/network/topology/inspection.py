@@ -58,7 +58,10 @@ class _LinkNumbers(Entry, frozen=True, kw_only=True):
 
 
 class TopologyNumbers(Document, frozen=True, kw_only=False):
-    """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated."""
+    """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated.
+
+    A node has `node_size` NPUs.
+    """
 
     # msgspec writes fields that are by keyword only last: `schema_version`
     name: str

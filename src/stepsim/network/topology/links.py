@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepsim.base.arrays import Floats, Ints, Part, add_up, distinct_rows
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows
 from stepsim.base.errors import TopologyError
 from stepsim.base.quantities import Quantity
 
@@ -88,7 +88,7 @@ class Load:
     hops: Ints
 
 
-def sum_loads(parts: Sequence[Part], hops: Ints) -> Load:
+def sum_loads(parts: Sequence[Summand], hops: Ints) -> Load:
     """Load of (links, loads) that may name a link several times; `hops` has a row per flow."""
     links, loads = add_up(parts)
     return Load(links=links, loads=loads, hops=distinct_rows(hops))

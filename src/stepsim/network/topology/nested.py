@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Part, add_up
+from stepsim.base.arrays import Floats, Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology import alike
 from stepsim.network.topology.dimension import Dimension
@@ -201,13 +201,13 @@ class NestedTopology:
 
     def _walk(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
-    ) -> tuple[list[Part], Ints]:
+    ) -> tuple[list[Summand], Ints]:
         """Loads on links, numbered anew for every owner, and the hops of each flow.
 
         An owner's flows run through copies of the network of their own, so no two owners' meet.
         """
         hops = np.zeros((len(sources), len(self.link_classes)), dtype=np.int64)
-        parts: list[Part] = []
+        parts: list[Summand] = []
         here, there = sources.astype(np.int64), destinations.astype(np.int64)
         last_join = self._last_join(here, there)
         for k, axis in enumerate(self.axes):

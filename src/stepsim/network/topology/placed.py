@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Part
+from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.network.topology.wiring import Flows, Node, Wiring
 from stepsim.network.topology.wirings.ports import ONE_NIC
 
@@ -53,7 +53,7 @@ class PlacedWiring:
 
     def route(
         self, here: Ints, there: Ints, weights: Floats, owners: Ints
-    ) -> tuple[list[Part], Ints, Ints]:
+    ) -> tuple[list[Summand], Ints, Ints]:
         """Flows moved along this axis to the position of `there`.
 
         Returns what they put on links, counted from 0 for owner 0 and `links` further for each

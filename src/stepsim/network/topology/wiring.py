@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from stepsim.base.arrays import Floats, Ints, Part
+from stepsim.base.arrays import Floats, Ints, Summand
 
 Node = int | str
 """A position, or the label of a switch; a wiring's only switch has the empty label."""
@@ -100,7 +100,7 @@ class Wiring(Protocol):
     def ends(self, link: int) -> tuple[Node, Node]:
         """Nodes that a link leaves and enters."""
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """What flows put on the links of all copies."""
 
     def hops(self, flows: Flows) -> Ints:

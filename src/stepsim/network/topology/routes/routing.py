@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Part, add_up, distinct_rows
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.routes.bundles import FAR, Bundles
 from stepsim.network.topology.routes.trees import At, Forest
@@ -101,14 +101,14 @@ class Router:
         order = np.argsort(keys)
         return keys[order], found[order]
 
-    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> tuple[Part, Ints]:
+    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> tuple[Summand, Ints]:
         """What flows put on links, and the distinct hops per class.
 
         Equal-cost paths share evenly. Raises TopologyError for a pair without a path.
         """
         apart = sources != destinations
         rows = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), dtype=np.int64)]
-        loads: Part = np.zeros(0, dtype=np.int64), np.zeros(0)
+        loads: Summand = np.zeros(0, dtype=np.int64), np.zeros(0)
         for flows in self._batches(sources, destinations, weights, np.zeros_like(sources)):
             ways = self._ways(flows.here, flows.there)
             loads = add_up([loads, *self._crossed(flows, ways)])
@@ -122,7 +122,7 @@ class Router:
 
         Owners may be any numbers from 0. Raises TopologyError for a pair without a path.
         """
-        loads: Part = np.zeros(0, dtype=np.int64), np.zeros(0)
+        loads: Summand = np.zeros(0, dtype=np.int64), np.zeros(0)
         for flows in self._batches(sources, destinations, weights, owners):
             ways = self._ways(flows.here, flows.there)
             loads = add_up([loads, *self._crossed(flows, ways)])
@@ -144,7 +144,7 @@ class Router:
             owner, there = np.divmod(rest, self.npus)
             yield _Flows(owner=owner, here=here, there=there, weight=total[part])
 
-    def _crossed(self, flows: _Flows, ways: _Ways) -> Iterator[Part]:
+    def _crossed(self, flows: _Flows, ways: _Ways) -> Iterator[Summand]:
         """Loads on bundles, numbered anew for every owner."""
         alone = ways.direct >= 0
         each = flows.weight / (ways.paths.sum(axis=(1, 2)) + alone)
@@ -192,7 +192,7 @@ class Router:
 
     def _crossed_inside(
         self, owner: Ints, rows: Ints, first: Ints, shares: Floats
-    ) -> Iterator[Part]:
+    ) -> Iterator[Summand]:
         """What arrives at inner nodes goes on to the trees' roots."""
         flow, a, b = np.nonzero(shares)
         at = At(owner=owner[flow], row=rows[flow, b], node=first[flow, a])

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Part, add_up, totals
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, totals
 from stepsim.network.topology.routes.bundles import FAR, Bundles, ranges
 
 _CELLS = 1 << 23
@@ -179,7 +179,7 @@ class Forest:
             walkers, here = walkers[here != root], here[here != root]
         return hops
 
-    def push(self, at: At, weights: Floats) -> Iterator[Part]:
+    def push(self, at: At, weights: Floats) -> Iterator[Summand]:
         """What weights at nodes put on bundles, numbered anew for every owner, up to the roots."""
         tables, rows = self.tables, self.tables.rows
         lanes = (at.owner * rows + at.row) * self.nodes

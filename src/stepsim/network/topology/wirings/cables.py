@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Part
+from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
@@ -100,7 +100,7 @@ class Cables(Switchless):
             shares[:, :, link] = np.where(between, through / self._adjacency[u, v], 0.0)
         return shares.reshape(n * n, -1)
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """Shares of all pairs, added up copy by copy."""
         copies, row = np.unique(flows.copy, return_inverse=True)
         pairs = self.size * self.size

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Part
+from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.fully_connected import FullyConnected, pair_number
@@ -138,7 +138,7 @@ class Dragonfly:
         layer, ahead = np.divmod(port, others)
         return (group + ahead + 1) % self._groups, layer * others + others - 1 - ahead
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """Up, the shortest local and global links, down."""
         counts, routers = self.link_counts, self.shape.routers
         links, local = sum(counts), sum(counts[:-2])

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Part, add_up
+from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
@@ -139,7 +139,7 @@ class FatTree:
             return f"-{_LAYERS[layer]}{place}"
         return f"-{_LAYERS[layer]}{tree}.{place}"
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """Up to the first layer that joins both ends, evenly, and down again."""
         counts = self.link_counts
         all_links, base = sum(counts), sum(counts[:-1])

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Part
+from stepsim.base.arrays import Ints, Summand
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 
@@ -36,7 +36,7 @@ class FullyConnected(Switchless):
         start, other = divmod(link, self.size - 1)
         return start, other + (other >= start)
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """The pair's own cable."""
         links = pair_number(flows.start, flows.end, self.size)
         return [(flows.copy * self.link_counts[0] + links, flows.weight)]

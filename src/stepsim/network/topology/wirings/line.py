@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Part
+from stepsim.base.arrays import Ints, Summand
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 from stepsim.network.topology.wirings.walks import steps_crossed
 
@@ -37,7 +37,7 @@ class Line(Switchless):
         back, position = divmod(link, self.size - 1)
         return (position + 1, position) if back else (position, position + 1)
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """All steps between."""
         lower, upper = np.minimum(flows.start, flows.end), np.maximum(flows.start, flows.end)
         parts = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Part, add_up
+from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.wiring import Flows, Node
 
@@ -59,7 +59,7 @@ class Ports:
             switch = f"-nic{low // self.npus_per_nic}"
         return (switch, low) if down else (low, switch)
 
-    def load(self, flows: Flows, size: int, links: int) -> list[Part]:
+    def load(self, flows: Flows, size: int, links: int) -> list[Summand]:
         """What flows put on these links; a copy has `links` links in all."""
         wires = self.link_counts(size)[0]
         up, down = flows.start // self.npus_per_nic, flows.end // self.npus_per_nic

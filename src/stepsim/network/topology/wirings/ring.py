@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Part
+from stepsim.base.arrays import Ints, Summand
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 from stepsim.network.topology.wirings.walks import steps_crossed
 
@@ -40,7 +40,7 @@ class Ring(Switchless):
         back, position = divmod(link, self.size)
         return position, (position + (-1 if back else 1)) % self.size
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """The shorter way around."""
         ahead = (flows.end - flows.start) % self.size
         behind = self.size - ahead

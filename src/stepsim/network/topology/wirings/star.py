@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Part
+from stepsim.base.arrays import Ints, Summand
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 
@@ -40,7 +40,7 @@ class Star:
         """A position and the switch."""
         return self.ports.ends(link, self.size, lambda _: "")
 
-    def load(self, flows: Flows) -> list[Part]:
+    def load(self, flows: Flows) -> list[Summand]:
         """Up from the one, down to the other."""
         return self.ports.load(flows, self.size, sum(self.link_counts))
 

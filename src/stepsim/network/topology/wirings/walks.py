@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Part, totals
+from stepsim.base.arrays import Floats, Ints, Summand, totals
 
 
-def steps_crossed(size: int, copy: Ints, start: Ints, count: Ints, weight: Floats) -> Part:
+def steps_crossed(size: int, copy: Ints, start: Ints, count: Ints, weight: Floats) -> Summand:
     """`count` steps upward from position `start`, modulo `size`, in each flow's copy.
 
     Step p leads from position p to p + 1 and has the number `copy * size + p`. Long walks are not
@@ -22,7 +22,7 @@ def steps_crossed(size: int, copy: Ints, start: Ints, count: Ints, weight: Float
     return copies[crossed // size] * size + crossed % size, loads[crossed]
 
 
-def _written_out(size: int, copy: Ints, start: Ints, count: Ints, weight: Floats) -> Part:
+def _written_out(size: int, copy: Ints, start: Ints, count: Ints, weight: Floats) -> Summand:
     first = np.repeat(np.cumsum(count) - count, count)
     step = np.arange(len(first), dtype=np.int64) - first
     position = (np.repeat(start, count) + step) % size
