@@ -189,10 +189,6 @@ class StepDocument(Document, frozen=True, kw_only=True):
             **others,
         )
 
-    def rates(self) -> dict[str, float]:
-        """Shares of the pipeline that a terminal and a page show, by what they call them."""
-        return {"bubble": self.bubble_fraction, "zero-bubble rate": self.zero_bubble_rate}
-
     @classmethod
     def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
         """As for every document; the parts must add up, and stages and links have own places."""

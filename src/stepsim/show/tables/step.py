@@ -68,7 +68,7 @@ def _run_pairs(result: StepDocument) -> Pairs:
     """How the job is run, and how long that takes."""
     piped = result.plan["pp"] > 1
     pipeline = format_time_ps(result.pipeline_time_ps)
-    rates = ", ".join(f"{name} {share:.1%}" for name, share in result.rates().items())
+    rates = f"bubble {result.bubble_fraction:.1%}, zero-bubble rate {result.zero_bubble_rate:.1%}"
     return (
         ("schedule", f"{result.schedule}, {result.p2p} p2p" if piped else result.schedule),
         *_settings(result),
