@@ -178,7 +178,7 @@ def _place_switches(
 def _layer(wish: dict[str, float], frame: list[Point], level: int) -> dict[str, Point]:
     """A row of switches over the NPUs: each where it wishes to be, or spread evenly."""
     order = sorted(wish, key=lambda node: (round(wish[node], 6), len(node), node))
-    apart = all(wish[b] - wish[a] >= 1.0 for a, b in pairwise(order))
+    apart = all(wish[b] - wish[a] > 0.999 for a, b in pairwise(order))
     left, width = min(x for x, _ in frame), _extent(frame)[0]
     height = max(y for _, y in frame) + 2.2 * level
     even = [left + width * (i + 0.5) / len(order) for i in range(len(order))]
