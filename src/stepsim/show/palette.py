@@ -52,13 +52,13 @@ ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
 )
 PER_STEP, TRANSFER, IDLE, PATH = "#662266", "#444444", "#e9e9e9", "#000000"
 
+_OF_AXES = ("#eecc66", "#bb5566", "#ee7733", "#1b5e20", *_MORE)
+"""Colours of the parallel axes, in their order."""
+
 PART_COLOURS: Mapping[Part, str] = MappingProxyType(
     {
         Part.COMPUTE: "#4477aa",
-        Part.EXPOSED_TP: "#eecc66",
-        Part.EXPOSED_EP: "#bb5566",
-        Part.EXPOSED_DP: "#ee7733",
-        Part.EXPOSED_PP: "#1b5e20",
+        **dict(zip((axis.exposed for axis in ParallelAxis), _OF_AXES, strict=False)),
         Part.SKEW: "#882255",
         Part.HEAD: "#eeeeee",
         Part.INNER: "#cccccc",
@@ -70,7 +70,7 @@ BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
 
 
 class Shade(IntEnum):
-    """What a span is, as far as its colour tells."""
+    """What a span is, as far as its colour tells, but for communication: see `AXIS_SHADES`."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -78,11 +78,12 @@ class Shade(IntEnum):
     WEIGHT_GRAD = 3
     PER_STEP = 4
     HOST = 5
-    TP = 6
-    EP = 7
-    DP = 8
-    MESSAGE = 9
 
+
+AXIS_SHADES: Mapping[ParallelAxis, int] = MappingProxyType(
+    {axis: len(Shade) + i for i, axis in enumerate(ParallelAxis)}
+)
+"""Shades of communication: collectives of an axis, and the messages of a pipeline."""
 
 ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
     {
@@ -92,15 +93,13 @@ ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
         ActionKind.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
     }
 )
-SHADES: Mapping[Shade, tuple[str, str]] = MappingProxyType(
+SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
     {
         **{s: (ACTION_NAMES[kind], ACTION_COLOURS[kind]) for kind, s in ACTION_SHADES.items()},
         Shade.PER_STEP: ("per step", PER_STEP),
         Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
-        Shade.TP: ("tp collective", PART_COLOURS[Part.EXPOSED_TP]),
-        Shade.EP: ("ep collective", PART_COLOURS[Part.EXPOSED_EP]),
-        Shade.DP: ("dp collective", PART_COLOURS[Part.EXPOSED_DP]),
-        Shade.MESSAGE: ("message", TRANSFER),
+        **{s: (f"{a} collective", PART_COLOURS[a.exposed]) for a, s in AXIS_SHADES.items()},
+        AXIS_SHADES[ParallelAxis.PP]: ("message", TRANSFER),
     }
 )
 """Name and colour of every shade, in the order of their numbers."""
@@ -110,14 +109,6 @@ PHASE_SHADES: Mapping[Phase, Shade] = MappingProxyType(
         Phase.FORWARD: Shade.FORWARD,
         Phase.INPUT_GRAD: Shade.INPUT_GRAD,
         Phase.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
-    }
-)
-COLLECTIVE_SHADES: Mapping[ParallelAxis, Shade] = MappingProxyType(
-    {
-        ParallelAxis.TP: Shade.TP,
-        ParallelAxis.EP: Shade.EP,
-        ParallelAxis.DP: Shade.DP,
-        ParallelAxis.PP: Shade.MESSAGE,
     }
 )
 

@@ -16,9 +16,9 @@ from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.parallel.schedules import Entry
 from stepsim.results.critical_path import critical_path, path_tasks
 from stepsim.results.report import Report
-from stepsim.show.palette import ACTION_SHADES, COLLECTIVE_SHADES, PHASE_SHADES, Shade
+from stepsim.show.palette import ACTION_SHADES, AXIS_SHADES, PHASE_SHADES, Shade
 from stepsim.show.words import CommWords, action_words, comm_words, name_ranks
-from stepsim.workload.axes import Stream
+from stepsim.workload.axes import ParallelAxis, Stream
 
 MOST_SPANS = 250_000
 
@@ -222,7 +222,7 @@ class _Collector:
         base = len(shape.stream)
         for task in tasks:
             if task.comm >= 0:
-                shade = COLLECTIVE_SHADES[graph.comms[task.comm].axis]
+                shade = AXIS_SHADES[graph.comms[task.comm].axis]
             elif task.kind is TaskKind.HOST:
                 shade = Shade.HOST
             else:
@@ -239,10 +239,10 @@ class _Collector:
         match segment.kind:
             case SegmentKind.SEND | SegmentKind.RECV:
                 way = "send to" if segment.kind is SegmentKind.SEND else "receive from"
-                shade, words = Shade.MESSAGE, f"{way} stage {segment.peer_stage}"
+                shade, words = AXIS_SHADES[ParallelAxis.PP], f"{way} stage {segment.peer_stage}"
                 shape.far.append((len(shape.stream), segment.peer_stage, segment.peer))
             case SegmentKind.REDUCTION:
-                shade, words = Shade.DP, "gradient reduction"
+                shade, words = AXIS_SHADES[ParallelAxis.DP], "gradient reduction"
             case _:
                 shade = ACTION_SHADES[entry.parts()[0].kind] if entry else Shade.PER_STEP
                 words = "action" if entry else "per step"
@@ -252,7 +252,7 @@ class _Collector:
         self,
         shape: _Shape,
         stream: Stream,
-        shade: Shade,
+        shade: int,
         words: str,
         entry: Entry | None,
         comm: int,

@@ -8,7 +8,7 @@ from stepsim.results.document import ResultDocument, StepDocument
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.page import Chart, Section
-from stepsim.show.palette import PATH, SHADES, Shade
+from stepsim.show.palette import PATH, SHADES
 from stepsim.show.tables.model import Pairs, share_of
 from stepsim.show.tables.step import (
     bars_table,
@@ -82,7 +82,7 @@ def timeline_section(
 
 def _legend(columns: SpanColumns) -> tuple[tuple[str, str], ...]:
     used = {*columns.shade.tolist(), *columns.action.shade.tolist()}
-    return (*(SHADES[Shade(s)] for s in sorted(used)), ("critical path", PATH))
+    return (*(SHADES[s] for s in sorted(used)), ("critical path", PATH))
 
 
 def _shown(columns: SpanColumns) -> str:
