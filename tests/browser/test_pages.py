@@ -13,7 +13,7 @@ import pytest
 
 import stepsim
 from browser.conftest import Open
-from stepsim.engine.timeline import Span
+from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result, compare
 from stepsim.show.page.write import write_comparison, write_step
 
@@ -99,9 +99,9 @@ def point_at(driver: Any, number: int) -> None:
     pointer.perform()
 
 
-def some_of_each_kind(spans: Sequence[Span]) -> dict[int, Span]:
+def some_of_each_kind(spans: Sequence[TaskSpan]) -> dict[int, TaskSpan]:
     """A span of every kind on every stream, from the middle of the step."""
-    found: dict[tuple[int, int], tuple[int, Span]] = {}
+    found: dict[tuple[int, int], tuple[int, TaskSpan]] = {}
     middle = spans[-1].end_ps // 2
     for i, span in sorted(enumerate(spans), key=lambda each: abs(each[1].start_ps - middle)):
         if span.end_ps > span.start_ps:
@@ -144,7 +144,7 @@ def test_the_tooltip_says_what_the_timeline_holds(browse: Open, page: Path, resu
     assert complaints(driver) == []
 
 
-def _tip_of(driver: Any, span: Span) -> tuple[str, dict[str, str]] | None:
+def _tip_of(driver: Any, span: TaskSpan) -> tuple[str, dict[str, str]] | None:
     """The tooltip once it is that of a span."""
     heading, pairs = tip(driver)
     start = picoseconds(pairs["Start"]) if "Stream" in pairs else -1.0

@@ -18,7 +18,7 @@ from stepsim.graph.build import build_taskgraph
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.schedules import ActionKind, Entry, FusedPair, Runtime, Schedule, build
+from stepsim.parallel.schedules import ActionKind, FusedPair, OrderEntry, Runtime, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.step.simulate import run_graph
 
@@ -50,7 +50,7 @@ class Costs:
     ranks: tuple[tuple[int, int, int], ...]
     hop: int
 
-    def of(self, rank: int, entry: Entry) -> int:
+    def of(self, rank: int, entry: OrderEntry) -> int:
         """Duration of an entry; of a fused pair with a factor of 1."""
         f, i, w = self.ranks[rank]
         whole = {
@@ -98,7 +98,7 @@ def run(
     return run_graph(graph, Prices(plan=plan, topology=network, comms=graph.comms))
 
 
-def entries_run(timeline: Timeline, rank: int) -> list[Entry]:
+def entries_run(timeline: Timeline, rank: int) -> list[OrderEntry]:
     """Entries of a rank in the order in which they computed."""
     computed = [span for span in timeline.spans([rank]) if span.kind is TaskKind.COMPUTE]
     computed.sort(key=lambda span: (span.start_ps, span.end_ps))

@@ -20,8 +20,8 @@ from stepsim.parallel.schedules import (
     BUILDERS,
     Action,
     ActionKind,
-    Entry,
     FusedPair,
+    OrderEntry,
     Schedule,
     build,
     parse_name,
@@ -52,7 +52,7 @@ class Costs:
     def fused(self) -> int:
         return self.f + self.b if self.pair is None else self.pair
 
-    def of(self, entry: Entry) -> int:
+    def of(self, entry: OrderEntry) -> int:
         if isinstance(entry, FusedPair):
             return self.fused
         return {F: self.f, B: self.b, I: self.i, W: self.w}[entry.kind]

@@ -12,7 +12,7 @@ from invariants import predecessors, task_times
 from random_jobs import Job, jobs, networks
 from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
 
-from stepsim.engine.timeline import Span
+from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result, simulate
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
@@ -41,7 +41,7 @@ def as_told(each: ReadSlice, stream: str) -> tuple[object, ...]:
     return kind, row, *where, size, each.start, each.end
 
 
-def as_is(span: Span) -> tuple[object, ...]:
+def as_is(span: TaskSpan) -> tuple[object, ...]:
     stream = span.stream.name.lower().replace("_", " ")
     action = span.entry.token if span.entry else ""
     where = span.stage, stream, span.phase, action

@@ -28,7 +28,7 @@ from stepsim.workload.rows import Group
 Times = NDArray[np.int64]
 
 
-TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
+_TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +52,7 @@ def task_list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> Task
         start.append(begin)
         end.append(begin + task_ps(task))
     if max(end) > MAX_INT64:
-        raise SimulationError(TOO_LONG)
+        raise SimulationError(_TOO_LONG)
     return TaskListTimes(
         start=np.array(start, np.int64), end=np.array(end, np.int64), duration_ps=max(end)
     )

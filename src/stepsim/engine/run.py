@@ -24,7 +24,7 @@ from stepsim.network.flights import Fabric, Transfer
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Called now and then with (tasks ended, all tasks)."""
 
 _REPORT_EVERY = 1 << 16
@@ -43,7 +43,7 @@ def run(
     actors: Actors,
     plan: ParallelPlan,
     fabric: Fabric | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> tuple[_Times, _Times]:
     """Start and end of every task of every actor.
 
@@ -91,7 +91,7 @@ class _Run:
     actors: Actors
     plan: ParallelPlan
     fabric: Fabric
-    progress: Progress | None
+    progress: OnProgress | None
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
     start: _Times = field(default_factory=list)
     finish: _Times = field(default_factory=list)

@@ -23,7 +23,7 @@ from stepsim.parallel.ranks import Ranks
 from stepsim.workload.axes import Stream
 from stepsim.workload.rows import Group
 
-Hashes = NDArray[np.uint64]
+_Hashes = NDArray[np.uint64]
 
 _SiteKind = tuple[Group, int, int]
 """Group kind, and for messages the stages of sender and receiver, else -1."""
@@ -73,7 +73,7 @@ class TransferSites:
     prices: dict[tuple[int, int], tuple[PhasePrice, ...]]
 
 
-def site_kind(graph: TaskGraph, use: Use) -> _SiteKind:
+def _site_kind(graph: TaskGraph, use: Use) -> _SiteKind:
     """The kind of the sites where a communication happens."""
     if use.peer_stage < 0:
         return graph.comms[use.comm].group, -1, -1
@@ -105,7 +105,7 @@ class _Tracer:
     def add(self, use: Use) -> None:
         """Trace a communication at the sites of one stage."""
         patterns = self.prices.patterns(use)
-        first = self._first(site_kind(self.graph, use), patterns)
+        first = self._first(_site_kind(self.graph, use), patterns)
         here = patterns.members[:, 0] // self.graph.plan.stage_ranks == use.ends[0]
         for pattern in np.unique(patterns.pattern[here]):
             groups = np.flatnonzero(here & (patterns.pattern == pattern))
@@ -222,18 +222,18 @@ def sites_of_ranks(sites: TransferSites, colours: Ranks, ranks: int) -> Ranks:
     return _numbers(_sums(members.rank, _mix(colours[members.site], members.role), ranks))
 
 
-def _numbers(hashes: Hashes) -> Ranks:
+def _numbers(hashes: _Hashes) -> Ranks:
     return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _sums(place: Ints, hashes: Hashes, places: int) -> Hashes:
+def _sums(place: Ints, hashes: _Hashes, places: int) -> _Hashes:
     """Sum of hashes per place, modulo 2**64: equal for equal multisets."""
     total = np.zeros(places, dtype=np.uint64)
     np.add.at(total, place, hashes)
     return total
 
 
-def _mix(*columns: NDArray[np.int64] | Hashes) -> Hashes:
+def _mix(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:
     """One well-spread 64-bit number per row (splitmix64, Steele et al., OOPSLA 2014)."""
     mixed = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
@@ -269,7 +269,7 @@ class Contention:
 
     def cost(self, use: Use, group: int) -> int | Transfer:
         """A communication in a group: a fixed time in ps if nothing can slow it, or a transfer."""
-        site = self.sites.first[site_kind(self.graph, use)] + group
+        site = self.sites.first[_site_kind(self.graph, use)] + group
         colour = int(self.colours.site[site])
         transfer = self._transfers[colour, use.comm]
         if use.peer_stage < 0 and self._is_isolated(transfer):

@@ -14,14 +14,14 @@ from stepsim.engine.lay_out import LaidOut, Times
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Segment, SegmentKind
-from stepsim.parallel.schedules import Entry
+from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
 
 _MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TaskSpan:
     """One task of one rank on one stream, in ps.
 
     `entry` is None outside the pipeline, `phase` empty for messages, `size_bytes` 0 for compute.
@@ -33,7 +33,7 @@ class Span:
     kind: TaskKind
     label: str
     phase: str
-    entry: Entry | None
+    entry: OrderEntry | None
     size_bytes: int
     start_ps: int
     end_ps: int
@@ -77,7 +77,7 @@ class Cohort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskTimes:
+class _TaskTimes:
     """Every task of one rank: segment, task of its task list (-1 for messages), start and end."""
 
     segment: NDArray[np.int64]
@@ -104,7 +104,7 @@ class Timeline:
         """End of the last action of the pipeline schedule."""
         return max(int(cohort.entry_times[1].max(initial=0)) for cohort in self.cohorts)
 
-    def tasks(self, rank: int) -> TaskTimes:
+    def tasks(self, rank: int) -> _TaskTimes:
         """Times of every task of a rank, coalesced task lists laid out."""
         cohort, column = self.place(rank)
         laid, start = cohort.laid, cohort.start[:, column]
@@ -123,9 +123,9 @@ class Timeline:
                 columns.append(one)
         inners, starts, ends = (np.concatenate(column) for column in zip(*columns, strict=True))
         segments = np.repeat(laid.segment, [len(inside) for inside, _, _ in columns])
-        return TaskTimes(segment=segments, inner=inners, start=starts, end=ends)
+        return _TaskTimes(segment=segments, inner=inners, start=starts, end=ends)
 
-    def spans(self, ranks: Iterable[int] | None = None) -> Iterator[Span]:
+    def spans(self, ranks: Iterable[int] | None = None) -> Iterator[TaskSpan]:
         """Spans of these ranks, or of the representative of every class, task by task."""
         for rank in self.actors.ranks.tolist() if ranks is None else ranks:
             program = self.graph.programs[self.graph.plan.stage_of(rank)]
@@ -164,11 +164,11 @@ class Timeline:
         self,
         rank: int,
         segment: Segment,
-        entries: Sequence[Entry],
+        entries: Sequence[OrderEntry],
         inner: int,
         start_ps: int,
         end_ps: int,
-    ) -> Span:
+    ) -> TaskSpan:
         entry = entries[segment.entry] if segment.entry >= 0 else None
         if segment.task_list < 0:
             kind, stream, phase, comm = (
@@ -182,7 +182,7 @@ class Timeline:
             task = self.graph.task_lists[segment.task_list].tasks[inner]
             kind, stream, phase, comm = task.kind, task.stream, str(task.phase), task.comm
             label = task.label
-        return Span(
+        return TaskSpan(
             rank=rank,
             stage=self.graph.plan.stage_of(rank),
             stream=stream,

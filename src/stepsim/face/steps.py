@@ -9,7 +9,7 @@ import numpy as np
 
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.engine.run import Progress
+from stepsim.engine.run import OnProgress
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.files.asked import read_inputs, read_schedules
@@ -113,7 +113,7 @@ def simulate(
     workload: Workload | str | Path,
     topology: "TopologyLike | None" = None,
     *,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     **options: object,
 ) -> Result:
     """Simulate one training step.
@@ -135,7 +135,7 @@ def compare(
     schedules: Sequence[str | Path | Schedule],
     topology: "TopologyLike | None" = None,
     *,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     **options: object,
 ) -> Comparison:
     """Simulate a workload under each schedule; `options` are those of `simulate`.

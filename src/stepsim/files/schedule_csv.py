@@ -17,8 +17,8 @@ from stepsim.files.writing import write_whole
 from stepsim.parallel.schedules import (
     Action,
     ActionKind,
-    Entry,
     FusedPair,
+    OrderEntry,
     Placement,
     PlacementKind,
     Schedule,
@@ -174,14 +174,14 @@ def _check_complete(
             raise ScheduleError(f"{source}:{line}: tokens are missing: expected {needed}")
 
 
-def _order(row: list[_Field], rank: int, placement: Placement) -> tuple[Entry, ...]:
+def _order(row: list[_Field], rank: int, placement: Placement) -> tuple[OrderEntry, ...]:
     chunk_of = {placement.stage(rank, chunk): chunk for chunk in range(placement.chunks)}
 
     def action(part: _Part) -> Action:
         stage, kind, microbatch = part
         return Action(kind=kind, stage=stage, chunk=chunk_of[stage], microbatch=microbatch)
 
-    def entry(first: _Part, *second: _Part) -> Entry:
+    def entry(first: _Part, *second: _Part) -> OrderEntry:
         forward = action(first)
         return FusedPair(forward=forward, backward=action(*second)) if second else forward
 

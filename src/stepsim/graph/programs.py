@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from stepsim.parallel.schedules import Entry
+from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
 
 
@@ -41,5 +41,5 @@ class Program:
     """What each rank of a stage runs. `entries` is the schedule's order, `segments` the program."""
 
     stage: int
-    entries: tuple[Entry, ...]
+    entries: tuple[OrderEntry, ...]
     segments: tuple[Segment, ...]

@@ -86,7 +86,7 @@ class TaskLists:
 
 
 @dataclass(slots=True, kw_only=True)
-class Buckets:
+class _Buckets:
     """Gradients reduced piece by piece while the last backward goes on.
 
     As Megatron-LM's distributed data parallel does with `overlap_grad_reduce`: rows add their
@@ -115,10 +115,10 @@ class Buckets:
         return tuple(replace(op, size_bytes=b - a) for op, a, b in shares if b > a)
 
 
-def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int) -> Buckets:
+def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int) -> _Buckets:
     """Buckets for the gradients of these rows."""
     weight = sum(row.weight_grad.compute_ps for row in rows)
-    return Buckets(
+    return _Buckets(
         ops=tuple(ops), bucket_bytes=bucket_bytes, weight=weight or len(rows), even=not weight
     )
 
@@ -178,7 +178,7 @@ class ProgramWriter:
         }
 
     @cached_property
-    def _buckets(self) -> Buckets | None:
+    def _buckets(self) -> _Buckets | None:
         """What to reduce while the last backward of every chunk goes on; None without overlap."""
         options = self.task_lists.options
         gradients, _ = self.work.without_gradients()

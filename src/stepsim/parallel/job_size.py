@@ -12,7 +12,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group, Workload
 
-MAX_MICROBATCHES = 1 << 20
+_MAX_MICROBATCHES = 1 << 20
 
 
 def plan_job(
@@ -33,9 +33,9 @@ def plan_job(
     """
     _check_range("npus", npus, MAX_NPUS)
     _check_range("pp", pp, MAX_NPUS)
-    _check_range("microbatches", microbatches, MAX_MICROBATCHES)
-    _check_range("global_batch", global_batch, MAX_NPUS * MAX_MICROBATCHES)
-    _check_range("microbatch_size", microbatch_size, MAX_MICROBATCHES)
+    _check_range("microbatches", microbatches, _MAX_MICROBATCHES)
+    _check_range("global_batch", global_batch, MAX_NPUS * _MAX_MICROBATCHES)
+    _check_range("microbatch_size", microbatch_size, _MAX_MICROBATCHES)
     warnings: list[str] = []
     stages = pp or workload.made_for.pp
     degrees = workload.made_for.degrees() | {ParallelAxis.PP: stages}

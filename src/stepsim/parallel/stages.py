@@ -10,7 +10,7 @@ from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
-Rows = tuple[Row, ...]
+_Rows = tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class StageWork:
     Microbatch j runs block `j % len(chunks[c])`. `per_step` follows the pipeline, in order.
     """
 
-    chunks: tuple[tuple[Rows, ...], ...]
+    chunks: tuple[tuple[_Rows, ...], ...]
     per_step: tuple[StepItem, ...]
 
     def without_gradients(self) -> tuple[tuple[CommOp, ...], tuple[StepItem, ...]]:
@@ -84,14 +84,14 @@ def split_stages(
     )
 
 
-def _stage_layers(block: Microbatch, workload: Workload, pp: int) -> list[list[Rows]]:
+def _stage_layers(block: Microbatch, workload: Workload, pp: int) -> list[list[_Rows]]:
     """Layers of each stage for one block; the workload's stage repeats `made_for.pp` times."""
     if pp == workload.made_for.pp:
         return [list(block.layers)] * pp
     return _split(list(block.layers) * workload.made_for.pp, pp)
 
 
-def _split(layers: list[Rows], parts: int) -> list[list[Rows]]:
+def _split(layers: list[_Rows], parts: int) -> list[list[_Rows]]:
     """Contiguous parts whose lengths differ by at most one, longer ones first."""
     length, longer = divmod(len(layers), parts)
     ends = [(i + 1) * length + min(i + 1, longer) for i in range(parts)]
@@ -100,7 +100,7 @@ def _split(layers: list[Rows], parts: int) -> list[list[Rows]]:
 
 def _check_chunks(
     workload: Workload,
-    layers: list[list[list[Rows]]],
+    layers: list[list[list[_Rows]]],
     plan: ParallelPlan,
     placement: Placement,
 ) -> Iterable[str]:
@@ -127,12 +127,12 @@ def _check_chunks(
 
 def _chunk_rows(
     workload: Workload,
-    layers: list[list[list[Rows]]],
+    layers: list[list[list[_Rows]]],
     placement: Placement,
     rank: int,
     chunk: int,
     stage_rows: StageRows,
-) -> tuple[Rows, ...]:
+) -> tuple[_Rows, ...]:
     """Rows of one chunk for every block, in forward order."""
     every = stage_rows is StageRows.EVERY
     stage = placement.stage(rank, chunk)
@@ -150,8 +150,8 @@ def _chunk_rows(
 
 
 def _chunk_layers(
-    stages: list[list[Rows]], placement: Placement, rank: int, chunk: int
-) -> list[Rows]:
+    stages: list[list[_Rows]], placement: Placement, rank: int, chunk: int
+) -> list[_Rows]:
     """A part of the rank's layers, or a whole stage where ranks hold several.
 
     Layers are cut between rows where a re-split pipeline has fewer of them than chunks.

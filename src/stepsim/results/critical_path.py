@@ -27,7 +27,7 @@ _Node = TypeVar("_Node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathStep:
+class _PathStep:
     """A task on the path: the rank that runs it, its segment, start and end in ps."""
 
     rank: int
@@ -37,7 +37,7 @@ class PathStep:
     end_ps: int
 
 
-def critical_path(timeline: Timeline) -> list[PathStep]:
+def critical_path(timeline: Timeline) -> list[_PathStep]:
     """Tasks of the path in order of time, each starting when the one before ends.
 
     Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
@@ -69,7 +69,7 @@ def walk_back(
         yield node
 
 
-class PathTask(NamedTuple):
+class _PathTask(NamedTuple):
     """A task on the path: its rank, segment and place in the segment's task list (-1: message)."""
 
     rank: int
@@ -79,23 +79,23 @@ class PathTask(NamedTuple):
     end_ps: int
 
 
-def path_tasks(timeline: Timeline, path: Sequence[PathStep]) -> Iterator[PathTask]:
+def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[_PathTask]:
     """Tasks of the path, coalesced task lists laid out; those inside one come last first."""
     for step in path:
         laid = timeline.place(step.rank)[0].laid
         segment, inner = laid.segment[step.task], laid.inner[step.task]
         task_list = step.segment.task_list
         if task_list < 0 or inner >= 0:
-            yield PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
+            yield _PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
             continue
         times = laid.times[task_list]
         for number in _inside(timeline.graph.task_lists[task_list], times):
             start, end = int(times.start[number]), int(times.end[number])
             now = step.start_ps
-            yield PathTask(step.rank, segment, number, now + start, now + end)
+            yield _PathTask(step.rank, segment, number, now + start, now + end)
 
 
-def path_parts(timeline: Timeline, path: Sequence[PathStep]) -> dict[Part, int]:
+def path_parts(timeline: Timeline, path: Sequence[_PathStep]) -> dict[Part, int]:
     """The path's time by what it is spent on, in ps; the sum is the step time."""
     total = dict.fromkeys(Part, 0)
     graph = timeline.graph
@@ -144,11 +144,11 @@ class Walk:
         actor = int(np.argmax([end.max(initial=-1) for end in ends]))
         return actor, int(np.argmax(ends[actor]))
 
-    def step(self, place: Place) -> PathStep:
+    def step(self, place: Place) -> _PathStep:
         """The path's step at a task."""
         actor, task = place
         laid = self.columns[actor][0].laid
-        return PathStep(
+        return _PathStep(
             rank=int(self.timeline.actors.ranks[actor]),
             task=task,
             segment=laid.program.segments[laid.segment[task]],

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.parallel.schedules import Entry
+from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.comms import CommUse
 from stepsim.show.palette import ACTION_NAMES
 from stepsim.workload.rows import CommOp
@@ -37,7 +37,7 @@ def _runs(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def action_words(entry: Entry) -> str:
+def action_words(entry: OrderEntry) -> str:
     """What an action is, e.g. `forward of microbatch 3, stage 1 (1F3)`."""
     parts = [
         f"{ACTION_NAMES[action.kind]} of microbatch {action.microbatch}, stage {action.stage}"

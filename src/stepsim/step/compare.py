@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepsim.base.errors import PlanError, ScheduleError
-from stepsim.engine.run import Progress
+from stepsim.engine.run import OnProgress
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
@@ -56,7 +56,7 @@ def compare_schedules(
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
 

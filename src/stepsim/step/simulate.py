@@ -61,7 +61,7 @@ def simulate_step(
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
-    progress: run.Progress | None = None,
+    progress: run.OnProgress | None = None,
 ) -> SimulatedStep:
     """Run one training step; `notes` are what was assumed before, and stand among the warnings.
 
@@ -121,7 +121,7 @@ def run_graph(
     slow: Floats | None = None,
     sharing: Sharing = Sharing.NONE,
     fold_ranks: bool = True,
-    progress: run.Progress | None = None,
+    progress: run.OnProgress | None = None,
 ) -> Timeline:
     """Run a task graph: every rank, or one of each class of ranks that behave alike.
 

@@ -10,7 +10,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_NS
 from stepsim.workload.rows import Phase, Work, Workload
 
-PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
+_PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
 _MAX_SCALE = 1e6
 _PHASES = ("forward", "input_grad", "weight_grad")
 
@@ -124,5 +124,5 @@ def placeholder_rows(workload: Workload) -> tuple[int, int]:
     """
     rows = [row for block in workload.microbatches for row in block.rows()]
     times = [[w.compute_ps for _, w in row.works() if w.compute_ps] for row in rows]
-    bare = sum(1 for row in times if row and all(t in PLACEHOLDERS_PS for t in row))
+    bare = sum(1 for row in times if row and all(t in _PLACEHOLDERS_PS for t in row))
     return bare, sum(1 for row in times if row)

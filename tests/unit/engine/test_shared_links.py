@@ -12,7 +12,7 @@ from networks import cabled
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.engine.timeline import Span
+from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.programs import SegmentKind
@@ -356,7 +356,7 @@ def bucket_sizes(result: Result, rank: int = 0) -> list[int]:
     return [span.size_bytes for span in buckets(result, rank)]
 
 
-def buckets(result: Result, rank: int = 0) -> list[Span]:
+def buckets(result: Result, rank: int = 0) -> list[TaskSpan]:
     """Gradient reductions while the backward goes on, by start."""
     found = [span for span in result.timeline.spans([rank]) if span.label == "gradient bucket"]
     return sorted(found, key=lambda span: span.start_ps)

@@ -62,7 +62,7 @@ class Passes:
         ]
 
     def totals(self, lengths: Iterable[Times], count: int) -> _Totals:
-        """_Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
+        """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
         buffers = list(np.empty((self.slots[1], count), dtype=np.int64))
         step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
         for (slot, after, last, ends, times), length in zip(self.steps, lengths, strict=True):

@@ -19,9 +19,9 @@ from stepsim.files.simai.text import SimaiDocument
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Row, Work
 
-MIB = 1 << 20
-GIB = 1 << 30
-NS_PER_S = 1e9
+_MIB = 1 << 20
+_GIB = 1 << 30
+_NS_PER_S = 1e9
 SMALL_MESSAGE_US = {2: 10, 4: 12, 8: 15, 16: 66, 32: 135, 64: 200, 128: 320}
 """Microseconds of any collective of 2 bytes to 1 MiB (exclusive), by ranks of the group."""
 
@@ -206,7 +206,7 @@ def _work_ns(work: Work, plan: ParallelPlan, servers: Servers, *, least: int = 1
 def _has_ratio(comm: CommOp, plan: ParallelPlan) -> bool:
     """Whether SimAI divides by a table value (`Layer::cal_ratio`); small messages return before."""
     ranks = plan.ep if comm.group is Group.EP else plan.tp
-    return comm.kind in _RATIO_KINDS.get(comm.group, ()) and ranks > 1 and comm.size_bytes >= MIB
+    return comm.kind in _RATIO_KINDS.get(comm.group, ()) and ranks > 1 and comm.size_bytes >= _MIB
 
 
 def collective_ns(kind: CollectiveKind, size_bytes: int, span: GroupSpan, servers: Servers) -> int:
@@ -217,11 +217,11 @@ def collective_ns(kind: CollectiveKind, size_bytes: int, span: GroupSpan, server
     """
     if span.ranks < 2:
         return 0
-    if 1 < size_bytes < MIB:
+    if 1 < size_bytes < _MIB:
         return SMALL_MESSAGE_US.get(span.ranks, 0) * 1_000
     passes = 2 if kind is CollectiveKind.ALL_REDUCE else 1
     busbw = bus_bandwidth(kind, span, servers)
-    return int(size_bytes / GIB / busbw * NS_PER_S * passes * (span.ranks - 1) / span.ranks)
+    return int(size_bytes / _GIB / busbw * _NS_PER_S * passes * (span.ranks - 1) / span.ranks)
 
 
 def bus_bandwidth(kind: CollectiveKind, span: GroupSpan, servers: Servers) -> float:

@@ -28,7 +28,7 @@ from stepsim.workload.rows import (
     Workload,
 )
 
-MAX_COMPUTE_NS = 10**13
+_MAX_COMPUTE_NS = 10**13
 _FIELDS = 12
 _OUTPUT_ROW = "attention_row"
 _COLLECTIVES: dict[str, tuple[CollectiveKind, ...]] = {
@@ -217,7 +217,7 @@ def _row(
     works = []
     for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
         shown = phase.replace("_", "-")
-        most = {"compute (ns)": MAX_COMPUTE_NS, "bytes": MAX_INT64}
+        most = {"compute (ns)": _MAX_COMPUTE_NS, "bytes": MAX_INT64}
         compute, size = (
             _integer(place, f"{shown} {field} of {name!r}", text, most[field])
             for field, text in zip(most, fields[column : column + 3 : 2], strict=True)

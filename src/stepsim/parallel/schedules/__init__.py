@@ -9,8 +9,8 @@ from stepsim.parallel.schedules.auto_zb import auto_zb
 from stepsim.parallel.schedules.base import (
     Action,
     ActionKind,
-    Entry,
     FusedPair,
+    OrderEntry,
     Placement,
     PlacementKind,
     Runtime,
@@ -37,7 +37,7 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
     "dualpipe-v": dualpipe_v,
     "auto-zb": auto_zb,
 }
-MAX_ACTIONS = 1 << 22
+_MAX_ACTIONS = 1 << 22
 """Largest product of ranks, microbatches and chunks: more would not fit a computer's memory."""
 
 _SHAPE = ("ranks", "microbatches", "chunks")
@@ -70,9 +70,11 @@ def build(
     builder = BUILDERS[known]
     _check_options(known, options, options_of(known))
     held = named_chunks if chunks is None else chunks
-    if ranks * microbatches * (held or 1) > MAX_ACTIONS:
+    if ranks * microbatches * (held or 1) > _MAX_ACTIONS:
         size = f"{ranks} stages, {microbatches} microbatches and {held or 1} chunks"
-        raise ScheduleError(f"schedule {name}: {size}: expected a product of at most {MAX_ACTIONS}")
+        raise ScheduleError(
+            f"schedule {name}: {size}: expected a product of at most {_MAX_ACTIONS}"
+        )
     shape = {} if held is None else {"chunks": held}
     if shape and "chunks" not in signature(builder).parameters:
         if held != 1:
@@ -115,8 +117,8 @@ __all__ = [
     "SCHEDULE_OPTIONS",
     "Action",
     "ActionKind",
-    "Entry",
     "FusedPair",
+    "OrderEntry",
     "Placement",
     "PlacementKind",
     "Runtime",

@@ -33,7 +33,7 @@ _Times = int | Sequence[int]
 """Picoseconds of one action: the same on every rank, or one value per rank."""
 
 
-OBJECTIVES = ("span", "makespan")
+_OBJECTIVES = ("span", "makespan")
 
 
 def auto_zb(
@@ -75,10 +75,10 @@ def auto_zb(
         share=weight_grad_share,
     )
     _check_memory(job, memory_limit)
-    if objective not in OBJECTIVES:
-        allowed = " or ".join(OBJECTIVES)
+    if objective not in _OBJECTIVES:
+        allowed = " or ".join(_OBJECTIVES)
         raise ScheduleError(bad_value(f"schedule {NAME}", "objective", objective, allowed))
-    first, second = OBJECTIVES if objective == "span" else OBJECTIVES[::-1]
+    first, second = _OBJECTIVES if objective == "span" else _OBJECTIVES[::-1]
     best = min(_drafts(job), key=lambda draft: (getattr(draft, first), getattr(draft, second)))
     orders = tuple(tuple(_actions(rank, kinds)) for rank, kinds in enumerate(best.orders))
     placement = Placement(ranks=ranks)

@@ -52,7 +52,7 @@ class FusedPair:
         return self.forward, self.backward
 
 
-Entry = Action | FusedPair
+OrderEntry = Action | FusedPair
 """What a rank runs as one."""
 
 
@@ -123,7 +123,7 @@ class Schedule:
     name: str
     placement: Placement
     microbatches: int
-    orders: tuple[tuple[Entry, ...], ...]
+    orders: tuple[tuple[OrderEntry, ...], ...]
     warm_up: tuple[int, ...] = ()
     runtime: Runtime = Runtime.TORCH
     fills_once: bool = False
@@ -160,7 +160,7 @@ class Schedule:
             yield from entry.parts()
 
 
-MAX_FORWARDS = 1 << 22
+_MAX_FORWARDS = 1 << 22
 
 
 def check_shape(name: str, *, ranks: int, microbatches: int, chunks: int) -> None:
@@ -168,8 +168,8 @@ def check_shape(name: str, *, ranks: int, microbatches: int, chunks: int) -> Non
     for field, value in (("ranks", ranks), ("microbatches", microbatches), ("chunks", chunks)):
         if value < 1:
             raise ScheduleError(f"schedule {name}: {field} is {value}: expected at least 1")
-    if ranks * microbatches * chunks > MAX_FORWARDS:
+    if ranks * microbatches * chunks > _MAX_FORWARDS:
         raise ScheduleError(
             f"schedule {name}: ranks * microbatches * chunks is {ranks * microbatches * chunks}: "
-            f"expected at most {MAX_FORWARDS}"
+            f"expected at most {_MAX_FORWARDS}"
         )

@@ -12,8 +12,8 @@ from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
     Action,
     ActionKind,
-    Entry,
     FusedPair,
+    OrderEntry,
     Placement,
     PlacementKind,
     Schedule,
@@ -94,7 +94,7 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[_Slot]:
     ]
 
 
-def _numbered(slots: Iterable[_Slot], rank: int, placement: Placement) -> Iterator[Entry]:
+def _numbered(slots: Iterable[_Slot], rank: int, placement: Placement) -> Iterator[OrderEntry]:
     """Microbatches count up per chunk and direction, from the first that comes by this rank."""
     stages = [placement.stage(rank, chunk) for chunk in range(2)]
     second_half = placement.microbatches // 2

@@ -21,7 +21,7 @@ from stepsim.parallel.schedules.base import (
 ChunkTable = list[tuple[int, int]]
 """Chunk and microbatch of a rank's forwards, or of its backwards, in order."""
 
-GROUPINGS = tuple(Runtime)
+_GROUPINGS = tuple(Runtime)
 
 
 def interleaved(
@@ -113,8 +113,8 @@ def _order(
 def _group_size(
     ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
 ) -> int:
-    if grouping not in GROUPINGS:
-        raise _refusal("grouping", grouping, " or ".join(GROUPINGS))
+    if grouping not in _GROUPINGS:
+        raise _refusal("grouping", grouping, " or ".join(_GROUPINGS))
     if grouping == "megatron":
         group = ranks if group_size is None else group_size
         _check_megatron(ranks, microbatches, chunks, group)

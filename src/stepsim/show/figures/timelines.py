@@ -11,9 +11,9 @@ import numpy as np
 from stepsim.base import garbage as collector
 from stepsim.base.units import format_time_ps, time_unit
 from stepsim.engine.lay_out import Times
-from stepsim.engine.timeline import Span, Timeline
+from stepsim.engine.timeline import TaskSpan, Timeline
 from stepsim.graph.programs import SegmentKind
-from stepsim.parallel.schedules import Entry
+from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.critical_path import critical_path
 from stepsim.results.report import Report
 from stepsim.show.figures.drawing import head, legend, write_figure
@@ -237,7 +237,7 @@ def _visible(start: Times, end: Times, scene: _Scene) -> list[tuple[int, int, in
     return found
 
 
-def _entry_box(entry: Entry, start: int, end: int, chunks: int) -> _Box:
+def _entry_box(entry: OrderEntry, start: int, end: int, chunks: int) -> _Box:
     """An action, shaded by chunk; of a fused pair the forward above, the backward below."""
     shades = [shade(ACTION_COLOURS[a.kind], 0.75 * a.chunk / chunks) for a in entry.parts()]
     numbers = "/".join(str(action.microbatch) for action in entry.parts())
@@ -246,7 +246,7 @@ def _entry_box(entry: Entry, start: int, end: int, chunks: int) -> _Box:
 
 def _stream_lanes(timeline: Timeline, scene: _Scene) -> Iterator[_Lane]:
     """Rank 0: a row per stream it uses, boxes coloured by phase."""
-    spans: dict[Stream, list[Span]] = {}
+    spans: dict[Stream, list[TaskSpan]] = {}
     for span in timeline.spans([0]):
         spans.setdefault(span.stream, []).append(span)
     for stream in sorted(spans):

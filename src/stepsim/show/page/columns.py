@@ -13,7 +13,7 @@ from stepsim.base.arrays import Ints
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
-from stepsim.parallel.schedules import Entry
+from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.critical_path import critical_path, path_tasks
 from stepsim.results.report import Report
 from stepsim.show.palette import ACTION_SHADES, AXIS_SHADES, PHASE_SHADES, Shade
@@ -214,7 +214,7 @@ class _Collector:
         return shape
 
     def _add_tasks(
-        self, shape: _Shape, segment: Segment, entry: Entry | None, before: tuple[int, ...]
+        self, shape: _Shape, segment: Segment, entry: OrderEntry | None, before: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Add the tasks of a task list; returns those that nothing in it waits for."""
         graph = self.timeline.graph
@@ -234,7 +234,7 @@ class _Collector:
         return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
 
     def _add_whole(
-        self, shape: _Shape, segment: Segment, entry: Entry | None, before: tuple[int, ...]
+        self, shape: _Shape, segment: Segment, entry: OrderEntry | None, before: tuple[int, ...]
     ) -> None:
         match segment.kind:
             case SegmentKind.SEND | SegmentKind.RECV:
@@ -254,7 +254,7 @@ class _Collector:
         stream: Stream,
         shade: int,
         words: str,
-        entry: Entry | None,
+        entry: OrderEntry | None,
         comm: int,
         before: tuple[int, ...],
     ) -> None:

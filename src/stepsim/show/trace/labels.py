@@ -7,7 +7,7 @@ from stepsim.graph.actions import Task, TaskKind
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.graph.programs import Program, SegmentKind
 from stepsim.parallel.p2p import Message
-from stepsim.parallel.schedules import Action, ActionKind, Entry
+from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
 from stepsim.show.trace.document import Category, Fact, Label
 from stepsim.workload.rows import Group, Phase
 
@@ -33,7 +33,7 @@ def actions_of(program: Program) -> list[Label]:
     return [_action(entry, numbered=chunks > 1) for entry in program.entries]
 
 
-def _action(entry: Entry, *, numbered: bool) -> Label:
+def _action(entry: OrderEntry, *, numbered: bool) -> Label:
     """Label of an entry; chunks are `numbered` where there are several."""
     parts = entry.parts()
     first, second = parts[0], parts[-1]
