@@ -239,14 +239,14 @@ def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
     """Refuse what cannot be shown in the end before any work."""
     from stepsim.explore.sweep import parse_axis
     from stepsim.show.figures.sweep import figure_kind
-    from stepsim.show.figures.sweep.views import Layout
+    from stepsim.show.figures.sweep.views import PlotLayout
 
     options.check([*inputs, options.database])
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
         if name not in known:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")
-    if figure_kind(options.plot_kind).layout is Layout.MAP:
+    if figure_kind(options.plot_kind).layout is PlotLayout.MAP:
         axes = [parse_axis(text) for text in options.axes or ()]
         numbers = [a.name for a in axes if a.kind.quantity.numeric and len(a.values) > 1]
         if len([n for n in options.plot_names or numbers if n in numbers]) < 2:

@@ -16,7 +16,7 @@ from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.maps import dress_map, panel_grid
 from stepsim.show.figures.sweep.pictures import map_scales
 from stepsim.show.figures.sweep.scales import Scale, time_unit_of
-from stepsim.show.figures.sweep.views import FigureKind, Layout, View, title
+from stepsim.show.figures.sweep.views import FigureKind, PlotLayout, View, title
 from stepsim.show.palette import PART_COLOURS, shade
 from stepsim.workload.axes import Part, PartKind, parts_of
 
@@ -146,4 +146,4 @@ def _legend(figure: "Figure", parts: Floats, style: FigureStyle) -> None:
     legend(figure, style, handles, below=True)
 
 
-BOUND = FigureKind(name="bound", draw=bound_figure, layout=Layout.MAP, of_parts=True)
+BOUND = FigureKind(name="bound", draw=bound_figure, layout=PlotLayout.MAP, of_parts=True)

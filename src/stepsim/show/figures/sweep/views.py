@@ -31,7 +31,7 @@ class View:
         return [axis for axis in (self.x, self.y, self.by) if axis]
 
 
-class Layout(Enum):
+class PlotLayout(Enum):
     """What a figure's axes may be: as they come, one without a map, or two with numbers."""
 
     LINES_OR_MAP = "lines or map"
@@ -48,7 +48,7 @@ class FigureKind:
 
     name: str
     draw: "Callable[[SweepTable, View, FigureStyle], Figure]"
-    layout: Layout = Layout.LINES_OR_MAP
+    layout: PlotLayout = PlotLayout.LINES_OR_MAP
     of_parts: bool = False
 
 
@@ -63,12 +63,12 @@ def choose_view(
     """
     if len(set(names)) < len(names) or len(names) > 3:
         raise SweepError(f"figure axes are {','.join(names)}: expected one to three different axes")
-    layout = kind.layout if kind else Layout.LINES_OR_MAP
-    stacks = layout is Layout.STACKS
+    layout = kind.layout if kind else PlotLayout.LINES_OR_MAP
+    stacks = layout is PlotLayout.STACKS
     chosen = [table.axis(name) for name in names] or _default(table, stacks=stacks)
     mapped = not stacks and len(chosen) > 1 and all(axis.numeric for axis in chosen[:2])
     shown = ",".join(axis.name for axis in chosen)
-    if kind and layout is Layout.MAP and not mapped:
+    if kind and layout is PlotLayout.MAP and not mapped:
         raise SweepError(
             f"figure axes are {shown}: a {kind.name} figure needs two axes with numbers"
         )
