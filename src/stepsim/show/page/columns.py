@@ -24,7 +24,7 @@ MOST_SPANS = 250_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankBand:
+class _RankBand:
     """A band of the picture: the rank that is shown, whom it stands for, the streams it uses."""
 
     rank: int
@@ -34,7 +34,7 @@ class RankBand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActionColumns:
+class _ActionColumns:
     """Actions of the shown ranks: row, place in `entries`, times in ps, and a short text.
 
     A fused pair is two: `part` 0 and 1 of `parts` 2. `chunk` is the rank's, of `chunks`.
@@ -63,7 +63,7 @@ class SpanColumns:
     `left_out` says what the page would be too large for; empty if nothing.
     """
 
-    rows: tuple[RankBand, ...]
+    rows: tuple[_RankBand, ...]
     row: Ints
     stream: Ints
     shade: Ints
@@ -79,7 +79,7 @@ class SpanColumns:
     names: tuple[str, ...]
     entries: tuple[str, ...]
     comms: tuple[CommWords, ...]
-    action: ActionColumns
+    action: _ActionColumns
     left_out: str
 
     def __len__(self) -> int:
@@ -291,19 +291,19 @@ class _Collector:
                 found[base[row] + mine[row].first[each.segment] + inner] = 1
         return found
 
-    def _rows(self, ranks: Sequence[int], mine: Sequence[_Shape]) -> Iterator[RankBand]:
+    def _rows(self, ranks: Sequence[int], mine: Sequence[_Shape]) -> Iterator[_RankBand]:
         plan, actors = self.timeline.graph.plan, self.timeline.actors
         staged = plan.pp > 1 and len(ranks) <= plan.pp
         for rank, shape in zip(ranks, mine, strict=True):
             alike = np.flatnonzero(actors.actor_of == actors.actor_of[rank])
-            yield RankBand(
+            yield _RankBand(
                 rank=rank,
                 label=f"stage {plan.stage_of(rank)}" if staged else f"rank {rank}",
                 ranks=name_ranks(alike.tolist()),
                 streams=tuple(Stream(s) for s in sorted({Stream.COMPUTE, *shape.stream})),
             )
 
-    def _actions(self, ranks: Sequence[int]) -> ActionColumns:
+    def _actions(self, ranks: Sequence[int]) -> _ActionColumns:
         places, text = [], []
         for row, rank in enumerate(ranks):
             cohort, column = self.timeline.place(rank)
@@ -315,7 +315,7 @@ class _Collector:
                     places.append((row, number, shade, part, len(parts), action.chunk, *times))
                     text.append(f"{action.kind}{action.microbatch}")
         columns = np.array(places, dtype=np.int64).reshape(-1, 8).T
-        return ActionColumns(
+        return _ActionColumns(
             row=columns[0],
             entry=columns[1],
             shade=columns[2],

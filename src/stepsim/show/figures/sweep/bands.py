@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-BAND = (5, 95)
+_BAND = (5, 95)
 _MOST_BANDS = 8
 
 
@@ -99,7 +99,7 @@ def _seconds(found: NoiseSweep, x: StoredAxis, by: StoredAxis | None) -> Floats:
     rows = by.positions(scenarios) if by else np.zeros_like(scenarios)
     for row, column, each in zip(rows, x.positions(scenarios), found.scenarios, strict=True):
         if not isinstance(each, str):
-            low, high = (each.percentile_ps(percent) for percent in BAND)
+            low, high = (each.percentile_ps(percent) for percent in _BAND)
             numbers = each.planned_ps, low, each.percentile_ps(50), high
             seconds[:, row, column] = np.array(numbers) / PS_PER_S
     return seconds

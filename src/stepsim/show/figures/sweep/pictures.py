@@ -29,7 +29,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class _Series:
     """A line: its name, its colour, and a value for every place along the axis."""
 
     name: str
@@ -44,7 +44,7 @@ class LinePicture:
     view: View
     x: Scale
     measure: Measure
-    series: tuple[Series, ...]
+    series: tuple[_Series, ...]
     key: str
 
 
@@ -91,7 +91,7 @@ def line_picture(table: SweepTable, view: View, *, bubble: bool) -> LinePicture:
         x=scale_of(view.x),
         measure=found,
         series=tuple(
-            Series(name=name, colour=colour, values=values)
+            _Series(name=name, colour=colour, values=values)
             for name, colour, values in zip(names, colours, lines, strict=True)
         ),
         key=axis_words(view.by.name) if view.by else "",
