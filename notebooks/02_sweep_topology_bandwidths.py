@@ -29,6 +29,7 @@ import stepsim
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.noise.sweeps import sweep_noise
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
+from stepsim.options import StepOptions
 from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.sweep.bands import plot_noise_sweep
 
@@ -53,7 +54,7 @@ study = Study(
     workload=workload,
     topology=network,
     grid=Grid(axes=tuple(parse_axis(text) for text in axes)),
-    options=JOB,
+    options=StepOptions(**JOB),
     breakdown=True,
 )
 print(run_sweep(study, OUT / "network.sqlite", jobs=1))
@@ -98,7 +99,7 @@ study = Study(
     workload=workload,
     topology=network,
     grid=Grid(axes=(parse_axis("fabric.bandwidth=50..800 Gbps:5 log"),)),
-    options=JOB,
+    options=StepOptions(**JOB),
 )
 bands = sweep_noise(study, model=NoiseModel(task=0.03, communication=0.1), samples=200)
 plot_noise_sweep(bands, OUT / "bands.png")
