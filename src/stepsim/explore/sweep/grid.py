@@ -74,14 +74,6 @@ class Grid:
         """Scenarios that share a task graph."""
         return prod(len(axis) for axis in self.axes if axis.kind.durations_only)
 
-    def axis(self, name: str) -> Axis:
-        """The axis of a name; raises SweepError naming those there are."""
-        for axis in self.axes:
-            if axis.name == name:
-                return axis
-        expected = ", ".join(axis.name for axis in self.axes)
-        raise SweepError(f"{name!r} is no axis of this sweep: expected {expected}")
-
     def position(self, axis: Axis, scenario: int) -> int:
         """Position of a scenario on an axis."""
         return scenario // self.strides[axis.name] % len(axis)
