@@ -79,8 +79,8 @@ def _small_jobs() -> Iterator[None]:
     from stepsim.parallel import job_size as planning
     from stepsim.parallel import schedules
 
-    limits = [(planning, "MAX_NPUS", 1024), (planning, "MAX_MICROBATCHES", 256)]
-    limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "MAX_ACTIONS", 4096)]
+    limits = [(planning, "MAX_NPUS", 1024), (planning, "_MAX_MICROBATCHES", 256)]
+    limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "_MAX_ACTIONS", 4096)]
     kept = [(module, name, getattr(module, name)) for module, name, _ in limits]
     try:
         for module, name, value in limits:
