@@ -42,23 +42,14 @@ def check_slopes(found: Sensitivity, rounding_ps: float) -> None:
             assert abs(slope.derivative - central) <= allowed, slope
 
 
+SIZES = [8, pytest.param(32, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("microbatches", SIZES)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
-def test_shipped_jobs(file: Path, topology: str, schedule: str) -> None:
-    # no two of the eight positions in a dgx-v100 are alike: eight times the tasks
-    microbatches = 4 if topology == "dgx-v100" else 32
-    check_job(file, topology, schedule, microbatches)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
-def test_shipped_jobs_where_no_ranks_are_alike(file: Path, schedule: str) -> None:
-    check_job(file, "dgx-v100", schedule, 32)
-
-
-def check_job(file: Path, topology: str, schedule: str, microbatches: int) -> None:
+def test_shipped_jobs(file: Path, topology: str, schedule: str, microbatches: int) -> None:
     job: dict[str, Any] = {"workload": file, "topology": topology, "schedule": schedule}
     job |= {"microbatches": microbatches, "host_overhead": "250 us"}
     found = sensitivity(**job)
