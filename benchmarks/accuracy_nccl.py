@@ -13,16 +13,17 @@ import numpy as np
 from sizes import arguments, sized
 
 from stepsim import collective_time
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.nccl_fit import write_topology
-from stepsim.files.topology.toml import read_topology
+from stepsim.files.load import load_topology
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit, fit_curve
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit, fit_nccl
 from stepsim.measured.clocks import NodePlacement
-from stepsim.network.measured_times import CommTable, Floats, MeasuredCurve
+from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology import Topology
 
 MIB = 1 << 20
@@ -198,7 +199,7 @@ def network_of(machine: MachineFit) -> Topology | None:
             write_topology(machine, path)
         except CalibrationError:
             return None
-        return read_topology(path)
+        return load_topology(path)
 
 
 def network_errors(

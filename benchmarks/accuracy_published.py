@@ -14,7 +14,7 @@ from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, message_topology
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
-from stepsim.parallel.p2p import P2PMode, P2POptions
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.auto_zb import weight_grad_share
@@ -57,7 +57,7 @@ def iteration_ms(
         host_overhead_ps=round(host_ps),
         topology=message_topology((link,), 8),
         p2p=mode,
-        p2p_options=P2POptions(eager_transfers=schedule.name == "auto-zb"),
+        eager_transfers=schedule.name == "auto-zb",
     )
     work = PipelineWork(source="published", plan=plan, works=works, message_bytes=1)
     report = simulate_work(work, schedule, runtime).report

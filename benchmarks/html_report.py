@@ -89,14 +89,13 @@ def plotly(path: Path, *, webgl: bool) -> None:
 
 def stepsim_page(path: Path) -> None:
     import stepsim
-    from stepsim.files.load import load_workload
+    from stepsim.files.asked import read_inputs
     from stepsim.show.page.what_if import find_what_if
     from stepsim.show.page.write import write_step
 
-    workload = load_workload(ROOT / "workloads" / "gpt_1024.txt")
-    options = {"topology": "hgx-h100", "microbatches": MICROBATCHES}
-    result = stepsim.simulate(workload, **options)
-    found = find_what_if(workload, **options)
+    workload, options = ROOT / "workloads" / "gpt_1024.txt", {"microbatches": MICROBATCHES}
+    result = stepsim.simulate(workload, "hgx-h100", microbatches=MICROBATCHES)
+    found = find_what_if(read_inputs(workload, "hgx-h100", options))
     write_step(result, path, command="benchmark", what_if=found)
     print(f"stepsim's page holds {sum(1 for _ in result.timeline.spans()):,} spans")
 

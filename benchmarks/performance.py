@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from gpt import GPT, TOPOLOGY
 from jobs import make_batch
-from shapes import GPT, TOPOLOGY
 from sizes import sized
 
 from stepsim.explore.batch import Batch

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpt import GPT, TOPOLOGY
 from jobs import make_batch
-from shapes import GPT, TOPOLOGY
 from sizes import sized
 
 from stepsim.explore.noise.draws import NoiseModel

@@ -3,18 +3,18 @@
 from typing import Any
 
 import pytest
-from shapes import GPT, TOPOLOGY
+from gpt import gpt
 from sizes import sized
 
 from stepsim.parallel.modes import Sharing
-from stepsim.step.simulate import prepare, run_graph
+from stepsim.step.simulate import run_graph
 
 CASES = sized([(True, 1488), (False, 2_454_016)], [(True, 1488)])
 
 
 @pytest.mark.parametrize(("fold", "tasks"), CASES)
 def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
-    job = prepare(GPT, TOPOLOGY)
+    job = gpt()
     rounds = 5 if fold else 1
     timeline = benchmark.pedantic(
         run_graph, (job.graph, job.prices), {"fold_ranks": fold}, rounds=rounds
@@ -25,7 +25,7 @@ def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
 
 
 def test_contention(benchmark: Any) -> None:
-    job = prepare(GPT, TOPOLOGY)
+    job = gpt()
     options = {"sharing": Sharing.FAIR}
     timeline = benchmark.pedantic(run_graph, (job.graph, job.prices), options, rounds=5)
     assert sum(cohort.start.size for cohort in timeline.cohorts) == 1816

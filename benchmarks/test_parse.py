@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shapes import GPT
+from gpt import GPT
 
 import stepsim
 

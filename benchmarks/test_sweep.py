@@ -37,7 +37,9 @@ def results(study: Study) -> list[SpanResult]:
         steps = (1e22 / bandwidth).astype(np.int64)
         half = np.full(len(steps), 0.5)
         outcomes = Outcomes(step_time_ps=steps, pipeline_time_ps=steps, bubble_fraction=half)
-        found.append(SpanResult(span=span, outcomes=outcomes, total_bandwidth=bandwidth))
+        found.append(
+            SpanResult(span=span, outcomes=outcomes, total_bandwidth=bandwidth.astype(np.float64))
+        )
     return found
 
 

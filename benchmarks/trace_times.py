@@ -1,6 +1,6 @@
 """Time and memory of a trace of about a million slices, plain and compressed.
 
-python benchmarks/traces.py
+python benchmarks/trace_times.py
 """
 
 import resource

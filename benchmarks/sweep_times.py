@@ -1,6 +1,6 @@
 """Whole sweeps: seconds and peak memory; how much two workers are worth.
 
-Usage: python benchmarks/sweeps.py
+Usage: python benchmarks/sweep_times.py
 Run it on a quiet machine. The workers' memory is not in the peak, which is the main process's.
 """
 
