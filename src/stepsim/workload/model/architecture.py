@@ -1,0 +1,355 @@
+"""What a transformer is made of, layer by layer, and how many parameters each part has.
+
+Widths and counts are those of the whole model; `stepsim.workload.model.plan` splits them. Layers
+are values: alike layers compare equal, so that a model of 126 alike layers costs no more than one.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stepsim.base.errors import WorkloadError, bad_value
+
+
+class Activation(StrEnum):
+    """Between the products of an MLP; `gated` ones multiply two inputs and need a third weight."""
+
+    gated: bool
+
+    def __new__(cls, name: str, gated: bool) -> "Activation":
+        """An activation with its name and whether it has a gate."""
+        activation = str.__new__(cls, name)
+        activation._value_ = name
+        activation.gated = gated
+        return activation
+
+    SWIGLU = "swiglu", True
+    GEGLU = "geglu", True
+    GELU = "gelu", False
+    RELU = "relu", False
+    SQUARED_RELU = "sqrelu", False
+
+
+class NormKind(StrEnum):
+    """How inputs are normed; `weights` are the parameters per element."""
+
+    weights: int
+
+    def __new__(cls, name: str, weights: int) -> "NormKind":
+        """A norm with its name and its parameters per element."""
+        norm = str.__new__(cls, name)
+        norm._value_ = name
+        norm.weights = weights
+        return norm
+
+    RMS = "rms", 1
+    LAYER = "layer", 2
+    LAYER_NO_BIAS = "layer without bias", 1
+    PLAIN = "without parameters", 0
+
+
+class QkNorm(StrEnum):
+    """Norm of queries and keys: its weights are shared by all heads, each head's, or as wide as all."""
+
+    NONE = "none"
+    SHARED = "shared"
+    PER_HEAD = "per head"
+    WHOLE = "whole"
+
+
+def _need_counts(part: object, **least: int) -> None:
+    """Raise WorkloadError where a number is below what it must be at least."""
+    for name, minimum in least.items():
+        value = getattr(part, name)
+        if not isinstance(value, int) or value < minimum:
+            place = type(part).__name__
+            raise WorkloadError(
+                bad_value(place, name, value, f"a whole number of at least {minimum}")
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedAttention:
+    """Multi-head, multi-query or grouped-query attention.
+
+    `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
+    `value_dim` is the width of a value where it is not that of a key. `gated` outputs are
+    multiplied by a second projection of the queries' width.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int | None = None
+    window: int | None = None
+    bias: bool = False
+    output_bias: bool = False
+    qk_norm: QkNorm = QkNorm.NONE
+    sinks: bool = False
+    gated: bool = False
+
+    def __post_init__(self) -> None:
+        _need_counts(self, heads=1, kv_heads=1, head_dim=1)
+        if self.heads % self.kv_heads:
+            raise WorkloadError(
+                bad_value("attention", "kv_heads", self.kv_heads, f"a divisor of {self.heads}")
+            )
+        if self.window is not None:
+            _need_counts(self, window=1)
+
+    @property
+    def values(self) -> int:
+        """Width of a head's value."""
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+    def parameters(self, hidden: int) -> int:
+        """Weights, biases, norms and sinks."""
+        queries = self.heads * self.head_dim * (2 if self.gated else 1)
+        keys, values = self.kv_heads * self.head_dim, self.kv_heads * self.values
+        inner = queries + keys + values
+        norms = {
+            QkNorm.NONE: 0,
+            QkNorm.SHARED: 2 * self.head_dim,
+            QkNorm.PER_HEAD: (self.heads + self.kv_heads) * self.head_dim,
+            QkNorm.WHOLE: self.heads * self.head_dim + keys,
+        }
+        return (
+            hidden * inner
+            + self.heads * self.values * hidden
+            + (inner if self.bias else 0)
+            + (hidden if self.output_bias else 0)
+            + norms[self.qk_norm]
+            + (self.heads if self.sinks else 0)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek): queries, keys and values through low ranks.
+
+    Without `query_rank` the queries are projected directly. A key is `nope_dim` wide beside a
+    rotary part of `rope_dim` that all heads share.
+    """
+
+    heads: int
+    query_rank: int | None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        _need_counts(self, heads=1, kv_rank=1, nope_dim=1, rope_dim=0, value_dim=1)
+        if self.query_rank is not None:
+            _need_counts(self, query_rank=1)
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head's query and key."""
+        return self.nope_dim + self.rope_dim
+
+    def parameters(self, hidden: int) -> int:
+        """Weights, norms of the two ranks, and biases of the projections down and out."""
+        queries = self.heads * self.head_dim
+        rank = self.query_rank
+        down = self.kv_rank + self.rope_dim
+        return (
+            (hidden * queries if rank is None else rank * (hidden + queries + 1))
+            + hidden * down
+            + self.kv_rank * (1 + self.heads * (self.nope_dim + self.value_dim))
+            + self.heads * self.value_dim * hidden
+            + ((rank or 0) + down + hidden if self.bias else 0)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearBlock:
+    """One product of hidden to hidden in place of attention or MLP, as pruned models have it."""
+
+    bias: bool = False
+
+    def parameters(self, hidden: int) -> int:
+        """The weight and its bias."""
+        return hidden * hidden + (hidden if self.bias else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseMlp:
+    """Two products with an activation between, or three where it is gated."""
+
+    width: int
+    activation: Activation = Activation.SWIGLU
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        _need_counts(self, width=1)
+
+    def parameters(self, hidden: int) -> int:
+        """Weights and biases."""
+        inputs = 2 if self.activation.gated else 1
+        weights = hidden * self.width * (inputs + 1)
+        return weights + (inputs * self.width + hidden if self.bias else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertMlp:
+    """Mixture of experts: each token goes to `top_k` of `experts`, and through the shared one.
+
+    `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
+    a correction that is no parameter does not.
+    """
+
+    experts: int
+    top_k: int
+    width: int
+    shared_width: int = 0
+    activation: Activation = Activation.SWIGLU
+    bias: bool = False
+    router_bias: bool = False
+    shared_gate: bool = False
+
+    def __post_init__(self) -> None:
+        _need_counts(self, experts=1, top_k=1, width=1, shared_width=0)
+        if self.top_k > self.experts:
+            raise WorkloadError(bad_value("experts", "top_k", self.top_k, f"1 to {self.experts}"))
+
+    @property
+    def expert(self) -> DenseMlp:
+        """One routed expert."""
+        return DenseMlp(width=self.width, activation=self.activation, bias=self.bias)
+
+    @property
+    def shared(self) -> DenseMlp | None:
+        """The shared experts as one MLP, None where there are none."""
+        if not self.shared_width:
+            return None
+        return DenseMlp(width=self.shared_width, activation=self.activation, bias=self.bias)
+
+    def routed_parameters(self, hidden: int) -> int:
+        """Parameters of all routed experts, which expert parallelism shares out."""
+        return self.experts * self.expert.parameters(hidden)
+
+    def parameters(self, hidden: int, *, active: bool = False) -> int:
+        """Router, experts (`active`: those of one token) and shared experts."""
+        shared = self.shared.parameters(hidden) if self.shared else 0
+        routed = self.routed_parameters(hidden) * (self.top_k if active else self.experts)
+        return (
+            self.experts * (hidden + (1 if self.router_bias else 0))
+            + routed // self.experts
+            + shared
+            + (hidden if self.shared_gate else 0)
+        )
+
+
+Attention = GroupedAttention | LatentAttention | LinearBlock
+Mlp = DenseMlp | ExpertMlp | LinearBlock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One transformer layer; None where it has no attention or no MLP.
+
+    `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well.
+    """
+
+    attention: Attention | None
+    mlp: Mlp | None
+    norms: int = 2
+
+    def __post_init__(self) -> None:
+        _need_counts(self, norms=0)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it has experts."""
+        return isinstance(self.mlp, ExpertMlp)
+
+    def parameters(self, hidden: int, norm: NormKind, *, active: bool = False) -> int:
+        """Parameters of the layer (`active`: those that one token uses)."""
+        attention = self.attention.parameters(hidden) if self.attention else 0
+        if isinstance(self.mlp, ExpertMlp):
+            mlp = self.mlp.parameters(hidden, active=active)
+        else:
+            mlp = self.mlp.parameters(hidden) if self.mlp else 0
+        return attention + mlp + self.norms * norm.weights * hidden
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """A decoder: embedding, layers, final norm and head.
+
+    `tied` heads share the embedding's weight. `positions` are learned position embeddings.
+    `prediction_layers` are multi-token prediction layers, each with a product of 2 hidden to
+    hidden, two norms more and a norm of its own at the end; embedding and head are shared.
+    """
+
+    name: str
+    hidden: int
+    layers: tuple[Layer, ...]
+    vocabulary: int
+    tied: bool = False
+    norm: NormKind = NormKind.RMS
+    final_norm: bool = True
+    embedding_norm: bool = False
+    positions: int = 0
+    head_bias: bool = False
+    dropout: bool = False
+    prediction_layers: tuple[Layer, ...] = ()
+
+    def __post_init__(self) -> None:
+        _need_counts(self, hidden=1, vocabulary=1, positions=0)
+        if not self.layers:
+            raise WorkloadError(bad_value(self.name, "layers", 0, "at least 1"))
+
+    @property
+    def depth(self) -> int:
+        """Layers, without those of multi-token prediction."""
+        return len(self.layers)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether any layer has experts."""
+        return any(layer.is_sparse for layer in self.layers)
+
+    def layer_counts(self) -> Mapping[Layer, int]:
+        """How many layers there are of each kind, in order of first appearance."""
+        return Counter(self.layers)
+
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of one norm of the hidden width."""
+        return self.norm.weights * self.hidden
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Token and position embeddings, and the norm after them."""
+        table = (self.vocabulary + self.positions) * self.hidden
+        return table + (self.norm_parameters if self.embedding_norm else 0)
+
+    @property
+    def head_parameters(self) -> int:
+        """Final norm, and the head's weight unless it is the embedding's."""
+        weight = 0 if self.tied else self.vocabulary * self.hidden
+        bias = self.vocabulary if self.head_bias else 0
+        return weight + bias + (self.norm_parameters if self.final_norm else 0)
+
+    def prediction_parameters(self, *, active: bool = False) -> int:
+        """Parameters of the multi-token prediction layers."""
+        joint = 2 * self.hidden * self.hidden + 3 * self.norm_parameters
+        return sum(
+            joint + layer.parameters(self.hidden, self.norm, active=active)
+            for layer in self.prediction_layers
+        )
+
+    def parameters(self, *, active: bool = False) -> int:
+        """All parameters without multi-token prediction, as vendors publish them.
+
+        `active` counts the experts that one token goes through alone.
+        """
+        layers = sum(
+            count * layer.parameters(self.hidden, self.norm, active=active)
+            for layer, count in self.layer_counts().items()
+        )
+        return self.embedding_parameters + layers + self.head_parameters

@@ -1,0 +1,62 @@
+"""What a rank computes on: rates of matrix products and of memory, from a device file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from stepsim.base.errors import PlanError
+from stepsim.workload.model.plan import Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRate:
+    """Matrix products in one precision: `flops / rate + start_ps`; rates in FLOP/s."""
+
+    rate: float
+    peak: float
+    start_ps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionRate:
+    """Flash attention of one kernel family: forward FLOP/s of long sequences, causal work counted.
+
+    `half_rows` is the product of sequence and (batch x heads) at which half the rate is reached.
+    The backward runs at `backward` of the forward's rate.
+    """
+
+    rate: float
+    half_rows: float = 0.0
+    backward: float = 0.85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """An accelerator: `sustained` is the share of short benchmarks' rates kept in training.
+
+    `memory_share` is what kernels reach of the bandwidth (bytes/s); no kernel is shorter than
+    `kernel_floor_ps`. `reserved_bytes` are contexts and communication buffers. `sources` say where
+    each number is from.
+    """
+
+    name: str
+    memory_bytes: int
+    memory_bandwidth: float
+    rates: Mapping[Precision, MatrixRate]
+    attention: Mapping[str, AttentionRate]
+    sustained: float = 1.0
+    memory_share: float = 0.8
+    kernel_floor_ps: int = 3_000_000
+    reserved_bytes: int = 0
+    watts: float | None = None
+    price_per_hour: float | None = None
+    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def rate_of(self, precision: Precision) -> MatrixRate:
+        """The rate in a precision; raises PlanError where the device has none."""
+        found = self.rates.get(precision)
+        if found is None:
+            raise PlanError(
+                f"precision is {precision}: {self.name} has {', '.join(sorted(self.rates))}"
+            )
+        return found

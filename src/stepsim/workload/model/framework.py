@@ -1,0 +1,31 @@
+"""What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """A training framework; times in ps, factors without unit.
+
+    `memory_factor` multiplies memory-bound kernels. A layer's forward and backward take the host at
+    least `host_layer_ps`, with experts `host_expert_layer_ps`, with CUDA graphs `graph_share` of
+    it. `exposed_tp` is the share of pipelined tp collectives that stays visible, `fsdp_slowdown`
+    what compute loses while parameters are gathered beside it. `attention` is the kernel family on
+    each device, by name.
+    """
+
+    name: str
+    memory_factor: float
+    host_layer_ps: int
+    host_expert_layer_ps: int
+    graph_share: float = 0.1
+    exposed_tp: float = 0.36
+    fsdp_slowdown: float = 0.07
+    gradient_bytes: int = 4
+    logit_bytes: int = 8
+    fragmentation: float = 1.0
+    fused_loss: bool = True
+    attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

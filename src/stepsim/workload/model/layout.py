@@ -1,0 +1,150 @@
+"""Which virtual stage of a pipeline holds which layers."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stepsim.base.errors import PlanError, bad_value
+
+_LAYOUT = "E, t, m and L with *n, ( ) and |, e.g. 'Et*3|(tt|)*29m|L'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSlice:
+    """What one virtual stage runs: `layers` layers, and which ends of the model."""
+
+    layers: int
+    embedding: bool = False
+    prediction_layers: int = 0
+    head: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerLayout:
+    """How layers are shared out: evenly, with ends counted as layers, or as `slices` say.
+
+    `embedding_counts` and `head_counts` are Megatron-LM's `account_for_embedding_in_pipeline_split`
+    and `account_for_loss_in_pipeline_split`. `slices` are the virtual stages in the model's order.
+    """
+
+    embedding_counts: bool = False
+    head_counts: bool = False
+    slices: tuple[StageSlice, ...] = ()
+
+    def resolve(self, layers: int, prediction_layers: int, stages: int) -> tuple[StageSlice, ...]:
+        """What each of `stages` virtual stages runs, in the model's order.
+
+        Even shares differ by one at most, longer ones first. Raises PlanError where the slices do
+        not add up to the model, or ends that count as layers leave no even share.
+        """
+        if self.slices:
+            self._check(layers, prediction_layers, stages)
+            return self.slices
+        counts = self._even(layers, stages)
+        return tuple(
+            StageSlice(
+                layers=count,
+                embedding=stage == 0,
+                prediction_layers=prediction_layers if stage == stages - 1 else 0,
+                head=stage == stages - 1,
+            )
+            for stage, count in enumerate(counts)
+        )
+
+    def _even(self, layers: int, stages: int) -> list[int]:
+        total = layers + self.embedding_counts + self.head_counts
+        counted = self.embedding_counts or self.head_counts
+        if counted and total % stages:
+            raise PlanError(
+                f"layout: {layers} layers and the ends that count as layers are {total}: expected "
+                f"a multiple of pp x chunks, {stages}"
+            )
+        share, longer = divmod(total, stages)
+        counts = [share + (stage < longer) for stage in range(stages)]
+        counts[0] -= self.embedding_counts
+        counts[-1] -= self.head_counts
+        if min(counts) < 0 or (min(counts) == 0 and not counted):
+            raise PlanError(
+                f"layout: {layers} layers over {stages} virtual stages (pp x chunks): expected at "
+                "least one each"
+            )
+        return counts
+
+    def _check(self, layers: int, prediction_layers: int, stages: int) -> None:
+        found = {
+            "virtual stages (pp x chunks)": (len(self.slices), stages),
+            "layers": (sum(each.layers for each in self.slices), layers),
+            "embeddings, on the first": (int(self.slices[0].embedding), 1),
+            "heads, on the last": (int(self.slices[-1].head), 1),
+            "embeddings": (sum(each.embedding for each in self.slices), 1),
+            "heads": (sum(each.head for each in self.slices), 1),
+            "prediction layers": (
+                sum(each.prediction_layers for each in self.slices),
+                prediction_layers,
+            ),
+        }
+        for name, (has, expected) in found.items():
+            if has != expected:
+                raise PlanError(f"layout has {has} {name}: expected {expected}")
+
+
+def counted_layout(counts: Sequence[int], prediction_layers: int = 0) -> LayerLayout:
+    """A layout of so many layers per virtual stage, ends on the first and the last."""
+    last = len(counts) - 1
+    return LayerLayout(
+        slices=tuple(
+            StageSlice(
+                layers=count,
+                embedding=stage == 0,
+                prediction_layers=prediction_layers if stage == last else 0,
+                head=stage == last,
+            )
+            for stage, count in enumerate(counts)
+        )
+    )
+
+
+def parse_layout(text: str) -> LayerLayout:
+    """The layout of Megatron-LM's `pipeline_model_parallel_layout`; raises PlanError.
+
+    `E` is the embedding, `t` a layer, `m` a prediction layer, `L` the loss; `|` ends a virtual
+    stage, `x*n` and `(...)*n` repeat, commas mean nothing.
+    """
+    flat = _repeated(text.replace(",", "").replace(" ", ""), text)
+    if not flat or set(flat) - set("EtmL|"):
+        raise PlanError(bad_value("layout", "pipeline_model_parallel_layout", text, _LAYOUT))
+    return LayerLayout(
+        slices=tuple(
+            StageSlice(
+                layers=stage.count("t"),
+                embedding="E" in stage,
+                prediction_layers=stage.count("m"),
+                head="L" in stage,
+            )
+            for stage in flat.split("|")
+        )
+    )
+
+
+def _repeated(text: str, whole: str) -> str:
+    """The text with `x*n` and `(...)*n` written out."""
+    for pattern in (r"\(([^()]*)\)\*(\d+)", r"([EtmL|])\*(\d+)"):
+        text = re.sub(pattern, lambda found: _times(found, whole), text)
+    return text
+
+
+def _times(found: re.Match[str], whole: str) -> str:
+    part, count = found.group(1), int(found.group(2))
+    if not 1 <= count <= 4096:
+        raise PlanError(bad_value("layout", "pipeline_model_parallel_layout", whole, _LAYOUT))
+    if "*" in part:
+        part = _repeated(part, whole)
+    return part * count
+
+
+def layer_ranges(slices: Sequence[StageSlice]) -> Iterator[range]:
+    """Numbers of the layers of each virtual stage, in the model's order."""
+    start = 0
+    for each in slices:
+        yield range(start, start + each.layers)
+        start += each.layers

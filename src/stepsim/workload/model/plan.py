@@ -1,0 +1,206 @@
+"""How a model is trained: degrees, batch, precision, sharding, recomputation and placement.
+
+Names are those of `stepsim.parallel.ranks.ParallelPlan` and `stepsim.options.StepOptions` wherever
+these say the same; what only a model's description can use is added.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from stepsim.base.errors import PlanError
+from stepsim.workload.model.architecture import (
+    Architecture,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+)
+from stepsim.workload.model.layout import LayerLayout, StageSlice
+
+
+class Precision(StrEnum):
+    """Number format of the matrix products; master weights and sums are fp32 in all.
+
+    `element_bytes` is what an operand's element takes, `casts` whether inputs are converted first.
+    """
+
+    element_bytes: float
+    casts: bool
+
+    def __new__(cls, name: str, element_bytes: float, casts: bool) -> "Precision":
+        """A format with its name, the bytes of an element, and whether operands are converted."""
+        precision = str.__new__(cls, name)
+        precision._value_ = name
+        precision.element_bytes = element_bytes
+        precision.casts = casts
+        return precision
+
+    BF16 = "bf16", 2.0, False
+    FP16 = "fp16", 2.0, False
+    FP8 = "fp8", 1.0, True
+    MXFP8 = "mxfp8", 1.0, True
+    NVFP4 = "nvfp4", 0.5, True
+
+
+class Recompute(StrEnum):
+    """What of the forward runs again in the backward instead of being kept.
+
+    `SELECTIVE` is core attention, `OPERATORS` every second product (torch's per-operator policy),
+    `FULL` whole layers.
+    """
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    OPERATORS = "operators"
+    FULL = "full"
+
+
+class ContextParallelKind(StrEnum):
+    """How ranks that share a sequence exchange keys and values."""
+
+    RING = "ring"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+
+
+class AttentionKernel(StrEnum):
+    """Whether core attention is one kernel, or products with score tensors in memory between."""
+
+    FLASH = "flash"
+    UNFUSED = "unfused"
+
+
+class ExpertDispatch(StrEnum):
+    """How tokens reach experts: one all-to-all, or DeepEP's, which sends each token once a node."""
+
+    ALL_TO_ALL = "all_to_all"
+    DEEPEP = "deepep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlan:
+    """How a model is split over `tp * cp * dp * pp` ranks, and what a step is.
+
+    `chunks` are the virtual stages of a rank (Megatron's vpp). `expert_tp` splits experts (None:
+    like tp); an expert's ranks are `ep * expert_tp` of the `tp * cp * dp` of a stage. `zero` is
+    ZeRO's stage, 3 gathers parameters layer by layer (FSDP); `shard_ranks` is how many ranks share
+    one copy (None: dp x cp; fewer is HSDP), `reshard` whether they are dropped after the forward.
+    `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all). `tp_comm_overlap`
+    is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
+    """
+
+    tp: int = 1
+    cp: int = 1
+    dp: int = 1
+    pp: int = 1
+    ep: int = 1
+    expert_tp: int | None = None
+    chunks: int = 1
+    microbatch_size: int = 1
+    global_batch: int = 1
+    sequence: int = 2048
+    precision: Precision = Precision.BF16
+    sequence_parallel: bool = True
+    context: ContextParallelKind = ContextParallelKind.RING
+    zero: int = 1
+    shard_ranks: int | None = None
+    reshard: bool = True
+    recompute: Recompute = Recompute.NONE
+    recompute_layers: int | None = None
+    layout: LayerLayout = field(default_factory=LayerLayout)
+    attention: AttentionKernel = AttentionKernel.FLASH
+    dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    tp_comm_overlap: bool = False
+    dp_overlap: bool = False
+    cuda_graph: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        samples = self.dp * self.microbatch_size
+        if self.global_batch % samples:
+            raise PlanError(
+                f"global_batch is {self.global_batch}: expected a multiple of dp x microbatch_size,"
+                f" {samples}"
+            )
+        if self.stage_ranks % (self.ep * self.expert_degree):
+            raise PlanError(
+                f"ep x expert_tp is {self.ep * self.expert_degree}: expected a divisor of "
+                f"tp x cp x dp, {self.stage_ranks}"
+            )
+        if self.shards > self.dp * self.cp or (self.dp * self.cp) % self.shards:
+            raise PlanError(
+                f"shard_ranks is {self.shard_ranks}: expected a divisor of dp x cp, "
+                f"{self.dp * self.cp}"
+            )
+        if self.sequence % self.cp:
+            raise PlanError(f"sequence is {self.sequence}: expected a multiple of cp, {self.cp}")
+
+    def _check_numbers(self) -> None:
+        counts = ("tp", "cp", "dp", "pp", "ep", "chunks", "microbatch_size", "global_batch")
+        for name in (*counts, "sequence", "expert_tp", "shard_ranks", "recompute_layers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PlanError(f"{name} is {value}: expected at least 1")
+        if not 0 <= self.zero <= 3:
+            raise PlanError(f"zero is {self.zero}: expected 0, 1, 2 or 3")
+
+    @property
+    def npus(self) -> int:
+        """NPUs of the job."""
+        return self.stage_ranks * self.pp
+
+    @property
+    def stage_ranks(self) -> int:
+        """Ranks of one pipeline stage."""
+        return self.tp * self.cp * self.dp
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches each pipeline runs per step."""
+        return self.global_batch // (self.dp * self.microbatch_size)
+
+    @property
+    def expert_degree(self) -> int:
+        """Ranks that split one expert."""
+        if self.expert_tp is not None:
+            return self.expert_tp
+        return self.tp if self.ep == 1 or self.stage_ranks % (self.ep * self.tp) == 0 else 1
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of what is sharded."""
+        return self.dp * self.cp if self.shard_ranks is None else self.shard_ranks
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step."""
+        return self.global_batch * self.sequence
+
+    def stage_slices(self, architecture: Architecture) -> tuple[StageSlice, ...]:
+        """What each virtual stage runs, in the model's order; raises PlanError."""
+        return self.layout.resolve(
+            architecture.depth, len(architecture.prediction_layers), self.pp * self.chunks
+        )
+
+
+def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
+    """Raise PlanError where the plan does not divide the model."""
+    for layer in architecture.layer_counts():
+        attention, mlp = layer.attention, layer.mlp
+        if isinstance(attention, GroupedAttention | LatentAttention):
+            _need_divisor("heads", attention.heads, "tp", plan.tp)
+            if plan.context is ContextParallelKind.ALL_TO_ALL:
+                _need_divisor("heads / tp", attention.heads // plan.tp, "cp", plan.cp)
+        if isinstance(mlp, DenseMlp):
+            _need_divisor("ffn", mlp.width, "tp", plan.tp)
+        if isinstance(mlp, ExpertMlp):
+            _need_divisor("experts", mlp.experts, "ep", plan.ep)
+            _need_divisor("expert ffn", mlp.width, "expert_tp", plan.expert_degree)
+    if plan.ep > 1 and not architecture.is_sparse:
+        raise PlanError(f"ep is {plan.ep}: {architecture.name} has no experts: expected 1")
+    plan.stage_slices(architecture)
+
+
+def _need_divisor(what: str, value: int, name: str, degree: int) -> None:
+    if value % degree:
+        raise PlanError(f"{what} is {value}: expected a multiple of {name}, {degree}")

@@ -1,0 +1,105 @@
+"""Nouns of a model's description against hand counts and Megatron-LM's own rules."""
+
+import pytest
+
+from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.workload.model.architecture import (
+    Architecture,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+)
+from stepsim.workload.model.layout import LayerLayout, counted_layout, parse_layout
+from stepsim.workload.model.plan import ModelPlan, Precision, check_plan
+
+
+def llama_8b() -> Architecture:
+    attention = GroupedAttention(heads=32, kv_heads=8, head_dim=128)
+    layer = Layer(attention=attention, mlp=DenseMlp(width=14336))
+    return Architecture(name="llama-8b", hidden=4096, layers=(layer,) * 32, vocabulary=128256)
+
+
+def deepseek_v3() -> Architecture:
+    attention = LatentAttention(
+        heads=128, query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128
+    )
+    experts = ExpertMlp(experts=256, top_k=8, width=2048, shared_width=2048)
+    dense = Layer(attention=attention, mlp=DenseMlp(width=18432))
+    sparse = Layer(attention=attention, mlp=experts)
+    return Architecture(
+        name="deepseek-v3",
+        hidden=7168,
+        layers=(dense,) * 3 + (sparse,) * 58,
+        vocabulary=129280,
+        prediction_layers=(sparse,),
+    )
+
+
+def test_parameters_are_the_published_ones() -> None:
+    assert llama_8b().parameters() == 8_030_261_248
+    assert deepseek_v3().parameters() == 671_026_404_352
+    assert deepseek_v3().parameters(active=True) == pytest.approx(37.5e9, rel=0.01)
+
+
+def test_a_layout_string_is_read_as_megatron_reads_it() -> None:
+    slices = parse_layout("Et*3|(tt|)*28m|L").resolve(59, 1, 31)
+    assert [each.layers for each in slices] == [3, *[2] * 28, 0, 0]
+    assert (slices[0].embedding, slices[-2].prediction_layers, slices[-1].head) == (True, 1, True)
+
+
+@pytest.mark.parametrize("text", ["", "Etx|L", "E(tt|*2L", "Et*0|L"])
+def test_a_wrong_layout_string_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="pipeline_model_parallel_layout"):
+        parse_layout(text)
+
+
+def test_a_layout_that_does_not_add_up_is_refused() -> None:
+    with pytest.raises(PlanError, match="8 layers: expected 9"):
+        counted_layout([4, 4]).resolve(9, 0, 2)
+
+
+def test_ends_count_as_layers() -> None:
+    layout = LayerLayout(embedding_counts=True, head_counts=True)
+    assert [each.layers for each in layout.resolve(126, 0, 16)] == [7, *[8] * 14, 7]
+    with pytest.raises(PlanError, match="multiple of pp x chunks, 16"):
+        layout.resolve(128, 0, 16)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tp": 0}, "tp is 0"),
+        ({"dp": 3, "global_batch": 8}, "global_batch is 8: expected a multiple"),
+        ({"sequence": 8191, "cp": 2, "global_batch": 1}, "sequence is 8191"),
+        ({"ep": 4, "dp": 2, "global_batch": 2}, "ep x expert_tp is 4"),
+        ({"zero": 4}, "zero is 4"),
+        ({"dp": 8, "shard_ranks": 3, "global_batch": 8}, "shard_ranks is 3"),
+    ],
+)
+def test_a_plan_that_does_not_divide_is_refused(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        ModelPlan(**fields)  # type: ignore[arg-type]
+
+
+def test_a_plan_that_does_not_fit_the_model_is_refused() -> None:
+    with pytest.raises(PlanError, match="heads is 32: expected a multiple of tp, 3"):
+        check_plan(llama_8b(), ModelPlan(tp=3))
+    with pytest.raises(PlanError, match="no experts"):
+        check_plan(llama_8b(), ModelPlan(ep=2, dp=2, global_batch=2))
+    with pytest.raises(PlanError, match="at least one each"):
+        check_plan(llama_8b(), ModelPlan(pp=33))
+
+
+def test_a_count_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(WorkloadError, match="kv_heads"):
+        GroupedAttention(heads=32, kv_heads=5, head_dim=128)
+    with pytest.raises(WorkloadError, match="width"):
+        DenseMlp(width=-1)
+
+
+def test_npus_and_microbatches_follow_the_degrees() -> None:
+    plan = ModelPlan(tp=8, cp=2, dp=4, pp=16, global_batch=64, microbatch_size=2)
+    assert (plan.npus, plan.microbatches, plan.tokens) == (1024, 8, 64 * 2048)
+    assert Precision.FP8.element_bytes == 1.0
