@@ -145,9 +145,7 @@ class StepOptions:
         1,
         _COUNT,
         _JOB,
-        "Samples of a microbatch.",
-        is_reported=True,
-        idle=lambda asked, *_: "" if asked.global_batch else "it divides a global_batch",
+        "Samples of a microbatch, 1 in the file: compute and activations grow in proportion.",
     )
     plan: "ParallelPlan | None" = asked(
         None,
@@ -324,7 +322,7 @@ class StepOptions:
         None,
         _SIZE,
         _COMPUTE,
-        "What a chunk keeps of a microbatch, e.g. 2GiB.",
+        "What a chunk keeps of a sample of a microbatch, e.g. 2GiB.",
         is_axis=False,
         is_reported=True,
     )
@@ -347,6 +345,12 @@ class StepOptions:
             )
         if self.expert_load is not None and self.expert_skew is not None:
             raise PlanError("expert_load and expert_skew say the same: give one of them")
+
+    @property
+    def activation_bytes(self) -> int | None:
+        """What a chunk keeps of a microbatch, None where nobody said."""
+        size = self.activation_size_bytes
+        return None if size is None else size * self.microbatch_size
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise PlanError where one of these options was set, which would do nothing."""

@@ -64,7 +64,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "memory_limit": {"schedule": "auto-zb", "microbatches": 16},
     "dp_bucket": {"dp_overlap": True},
     "fused_factor": {"schedule": "dualpipe-v", "microbatches": 8},
-    "microbatch_size": {"global_batch": 64},
 }
 """What an option needs to have an effect."""
 UNCHANGED = {"contention", "fold_ranks", "npus"}
@@ -142,7 +141,6 @@ def test_evaluators_use_an_option_or_refuse_it_by_name(
 @pytest.mark.parametrize(
     ("name", "beside", "why"),
     [
-        ("microbatch_size", {}, "it divides a global_batch"),
         ("warmup_flush", {}, "only interleaved schedules"),
         ("deallocate_outputs", {"schedule": "zb-h1"}, "only interleaved schedules"),
         ("dp_bucket", {}, "gradients are not overlapped"),

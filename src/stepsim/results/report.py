@@ -200,7 +200,7 @@ def make_report(
         links=links,
         comms=comms,
         critical_path_ps=path_parts(timeline, critical_path(timeline)),
-        activation_bytes=options.activation_size_bytes,
+        activation_bytes=options.activation_bytes,
         settings=options.settings(),
         warnings=(
             *warnings,

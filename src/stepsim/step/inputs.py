@@ -21,11 +21,12 @@ from stepsim.parallel.stages import split_stages
 from stepsim.step.action_times import search_times
 from stepsim.workload.experts import load_experts, rank_loads, skewed_loads
 from stepsim.workload.rows import Workload
-from stepsim.workload.scaling import placeholder_rows, scale_compute
+from stepsim.workload.scaling import enlarge_microbatches, placeholder_rows, scale_compute
 
 
 def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload, list[str]]:
-    """The workload on the devices and with the expert load asked for, and what is assumed."""
+    """The workload with the microbatches, devices and expert load asked for; what is assumed."""
+    workload = enlarge_microbatches(workload, options.microbatch_size)
     if options.compute_scale:
         workload = scale_compute(workload, options.compute_scale)
     ep = workload.made_for.ep

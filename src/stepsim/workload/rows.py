@@ -207,6 +207,11 @@ class Workload:
 
     def with_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
         """The workload with the work of every row and item changed."""
+        items = (replace(item, work=change(item.phase, item.work)) for item in self.per_step)
+        return replace(self.with_row_works(change), per_step=tuple(items))
+
+    def with_row_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
+        """The workload with the work of every row changed: of the microbatches and the loss."""
 
         def rows(several: Iterable[Row]) -> tuple[Row, ...]:
             return tuple(row.with_works(change) for row in several)
@@ -222,9 +227,6 @@ class Workload:
                 for block in self.microbatches
             ),
             loss=rows(self.loss),
-            per_step=tuple(
-                replace(item, work=change(item.phase, item.work)) for item in self.per_step
-            ),
         )
 
     def rows(self) -> Iterator[Row]:

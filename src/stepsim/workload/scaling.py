@@ -7,8 +7,9 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.units import PS_PER_NS
-from stepsim.workload.rows import Phase, Work, Workload
+from stepsim.base.units import MAX_INT64, PS_PER_NS
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import CommOp, Phase, Work, Workload
 
 _PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
 _MAX_SCALE = 1e6
@@ -69,6 +70,53 @@ def scale_compute(workload: Workload, scale: ComputeScale) -> Workload:
         return replace(work, compute_ps=max(round(work.compute_ps * getattr(scale, phase)), least))
 
     return workload.with_works(scaled)
+
+
+def enlarge_microbatches(workload: Workload, samples: int) -> Workload:
+    """The workload with microbatches of so many samples, those it has taken as one sample.
+
+    What follows the tokens grows in proportion: compute of the rows, activations that collectives
+    and stages exchange. Parameters and their gradients do not: collectives of weight gradients and
+    of the dp axis, and what runs once per step. Raises PlanError where nothing follows the tokens
+    or a number outgrows 64 bits.
+    """
+    asked = f"microbatch_size is {samples}"
+    if samples < 1:
+        raise PlanError(f"{asked}: expected at least 1")
+    if samples == 1:
+        return workload
+
+    def grown(phase: Phase, work: Work) -> Work:
+        return Work(
+            compute_ps=work.compute_ps * samples,
+            comms=tuple(
+                replace(op, size_bytes=op.size_bytes * samples) if _is_tokens(phase, op) else op
+                for op in work.comms
+            ),
+        )
+
+    enlarged = replace(
+        workload.with_row_works(grown), pp_comm_bytes=workload.pp_comm_bytes * samples
+    )
+    if enlarged == workload:
+        raise PlanError(f"{asked}: nothing in {workload.source} follows the number of samples")
+    works = [work for row in enlarged.rows() for _, work in row.works()]
+    sizes = [op.size_bytes for work in works for op in work.comms]
+    if max(*(work.compute_ps for work in works), *sizes, enlarged.pp_comm_bytes) > MAX_INT64:
+        raise PlanError(f"{asked}: expected times and sizes of at most 2**63 - 1 ps and bytes")
+    return replace(
+        enlarged,
+        warnings=(
+            *workload.warnings,
+            f"{asked}: compute and activations grow in proportion from {workload.source}, whose "
+            "microbatch is taken as 1 sample; the gain of larger kernels is not modelled",
+        ),
+    )
+
+
+def _is_tokens(phase: Phase, op: CommOp) -> bool:
+    """Whether a collective carries activations or their gradients, not parameters or theirs."""
+    return phase is not Phase.WEIGHT_GRAD and op.axis is not ParallelAxis.DP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

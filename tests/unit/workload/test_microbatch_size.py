@@ -1,0 +1,75 @@
+"""Microbatches of several samples: what follows the tokens grows, parameters do not."""
+
+from pathlib import Path
+
+import pytest
+from helpers import Run, row, uniform_workload
+
+from stepsim import simulate
+from stepsim.base.errors import PlanError
+from stepsim.files.load import load_workload
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import Phase, Workload
+from stepsim.workload.scaling import enlarge_microbatches
+
+
+def test_compute_and_activations_grow_and_parameters_do_not(moe: Path) -> None:
+    before = load_workload(moe)
+    after = enlarge_microbatches(before, 3)
+    assert after.pp_comm_bytes == 3 * before.pp_comm_bytes
+    assert after.per_step == before.per_step
+    for new, old in zip(after.rows(), before.rows(), strict=True):
+        for (phase, grown), (_, work) in zip(new.works(), old.works(), strict=True):
+            assert grown.compute_ps == 3 * work.compute_ps
+            for op, was in zip(grown.comms, work.comms, strict=True):
+                tokens = phase is not Phase.WEIGHT_GRAD and op.axis is not ParallelAxis.DP
+                assert op.size_bytes == was.size_bytes * (3 if tokens else 1)
+
+
+def test_the_microbatch_size_scales_compute_and_bytes(moe: Path) -> None:
+    """Half as many microbatches of twice the size compute the same; their bubble is longer."""
+    steps = [
+        simulate(moe, "ideal", npus=128, global_batch=64, microbatch_size=samples).report
+        for samples in (1, 2, 4)
+    ]
+    assert [step.plan.microbatches for step in steps] == [16, 8, 4]
+    assert sorted(step.step_time_ps for step in steps) == [step.step_time_ps for step in steps]
+    busy = [max(idle.busy for idle in step.idle) for step in steps]
+    assert max(busy) == pytest.approx(min(busy), rel=1e-3)
+    assert [step.settings.get("microbatch_size") for step in steps] == [None, "2", "4"]
+    assert "taken as 1 sample" in " ".join(steps[1].warnings)
+
+
+def test_equal_stages_follow_the_closed_form() -> None:
+    """1F1B on free links takes (m + P - 1)(F + B), each in proportion to the samples."""
+    work = uniform_workload(forward=1_000, backward=2_000, pp=4, microbatches=12)
+    for samples in (1, 2, 3, 6):
+        found = simulate(
+            work, "ideal", microbatch_size=samples, global_batch=12, p2p="eager"
+        ).report
+        assert found.pipeline_time_ps == (12 // samples + 3) * 3_000 * samples
+
+
+def test_memory_grows_with_the_samples(moe: Path) -> None:
+    report = simulate(moe, "ideal", microbatch_size=4, activation_size="1 MiB").report
+    assert report.activation_bytes == 4 * 2**20
+
+
+@pytest.mark.parametrize("samples", [0, -1, 2**60])
+def test_sizes_that_cannot_be_are_refused(samples: int, moe: Path) -> None:
+    with pytest.raises(PlanError, match="microbatch_size is"):
+        enlarge_microbatches(load_workload(moe), samples)
+
+
+def test_a_workload_without_tokens_is_refused() -> None:
+    empty: Workload = uniform_workload(forward=0, backward=0, pp=1, microbatches=1)
+    assert row(0, 0) in empty.microbatches[0].layers[0]
+    with pytest.raises(PlanError, match="nothing in uniform follows the number of samples"):
+        enlarge_microbatches(empty, 2)
+
+
+def test_the_command_line_says_what_grew(run: Run, moe: Path) -> None:
+    code, out, err = run("simulate", moe, "-t", "ideal", "--microbatch-size", "2")
+    assert code == 0
+    assert "settings   microbatch_size 2" in out
+    assert "compute and activations grow in proportion" in err
