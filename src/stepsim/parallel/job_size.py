@@ -46,10 +46,11 @@ def plan_job(
     split = {axis: degree for axis, degree in degrees.items() if axis.splits}
     replica = prod(split.values())
     if size % replica:
-        shown = f"{'*'.join(split)} = {'*'.join(map(str, split.values()))} = {replica}"
+        named = {a: n for a, n in split.items() if n > 1 or a in (ParallelAxis.TP, ParallelAxis.PP)}
+        shown = f"{'*'.join(named)} = {'*'.join(map(str, named.values()))} = {replica}"
         raise PlanError(f"{size} NPUs ({origin}): not divisible by {shown}")
-    named: dict[str, Any] = {str(axis): degree for axis, degree in degrees.items()}
-    plan = ParallelPlan(**named, dp=size // replica)
+    chosen: dict[str, Any] = {str(axis): degree for axis, degree in degrees.items()}
+    plan = ParallelPlan(**chosen, dp=size // replica, expert_tp=workload.made_for.expert_tp)
     count = microbatches or len(workload.microbatches)
     if global_batch is not None:
         if microbatches is not None:

@@ -1,10 +1,12 @@
 """Ranks of a job: how many along each parallel axis, who talks to whom, and who sits where.
 
-Rank order is Megatron's: tp fastest, then dp, pp slowest, `rank = tp + TP * (dp + DP * pp)`. NPUs
-are taken in the same order, or in another one (`RankOrder`).
+Rank order is Megatron's: tp fastest, then cp, dp, pp slowest,
+`rank = tp + TP * (cp + CP * (dp + DP * pp))`. NPUs are taken in the same order, or in another one
+(`RankOrder`), in which cp stays beside dp.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +21,22 @@ Ranks = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelPlan:
-    """Degrees of a job of `tp * dp * pp` NPUs and the microbatches each pipeline runs per step.
+    """Degrees of a job of `tp * cp * dp * pp` NPUs and the microbatches of each pipeline per step.
 
-    An expert-parallel group is `ep` consecutive dp indices of a stage; where `ep` does not divide
-    `dp` it is `ep` consecutive ranks of the stage (parallel folding), so `ep` must divide `tp*dp`.
-    `rank_order` says which NPU of the network each rank is.
+    An expert-parallel group is `ep` consecutive cp and dp indices of a stage, and tp ranks share
+    each expert; where `ep` does not divide `cp * dp` it is `ep` consecutive ranks of the stage
+    (parallel folding), so `ep` must divide `tp * cp * dp`. `expert_tp` says how many ranks share an
+    expert. Parameters are in `fsdp` shards, over consecutive cp and dp indices. `rank_order` says
+    which NPU each rank is.
     """
 
     tp: int = 1
+    cp: int = 1
     dp: int = 1
     pp: int = 1
     ep: int = 1
+    expert_tp: int | None = None
+    fsdp: int = 1
     microbatches: int = 1
     rank_order: RankOrder = RankOrder.TP_DP_PP
 
@@ -37,10 +44,30 @@ class ParallelPlan:
         for name, value in (*self.degrees().items(), ("microbatches", self.microbatches)):
             if value < 1:
                 raise PlanError(f"{name} is {value}: it must be at least 1")
-        if self.dp % self.ep and (self.tp * self.dp) % self.ep:
+        self._check_experts()
+        if self.replicas % self.fsdp:
             raise PlanError(
-                f"ep is {self.ep}: it must divide dp ({self.dp}) or tp*dp ({self.tp * self.dp})"
+                f"fsdp is {self.fsdp}: it must divide {self._replicas_shown} ({self.replicas})"
             )
+
+    def _check_experts(self) -> None:
+        """Raise PlanError where experts cannot be spread as asked."""
+        if self.expert_tp is not None:
+            if self.expert_tp < 1 or self.stage_ranks % (self.expert_tp * self.ep):
+                raise PlanError(
+                    f"expert_tp * ep is {self.expert_tp} * {self.ep}: it must divide the "
+                    f"{self.stage_ranks} ranks of a stage"
+                )
+        elif self.replicas % self.ep and self.stage_ranks % self.ep:
+            shown = self._replicas_shown
+            raise PlanError(
+                f"ep is {self.ep}: it must divide {shown} ({self.replicas}) or tp*{shown} "
+                f"({self.stage_ranks})"
+            )
+
+    @property
+    def _replicas_shown(self) -> str:
+        return "dp" if self.cp == 1 else "cp*dp"
 
     def degrees(self) -> dict[ParallelAxis, int]:
         """The degree of every axis: those that split the NPUs, the fastest first, then others."""
@@ -50,34 +77,47 @@ class ParallelPlan:
     @property
     def npus(self) -> int:
         """NPUs of the job."""
-        return self.tp * self.dp * self.pp
+        return self.stage_ranks * self.pp
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that hold the same parameters unless these are sharded: over cp and dp."""
+        return self.cp * self.dp
 
     @property
     def stage_ranks(self) -> int:
         """Ranks of one pipeline stage."""
-        return self.tp * self.dp
+        return self.tp * self.replicas
+
+    @property
+    def expert_degree(self) -> int:
+        """Ranks that share an expert."""
+        if self.expert_tp is not None:
+            return self.expert_tp
+        return self.tp if self.replicas % self.ep == 0 else 1
 
     def stage_of(self, rank: int) -> int:
         """Pipeline stage (pp index) of a rank."""
         return rank // self.stage_ranks
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
-        """(tp, dp, pp) indices of a rank; raises PlanError for a rank beyond the job."""
+        """(tp, cp and dp, pp) indices of a rank; raises PlanError for a rank beyond the job."""
         if not 0 <= rank < self.npus:
             raise PlanError(f"rank is {rank}: the job has ranks 0 to {self.npus - 1}")
-        return rank % self.tp, rank // self.tp % self.dp, self.stage_of(rank)
+        return rank % self.tp, rank // self.tp % self.replicas, self.stage_of(rank)
 
     def npus_of(self, ranks: Ranks) -> Ranks:
         """Number in the network of the NPU that each rank is."""
         index = {
-            "tp": ranks % self.tp,
-            "dp": ranks // self.tp % self.dp,
-            "pp": ranks // self.stage_ranks,
+            "tp": (ranks % self.tp, self.tp),
+            "dp": (ranks // self.tp % self.replicas, self.replicas),
+            "pp": (ranks // self.stage_ranks, self.pp),
         }
         number, stride = np.zeros_like(ranks), 1
         for axis in self.rank_order.split("-"):
-            number += index[axis] * stride
-            stride *= getattr(self, axis)
+            place, size = index[axis]
+            number += place * stride
+            stride *= size
         return number
 
     def groups(self, group: Group) -> Ranks:
@@ -85,39 +125,60 @@ class ParallelPlan:
 
         Groups inside a stage are listed stage by stage.
         """
-        grid = np.arange(self.npus, dtype=np.int64).reshape(self.pp, self.dp, self.tp)
+        grid = np.arange(self.npus, dtype=np.int64)
         match group:
-            case Group.TP | Group.INNER:
-                return grid.reshape(-1, self.tp)
-            case Group.DP | Group.OUTER:
-                return grid.transpose(0, 2, 1).reshape(-1, self.dp)
             case Group.PP:
                 return grid.reshape(self.pp, -1).T
             case Group.STAGE:
                 return grid.reshape(self.pp, -1)
-            case Group.EP:
-                return self._expert_grid(grid).reshape(-1, self.ep)
-            case Group.DP_EP:
-                across = np.swapaxes(self._expert_grid(grid), -1, -2)
-                return across.reshape(-1, across.shape[-1])
+            case Group.EP | Group.DP_EP | Group.ETP:
+                shape = self.pp, -1, self.ep, self.expert_degree
+                return _along(grid.reshape(shape), _EXPERT_AXES[group])
+            case Group.FSDP | Group.DP_FSDP:
+                shape = self.pp, self.replicas // self.fsdp, self.fsdp, self.tp
+                return _along(grid.reshape(shape), _SHARD_AXES[group])
+            case _:
+                return _along(grid.reshape(self.pp, self.dp, self.cp, self.tp), _AXES[group])
 
     def group_size(self, group: Group) -> int:
         """Ranks of each group of a kind."""
         sizes = {
             Group.TP: self.tp,
             Group.INNER: self.tp,
+            Group.CP: self.cp,
             Group.DP: self.dp,
-            Group.OUTER: self.dp,
+            Group.DP_CP: self.replicas,
+            Group.OUTER: self.replicas,
             Group.EP: self.ep,
-            Group.DP_EP: self.stage_ranks // self.ep // (self.tp if self.dp % self.ep == 0 else 1),
+            Group.DP_EP: self.stage_ranks // self.ep // self.expert_degree,
+            Group.ETP: self.expert_degree,
+            Group.FSDP: self.fsdp,
+            Group.DP_FSDP: self.replicas // self.fsdp,
             Group.PP: self.pp,
             Group.STAGE: self.stage_ranks,
         }
         return sizes[group]
 
-    def _expert_grid(self, grid: Ranks) -> Ranks:
-        """Ranks with the ep index last and the index across ep groups before it."""
-        if self.dp % self.ep == 0:
-            by_tp = grid.transpose(0, 2, 1)
-            return by_tp.reshape(self.pp, self.tp, self.dp // self.ep, self.ep)
-        return grid.reshape(self.pp, self.stage_ranks // self.ep, self.ep)
+
+_DP, _CP, _TP = 1, 2, 3
+_AXES = {
+    Group.TP: (_TP,),
+    Group.INNER: (_TP,),
+    Group.CP: (_CP,),
+    Group.DP: (_DP,),
+    Group.DP_CP: (_DP, _CP),
+    Group.OUTER: (_DP, _CP),
+}
+"""Axes of a grid of pp, dp, cp and tp."""
+_EXPERT_AXES = {Group.EP: (2,), Group.DP_EP: (1,), Group.ETP: (3,)}
+"""Axes of a grid of pp, replicas of experts, ep and etp."""
+_SHARD_AXES = {Group.FSDP: (2,), Group.DP_FSDP: (1,)}
+"""Axes of a grid of pp, replicas of shards, shards and tp."""
+
+
+def _along(grid: Ranks, axes: tuple[int, ...]) -> Ranks:
+    """A group per place on the other axes, its ranks along these."""
+    others = tuple(axis for axis in range(grid.ndim) if axis not in axes)
+    members = grid.transpose(*others, *axes)
+    size = prod(grid.shape[axis] for axis in axes)
+    return members.reshape(-1, size)

@@ -52,7 +52,7 @@ ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
 )
 PER_STEP, TRANSFER, IDLE, PATH = "#662266", "#444444", "#e9e9e9", "#000000"
 
-_OF_AXES = ("#eecc66", "#bb5566", "#ee7733", "#1b5e20", *_MORE)
+_OF_AXES = ("#eecc66", "#aa44ee", "#bb5566", "#aaeeaa", "#ee7733", "#1b5e20", *_MORE)
 """Colours of the parallel axes, in their order."""
 
 PART_COLOURS: Mapping[Part, str] = MappingProxyType(

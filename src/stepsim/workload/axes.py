@@ -2,7 +2,8 @@
 
 The one table of axes: streams, breakdowns, documents, tables and colours follow it. A new axis is
 a line of `ParallelAxis`, its stream and its part; a degree in `stepsim.workload.rows.MadeFor` and
-in `stepsim.parallel.ranks.ParallelPlan`, and its process groups beside them.
+in `stepsim.parallel.ranks.ParallelPlan`, and its process groups beside them. `fsdp` is the axis of
+parameters that are sharded and gathered layer by layer; its degree counts the shards.
 """
 
 from enum import IntEnum, StrEnum
@@ -18,13 +19,15 @@ class Stream(IntEnum):
 
     COMPUTE = 0
     TP = 1
-    EP = 2
-    DP = 3
-    PP_FORWARD = 4
-    PP_BACKWARD = 5
-    PP_FORWARD_RECV = 6
-    PP_BACKWARD_RECV = 7
-    EAGER = 8
+    CP = 2
+    EP = 3
+    FSDP = 4
+    DP = 5
+    PP_FORWARD = 6
+    PP_BACKWARD = 7
+    PP_FORWARD_RECV = 8
+    PP_BACKWARD_RECV = 9
+    EAGER = 10
 
 
 class PartKind(StrEnum):
@@ -61,14 +64,16 @@ class Part(IntEnum):
 
     COMPUTE = 0, "compute", PartKind.WORK
     EXPOSED_TP = 1, "exposed tp", PartKind.EXPOSED
-    EXPOSED_EP = 2, "exposed ep", PartKind.EXPOSED
-    EXPOSED_DP = 3, "exposed dp", PartKind.EXPOSED
-    EXPOSED_PP = 4, "exposed pp", PartKind.EXPOSED
-    SKEW = 5, "skew", PartKind.SKEW
-    HEAD = 6, "bubble, head", PartKind.BUBBLE
-    INNER = 7, "bubble, inner", PartKind.BUBBLE
-    TAIL = 8, "bubble, tail", PartKind.BUBBLE
-    HOST = 9, "host", PartKind.WORK
+    EXPOSED_CP = 2, "exposed cp", PartKind.EXPOSED
+    EXPOSED_EP = 3, "exposed ep", PartKind.EXPOSED
+    EXPOSED_FSDP = 4, "exposed fsdp", PartKind.EXPOSED
+    EXPOSED_DP = 5, "exposed dp", PartKind.EXPOSED
+    EXPOSED_PP = 6, "exposed pp", PartKind.EXPOSED
+    SKEW = 7, "skew", PartKind.SKEW
+    HEAD = 8, "bubble, head", PartKind.BUBBLE
+    INNER = 9, "bubble, inner", PartKind.BUBBLE
+    TAIL = 10, "bubble, tail", PartKind.BUBBLE
+    HOST = 11, "host", PartKind.WORK
 
     @property
     def key(self) -> str:
@@ -107,6 +112,8 @@ class ParallelAxis(StrEnum):
         return axis
 
     TP = "tp", Stream.TP, Part.EXPOSED_TP, True
+    CP = "cp", Stream.CP, Part.EXPOSED_CP, True
     EP = "ep", Stream.EP, Part.EXPOSED_EP, False
+    FSDP = "fsdp", Stream.FSDP, Part.EXPOSED_FSDP, False
     DP = "dp", Stream.DP, Part.EXPOSED_DP, True
     PP = "pp", Stream.PP_FORWARD, Part.EXPOSED_PP, True

@@ -38,14 +38,21 @@ class CollectiveKind(StrEnum):
 class Group(StrEnum):
     """Process group of a rank.
 
-    `STAGE` is every rank of its pipeline stage; `INNER` and `OUTER` are the ranks along the
-    innermost topology dimension and across it.
+    `DP_CP` holds the same parameters, `DP_EP` the same experts, `ETP` the parts of one expert.
+    `FSDP` are the shards of a parameter, `DP_FSDP` the ranks that hold the same shard. `STAGE` is
+    every rank of its pipeline stage; `INNER` and `OUTER` are the ranks along the innermost topology
+    dimension and across it.
     """
 
     TP = "tp"
+    CP = "cp"
     DP = "dp"
+    DP_CP = "dp_cp"
     EP = "ep"
     DP_EP = "dp_ep"
+    ETP = "etp"
+    FSDP = "fsdp"
+    DP_FSDP = "dp_fsdp"
     PP = "pp"
     STAGE = "stage"
     INNER = "inner"
@@ -164,10 +171,16 @@ class Microbatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeFor:
-    """Degrees for which the numbers of a workload hold; `npus` is None where nobody said."""
+    """Degrees for which the numbers of a workload hold; `npus` is None where nobody said.
+
+    `expert_tp` ranks share an expert; None: tp, or 1 where experts are spread over tp too.
+    """
 
     tp: int = 1
+    cp: int = 1
     ep: int = 1
+    expert_tp: int | None = None
+    fsdp: int = 1
     pp: int = 1
     npus: int | None = None
 

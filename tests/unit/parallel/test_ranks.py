@@ -18,8 +18,20 @@ from stepsim.workload.rows import Group
 @st.composite
 def plans(draw: st.DrawFn) -> ParallelPlan:
     tp, dp, pp = (draw(st.integers(1, 6)) for _ in range(3))
-    fitting = [ep for ep in range(1, tp * dp + 1) if dp % ep == 0 or (tp * dp) % ep == 0]
-    return ParallelPlan(tp=tp, dp=dp, pp=pp, ep=draw(st.sampled_from(fitting)))
+    cp = draw(st.integers(1, 3))
+    ranks = tp * cp * dp
+    ep = draw(st.sampled_from([n for n in range(1, ranks + 1) if ranks % n == 0]))
+    shared = [None, *(n for n in range(1, ranks + 1) if (ranks // ep) % n == 0)]
+    shards = [n for n in range(1, cp * dp + 1) if (cp * dp) % n == 0]
+    return ParallelPlan(
+        tp=tp,
+        cp=cp,
+        dp=dp,
+        pp=pp,
+        ep=ep,
+        expert_tp=draw(st.sampled_from(shared)),
+        fsdp=draw(st.sampled_from(shards)),
+    )
 
 
 def listed(plan: ParallelPlan, group: Group) -> list[list[int]]:
@@ -70,6 +82,26 @@ def test_folded_expert_groups_take_consecutive_ranks(
     assert listed(plan, Group.DP_EP) == across
 
 
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        (Group.CP, [[0, 2], [1, 3], [4, 6], [5, 7]]),
+        (Group.DP, [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        (Group.DP_CP, [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        (Group.EP, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (Group.DP_EP, [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        (Group.ETP, [[rank] for rank in range(8)]),
+        (Group.FSDP, [[0, 2], [1, 3], [4, 6], [5, 7]]),
+        (Group.DP_FSDP, [[0, 4], [1, 5], [2, 6], [3, 7]]),
+    ],
+)
+def test_groups_of_tp2_cp2_dp2_with_experts_spread_over_all(
+    group: Group, expected: list[list[int]]
+) -> None:
+    plan = ParallelPlan(tp=2, cp=2, dp=2, ep=4, expert_tp=1, fsdp=2)
+    assert listed(plan, group) == expected
+
+
 def test_folded_expert_groups_stay_in_their_stage() -> None:
     plan = ParallelPlan(tp=2, dp=1, pp=2, ep=2)
     assert listed(plan, Group.EP) == [[0, 1], [2, 3]]
@@ -100,12 +132,12 @@ def test_ranks_of_an_expert_group_hold_different_experts(plan: ParallelPlan) -> 
 def test_coordinates_are_the_digits_of_the_rank(plan: ParallelPlan) -> None:
     for rank in range(plan.npus):
         tp, dp, pp = plan.coordinates(rank)
-        assert (tp < plan.tp, dp < plan.dp, pp < plan.pp) == (True, True, True)
-        assert rank == tp + plan.tp * (dp + plan.dp * pp)
+        assert (tp < plan.tp, dp < plan.replicas, pp < plan.pp) == (True, True, True)
+        assert rank == tp + plan.tp * (dp + plan.replicas * pp)
         assert plan.stage_of(rank) == pp
 
 
-@pytest.mark.parametrize("field", ["tp", "dp", "pp", "ep", "microbatches"])
+@pytest.mark.parametrize("field", ["tp", "cp", "dp", "pp", "ep", "fsdp", "microbatches"])
 @pytest.mark.parametrize("value", [0, -2])
 def test_degrees_below_one_are_refused(field: str, value: int) -> None:
     degrees: dict[str, Any] = {field: value}
@@ -117,6 +149,13 @@ def test_degrees_below_one_are_refused(field: str, value: int) -> None:
 def test_ep_must_divide_the_stage(tp: int, dp: int, ep: int) -> None:
     with pytest.raises(PlanError, match=rf"ep is {ep}: .*dp \({dp}\).*tp\*dp \({tp * dp}\)"):
         ParallelPlan(tp=tp, dp=dp, ep=ep)
+
+
+def test_shards_and_parts_of_experts_must_divide_what_they_share() -> None:
+    with pytest.raises(PlanError, match=r"fsdp is 3: it must divide cp\*dp \(8\)"):
+        ParallelPlan(cp=2, dp=4, fsdp=3)
+    with pytest.raises(PlanError, match=r"expert_tp \* ep is 3 \* 2: .* 8 ranks of a stage"):
+        ParallelPlan(tp=2, dp=4, ep=2, expert_tp=3)
 
 
 @pytest.mark.parametrize("rank", [-1, 8])

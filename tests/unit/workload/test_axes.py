@@ -23,21 +23,21 @@ def test_parts_are_numbered_as_columns_of_a_breakdown() -> None:
 
 def test_every_axis_has_a_process_group() -> None:
     for axis in ParallelAxis:
-        plan = ParallelPlan(tp=2, dp=4, pp=3, ep=2)
+        plan = ParallelPlan(tp=2, cp=3, dp=4, pp=5, ep=2, fsdp=6)
         members = plan.groups(Group(axis))
         assert members.shape[1] == plan.degrees()[axis] == plan.group_size(Group(axis))
 
 
 def test_the_degrees_that_split_the_npus_multiply_to_them() -> None:
-    plan = ParallelPlan(tp=2, dp=6, pp=3, ep=3)
-    assert plan.degrees() == {"tp": 2, "dp": 6, "pp": 3, "ep": 3}
-    assert list(plan.degrees()) == ["tp", "dp", "pp", "ep"]
+    plan = ParallelPlan(tp=2, cp=4, dp=6, pp=3, ep=3, fsdp=8)
+    assert plan.degrees() == {"tp": 2, "cp": 4, "dp": 6, "pp": 3, "ep": 3, "fsdp": 8}
+    assert list(plan.degrees()) == ["tp", "cp", "dp", "pp", "ep", "fsdp"]
     assert plan.npus == prod(d for axis, d in plan.degrees().items() if axis.splits)
 
 
 def test_a_workload_is_made_for_all_degrees_but_dp() -> None:
-    degrees = MadeFor(tp=2, ep=4, pp=8, npus=64).degrees()
-    assert degrees == {"tp": 2, "ep": 4, "pp": 8}
+    degrees = MadeFor(tp=2, cp=2, ep=4, pp=8, npus=64).degrees()
+    assert degrees == {"tp": 2, "cp": 2, "ep": 4, "fsdp": 1, "pp": 8}
     assert set(ParallelAxis) - set(degrees) == {ParallelAxis.DP}
 
 

@@ -33,6 +33,7 @@ from stepsim.workload.axes import part_label
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
 _UNKNOWN = "#bbbbbb"
 _OPTIONAL = ("skew", "host")
+_ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
 _BUBBLE = ("head", "inner", "tail")
 _MOST_CLASSES = 512
 _MOST_STAGES = 16
@@ -59,7 +60,8 @@ def job_pairs(result: StepDocument) -> Pairs:
 
 def job_words(npus: int, plan: Mapping[str, int], microbatches: int, rank_order: str) -> str:
     """Size and degrees of a job, and how ranks lie on the NPUs where it is not the usual way."""
-    degrees = ", ".join(f"{name} {size}" for name, size in plan.items())
+    shown = {name: size for name, size in plan.items() if size > 1 or name in _ALWAYS_SHOWN}
+    degrees = ", ".join(f"{name} {size}" for name, size in shown.items())
     order = "" if rank_order in ("", RankOrder.TP_DP_PP) else f"; {rank_order}"
     return f"{npus} NPUs: {degrees}; microbatches {microbatches}{order}"
 
