@@ -245,7 +245,7 @@ class StepOptions:
         Sharing.NONE,
         _NAME,
         _NETWORK,
-        "Transfers that overlap share links: none, or fair (max-min).",
+        "Who shares links: none, siblings (groups that act together), or fair (all).",
         choices=lambda: Sharing,
         read=Sharing,
         is_reported=True,

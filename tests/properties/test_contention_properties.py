@@ -40,7 +40,12 @@ def simulate(job: Job, network: Topology, *, contention: str = "fair", fold: boo
 
 def prices_of(timeline: Timeline, network: Topology) -> Prices:
     plan = timeline.graph.plan
-    return Prices(plan=plan, topology=network.fit(plan.npus), comms=timeline.graph.comms)
+    return Prices(
+        plan=plan,
+        topology=network.fit(plan.npus),
+        comms=timeline.graph.comms,
+        sharing=timeline.graph.options.contention,
+    )
 
 
 def same(one: Result, other: Result) -> None:

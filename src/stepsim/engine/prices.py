@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stepsim.engine.patterns import GroupPatterns, find_patterns
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.collectives import (
     Algorithm,
@@ -23,23 +24,9 @@ from stepsim.network.collectives import (
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan, Ranks
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPatterns:
-    """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
-
-    `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.
-    `group_of[r]` is the group of rank r, -1 where it is in none.
-    """
-
-    members: Ranks
-    npus: Ranks
-    pattern: Ranks
-    distinct: Ranks
-    group_of: Ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,13 +42,15 @@ class PhasePrice:
 
 
 _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
+"""Kind and loads of a communication, and the look of its group."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Prices:
     """Duration of communications by rank; shapes are traced when first asked for.
 
-    `algorithms` are those asked for; other kinds take the fastest. Times in `table` replace the
+    `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
+    links are shared fairly, for then sharing slows them when they run. Times in `table` replace the
     model's for groups that hold equally many ranks of each of their nodes.
     """
 
@@ -70,6 +59,7 @@ class Prices:
     comms: tuple[CommOp, ...]
     algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
     table: CommTable | None = None
+    sharing: Sharing = Sharing.NONE
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
@@ -80,7 +70,7 @@ class Prices:
         if group not in self._groups:
             members = self.plan.groups(group)
             npus = np.sort(self.plan.npus_of(members), axis=1)
-            self._groups[group] = _patterns(members, npus, self.plan.npus, self.topology)
+            self._groups[group] = self._patterns(members, npus)
         return self._groups[group]
 
     def pairs(self, stage: int, peer_stage: int) -> GroupPatterns:
@@ -91,8 +81,12 @@ class Prices:
             senders = np.arange(width, dtype=np.int64) + stage * width
             members = np.stack((senders, senders + (peer_stage - stage) * width), axis=1)
             npus = self.plan.npus_of(members)
-            self._pairs[key] = _patterns(members, npus, self.plan.npus, self.topology)
+            self._pairs[key] = self._patterns(members, npus)
         return self._pairs[key]
+
+    def _patterns(self, members: Ranks, npus: Ranks) -> GroupPatterns:
+        width = 0 if self.sharing is Sharing.NONE else self.plan.stage_ranks
+        return find_patterns(members, npus, self.plan.npus, self.topology, width)
 
     def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
         """Picoseconds of communication number `comm` in one group."""
@@ -100,14 +94,16 @@ class Prices:
 
     def cost(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> Cost:
         """What a communication costs in groups of one look, and its algorithm."""
-        members = patterns.distinct[pattern]
-        key = op, members.tobytes()
+        key = op, patterns.key(pattern)
         if key not in self._costs:
-            shape = self.shape(op, members)
+            shape = self.shape(op, patterns, pattern)
             cost = collective_cost(self.topology, shape, op.size_bytes)
-            measured = self._measured_ps(op, members)
+            if self.sharing is Sharing.FAIR and cost.time_ps != cost.alone_ps:
+                lone = shape.alone(cost.algorithm)
+                cost = collective_cost(self.topology, lone, op.size_bytes)
+            measured = self._measured_ps(op, patterns.distinct[pattern])
             if measured is not None:
-                cost = replace(cost, time_ps=measured, measured=True)
+                cost = cost.measured_as(measured)
             self._costs[key] = cost
         return self._costs[key]
 
@@ -148,12 +144,15 @@ class Prices:
         layout = self.topology.layout(patterns.distinct[pattern])
         return flow_steps(op.kind, layout, cost.algorithm, op.loads)
 
-    def shape(self, op: CommOp, members: Ranks) -> CollectiveShape:
-        """Traced flows of a collective over these NPUs."""
-        key = op.kind, op.loads, members.tobytes()
+    def shape(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> CollectiveShape:
+        """Traced flows of a collective in groups of one look."""
+        key = op.kind, op.loads, patterns.key(pattern)
         if key not in self._shapes:
             wanted = self.algorithms.get(op.kind, Algorithm.AUTO)
-            self._shapes[key] = collective_shape(self.topology, op.kind, members, wanted, op.loads)
+            members, siblings = patterns.distinct[pattern], patterns.siblings[pattern]
+            self._shapes[key] = collective_shape(
+                self.topology, op.kind, members, wanted, op.loads, siblings
+            )
         return self._shapes[key]
 
 
@@ -176,17 +175,5 @@ def make_prices(graph: TaskGraph, topology: Topology, options: StepOptions) -> P
         comms=graph.comms,
         algorithms=parse_algorithms(options.algorithm),
         table=options.comm_table,
-    )
-
-
-def _patterns(members: Ranks, npus: Ranks, ranks: int, topology: Topology) -> GroupPatterns:
-    group_of = np.full(ranks, -1, dtype=np.int64)
-    group_of[members] = np.arange(len(members), dtype=np.int64)[:, None]
-    distinct, pattern = np.unique(topology.canonical(npus), axis=0, return_inverse=True)
-    return GroupPatterns(
-        members=members,
-        npus=npus,
-        pattern=pattern.reshape(-1),
-        distinct=distinct,
-        group_of=group_of,
+        sharing=options.contention,
     )

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.engine.prices import GroupPatterns, PhasePrice, Prices
+from stepsim.engine.patterns import GroupPatterns
+from stepsim.engine.prices import PhasePrice, Prices
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.flights import Transfer, TransferPhase, level_alone
 from stepsim.parallel.ranks import Ranks

@@ -22,7 +22,11 @@ class RankOrder(StrEnum):
 
 
 class Sharing(StrEnum):
-    """How transfers that overlap in time share links: not at all, or max-min fairly."""
+    """How transfers that overlap in time share links.
+
+    Not at all; those of groups that run the same collective together; or all, max-min fairly.
+    """
 
     NONE = "none"
+    SIBLINGS = "siblings"
     FAIR = "fair"

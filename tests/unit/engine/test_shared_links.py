@@ -346,9 +346,11 @@ def test_transfers_of_no_bytes_take_no_time(p2p: str, fold_ranks: bool) -> None:
     assert fair(workload, line, p2p=p2p, fold_ranks=fold_ranks).report.step_time_ps == alone
 
 
-def test_contention_is_none_or_fair() -> None:
+def test_contention_is_none_siblings_or_fair() -> None:
     workload = uniform_workload(forward=1, backward=1, pp=1, microbatches=1)
-    with pytest.raises(PlanError, match="contention is 'unfair': expected one of none, fair"):
+    with pytest.raises(
+        PlanError, match="contention is 'unfair': expected one of none, siblings, fair"
+    ):
         stepsim.simulate(workload, "ideal", contention="unfair")
 
 

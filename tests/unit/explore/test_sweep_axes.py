@@ -93,7 +93,7 @@ def test_values_of_an_axis(text: str, texts: str | None, values: tuple[object, .
         ("compute_scale=0,1", "is not a factor above 0"),
         ("compute_scale=nan", "is not a factor above 0"),
         ("dp_overlap=yes", "'yes' is not on or off"),
-        ("contention=some", "'some' is unknown: expected none, fair"),
+        ("contention=some", "'some' is unknown: expected none, siblings, fair"),
         ("p2p=eager,,blocking", "'' is unknown: expected"),
         ("schedule=1f1b,nope", "schedule is 'nope': expected one of"),
         ("schedule=missing.csv", "no such file"),

@@ -175,13 +175,13 @@ def make_batch(
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
-    for the job. Raises PlanError with contention, under which times are no sums, and the errors of
-    `simulate`.
+    for the job. Raises PlanError with contention fair, whose times are no sums, and the errors
+    of `simulate`.
     """
-    if options.contention is not Sharing.NONE:
+    if options.contention is Sharing.FAIR:
         raise PlanError(
-            "contention is fair: times are then no sums, and only jobs without contention can be "
-            "evaluated together (--contention none)"
+            "contention is fair: times are then no sums, and jobs cannot be evaluated together "
+            "(--contention siblings or none can)"
         )
     scale = options.compute_scale or ComputeScale()
     host = HostTimes(

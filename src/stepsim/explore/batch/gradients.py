@@ -113,7 +113,7 @@ def _step_bounds(step: StepShape, capacity: Floats, latency: Floats, endpoint: F
 
     `latency` and `endpoint` in ps and `capacity` in bytes/s are those of each class of links.
     """
-    slowest = int(np.argmax(step.loads / capacity)) if np.any(step.loads) else -1
+    slowest = int(np.argmax(step.shared / capacity)) if np.any(step.shared) else -1
     if not len(step.hops):
         return -1, -1, slowest
     ends = np.where(step.hops > 0, endpoint, -1.0)
@@ -156,7 +156,7 @@ def _add_communication(
         if endpoint >= 0:
             total[f"{names[endpoint]}.endpoint_latency"] += each
         if slowest >= 0:
-            sending = size * step.loads[slowest] / capacity[slowest] * PS_PER_S * each
+            sending = size * step.shared[slowest] / capacity[slowest] * PS_PER_S * each
             total[f"{names[slowest]}.bandwidth"] -= sending / scenarios.bandwidth[0, slowest]
             total[f"{names[slowest]}.efficiency"] -= sending / scenarios.efficiency[0, slowest]
             total[f"size.{length.op.axis}"] += sending

@@ -18,7 +18,12 @@ from stepsim.engine.prices import Prices
 from stepsim.explore.batch.scenarios import AXES, HOST, PHASES, Scenarios
 from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph, Use
-from stepsim.network.collectives import CollectiveShape, collective_times_ps
+from stepsim.network.collectives import (
+    CollectiveShape,
+    collective_times_ps,
+    lone_times_ps,
+    with_siblings_ps,
+)
 from stepsim.results.breakdown import Gaps, TaskRows, breakdown, find_gaps, part_of
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
@@ -72,10 +77,10 @@ class HostLength:
 
 @dataclass(frozen=True, slots=True)
 class CommLength:
-    """A communication in groups of one look on the topology (`members`)."""
+    """A communication in groups of one `look` on the topology."""
 
     op: CommOp
-    members: bytes
+    look: bytes
     shape: CollectiveShape = field(compare=False, hash=False)
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
@@ -87,6 +92,22 @@ class CommLength:
         factor = scenarios.size[:, AXES.index(self.op.axis)]
         size: Floats = np.rint(self.op.size_bytes * factor)
         return size
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLength:
+    """A communication whose time alone was measured; its siblings slow it."""
+
+    comm: CommLength
+    alone_ps: int
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """The measured time, stretched as the model's is by the scenario's links."""
+        shape, size = self.comm.shape, self.comm.size_bytes(scenarios)
+        times, chosen = communication_ps(shape, size, scenarios)
+        size = np.broadcast_to(size, times.shape)
+        alone = lone_times_ps(shape, chosen, size, scenarios.launch_ps, scenarios.links)
+        return with_siblings_ps(self.alone_ps, times, alone)
 
 
 def communication_ps(
@@ -177,17 +198,19 @@ class LengthTable:
         return self._numbers[length]
 
     def comm(self, use: Use, rank: int) -> int:
-        """Number of a communication's length in the group of a rank; a measured one is fixed."""
+        """Number of a communication's length in the group of a rank; measured alone it is fixed."""
         patterns = self.prices.patterns(use)
         pattern = int(patterns.pattern[patterns.group_of[rank]])
-        members = patterns.distinct[pattern]
         op = self.graph.comms[use.comm]
+        shape = self.prices.shape(op, patterns, pattern)
+        comm = CommLength(op, patterns.key(pattern), shape)
         if self.prices.table:
             cost = self.prices.cost(op, patterns, pattern)
-            if cost.measured:
+            if cost.measured and not shape.is_shared:
                 return self.number(FixedLength(cost.time_ps))
-        shape = self.prices.shape(op, members)
-        return self.number(CommLength(op, members.tobytes(), shape))
+            if cost.measured:
+                return self.number(MeasuredLength(comm, cost.alone_ps))
+        return self.number(comm)
 
     def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
         """Number of the length of a task list's task on a rank."""

@@ -20,7 +20,7 @@ _FEWEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """Groups of several scenarios, without contention, whose order does not depend on prices."""
+    """Groups of several scenarios, not shared fairly, whose order does not depend on prices."""
 
     @property
     def chunk(self) -> int:
@@ -33,7 +33,7 @@ class Batched:
         schedule = settings.get("schedule", study.options.schedule)
         return (
             study.grid.group_size >= _FEWEST
-            and contention == Sharing.NONE
+            and contention != Sharing.FAIR
             and not (isinstance(schedule, str) and needs_times(schedule))
         )
 

@@ -21,8 +21,11 @@ from stepsim.network.collectives.cost import (
     collective_shape,
     collective_time_ps,
     collective_times_ps,
+    lone_times_ps,
+    with_siblings_ps,
 )
 from stepsim.network.collectives.flows import FlowStep
+from stepsim.network.collectives.siblings import Siblings
 
 __all__ = [
     "Algorithm",
@@ -30,6 +33,7 @@ __all__ = [
     "CollectiveShape",
     "Cost",
     "FlowStep",
+    "Siblings",
     "StepCost",
     "TracedAlgorithm",
     "able_algorithms",
@@ -40,6 +44,8 @@ __all__ = [
     "collective_time_ps",
     "collective_times_ps",
     "flow_steps",
+    "lone_times_ps",
     "parse_algorithm",
     "parse_algorithms",
+    "with_siblings_ps",
 ]

@@ -7,7 +7,7 @@ faster never make it slower.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from stepsim.network.collectives.flows import (
     step_times_ps,
     trace,
 )
+from stepsim.network.collectives.siblings import Siblings, shared_shape
 from stepsim.network.topology import Topology
+from stepsim.network.topology.layout import Layout
 from stepsim.workload.rows import CollectiveKind
 
 MEASURED = "measured"
@@ -53,6 +55,16 @@ class CollectiveShape:
     candidates: tuple[TracedAlgorithm, ...]
     launches: bool
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether siblings put more on a link that it crosses."""
+        return any(step.shared is not step.loads for step in self.steps)
+
+    def alone(self, algorithm: AlgorithmChoice) -> "CollectiveShape":
+        """The shape with this candidate only, and without siblings."""
+        kept = tuple(each for each in self.candidates if each.algorithm == algorithm)
+        return replace(self, steps=tuple(step.alone for step in self.steps), candidates=kept)
+
     def uses(self) -> Ints:
         """How often each candidate (row) takes each step (column)."""
         uses = np.zeros((len(self.candidates), len(self.steps)), dtype=np.int64)
@@ -76,10 +88,11 @@ class Cost:
 
     `steps[i]` is the cost of `flow_steps(kind, layout, algorithm)[i]`; `launch_ps` and they add up
     to `time_ps`, unless that was `measured`. Nothing to send takes no time: then there are no
-    steps.
+    steps. Without its siblings it would take `alone_ps`.
     """
 
     time_ps: int
+    alone_ps: int
     launch_ps: int
     algorithm: AlgorithmChoice
     steps: tuple[StepCost, ...] = ()
@@ -89,6 +102,12 @@ class Cost:
     def way(self) -> str:
         """The algorithm in words, or that the time was measured."""
         return MEASURED if self.measured else str(self.algorithm)
+
+    def measured_as(self, alone_ps: int) -> "Cost":
+        """The cost with the time that was measured of a lone group in place of the model's."""
+        times = np.array([self.time_ps]), np.array([self.alone_ps])
+        time_ps = int(with_siblings_ps(alone_ps, *times)[0])
+        return replace(self, time_ps=time_ps, alone_ps=alone_ps, measured=True)
 
     @property
     def latency_ps(self) -> int:
@@ -102,28 +121,40 @@ def collective_shape(
     members: Ints,
     algorithm: AlgorithmChoice | Algorithm = Algorithm.AUTO,
     loads: tuple[float, ...] = (),
+    siblings: Siblings | None = None,
 ) -> CollectiveShape:
     """Trace the flows of all candidates over a topology, equal steps once.
 
-    An all-to-all with uneven `loads` is sent directly. Raises PlanError when the algorithm cannot
-    carry out the kind over these members.
+    `siblings` are the group and those that act with it. An all-to-all with uneven `loads` is sent
+    directly. Raises PlanError when the algorithm cannot carry out the kind over these members.
     """
     layout = topology.layout(members)
+    others = [topology.layout(look) for look in siblings.looks[1:]] if siblings else []
     numbers: dict[bytes, int] = {}
     shapes: list[StepShape] = []
 
-    def number(step: FlowStep) -> int:
-        key = step.key()
+    def number(steps: tuple[FlowStep, ...]) -> int:
+        key = b"".join(step.key() for step in steps)
         if key not in numbers:
             numbers[key] = len(shapes)
-            shapes.append(trace(topology, members, step))
+            alone = trace(topology, members, steps[0])
+            shapes.append(shared_shape(topology, alone, siblings, steps) if siblings else alone)
         return numbers[key]
+
+    def steps_beside(other: Layout, choice: AlgorithmChoice) -> list[FlowStep]:
+        able = candidates(kind, other, wanted, topology.algorithms)
+        return flow_steps(kind, other, choice if choice in able else able[0], loads)
 
     found = []
     wanted = UNEVEN if loads else algorithm
     for choice in candidates(kind, layout, wanted, topology.algorithms):
         steps = flow_steps(kind, layout, choice, loads)
-        order, repeats = tuple(map(number, steps)), tuple(step.repeat for step in steps)
+        beside = [steps_beside(other, choice) for other in others]
+        order = tuple(
+            number((step, *(each[min(i, len(each) - 1)] for each in beside)))
+            for i, step in enumerate(steps)
+        )
+        repeats = tuple(step.repeat for step in steps)
         found.append(TracedAlgorithm(algorithm=choice, order=order, repeats=repeats))
     return CollectiveShape(
         steps=tuple(shapes),
@@ -158,6 +189,29 @@ def collective_times_ps(
     return np.where(size_bytes > 0, launched, 0), chosen
 
 
+def lone_times_ps(
+    shape: CollectiveShape,
+    chosen: Ints,
+    size_bytes: Floats,
+    launch_ps: Ints,
+    links: tuple[Floats, Floats, Floats],
+) -> Ints:
+    """As `collective_times_ps`, without siblings, with the candidate `chosen` in each scenario."""
+    times = np.zeros_like(chosen)
+    for candidate in np.unique(chosen).tolist():
+        alone = shape.alone(shape.candidates[candidate].algorithm)
+        found = collective_times_ps(alone, size_bytes, launch_ps, links)[0]
+        times = np.where(chosen == candidate, found, times)
+    return times
+
+
+def with_siblings_ps(measured_ps: int, shared_ps: Ints, alone_ps: Ints) -> Ints:
+    """A time measured of a lone group, longer by as much as the model's is with its siblings."""
+    stretch = np.divide(shared_ps, alone_ps, out=np.ones(len(alone_ps)), where=alone_ps > 0)
+    stretched: Ints = np.rint(measured_ps * stretch).astype(np.int64)
+    return stretched
+
+
 def steps_of(shape: CollectiveShape, candidate: int) -> Iterator[tuple[StepShape, int]]:
     """The steps of a candidate in order, and how often each is repeated."""
     chosen = shape.candidates[candidate]
@@ -178,7 +232,7 @@ def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int)
             "at most 2**63 - 1 ps (106 days) can be simulated"
         )
     if size_bytes == 0 or not shape.steps:
-        return Cost(time_ps=0, launch_ps=0, algorithm=candidate.algorithm)
+        return Cost(time_ps=0, alone_ps=0, launch_ps=0, algorithm=candidate.algorithm)
     steps = tuple(
         StepCost(
             time_ps=int(step_times_ps(shape.steps[number], size, *links)[0]),
@@ -187,9 +241,13 @@ def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int)
         )
         for number, repeat in zip(candidate.order, candidate.repeats, strict=True)
     )
-    launch_ps = topology.launch_latency_ps if shape.launches else 0
+    alone_ps = lone_times_ps(shape, chosen, size, launch, links) if shape.is_shared else times
     return Cost(
-        time_ps=int(times[0]), launch_ps=launch_ps, algorithm=candidate.algorithm, steps=steps
+        time_ps=int(times[0]),
+        alone_ps=int(alone_ps[0]),
+        launch_ps=topology.launch_latency_ps if shape.launches else 0,
+        algorithm=candidate.algorithm,
+        steps=steps,
     )
 
 

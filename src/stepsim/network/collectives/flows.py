@@ -50,12 +50,19 @@ class FlowStep:
 class StepShape:
     """What the cost of a step depends on, per link class.
 
-    `loads[c]`: the largest number of collective sizes that crosses one link of class c.
-    `hops[p, c]`: links of class c on the p-th distinct kind of path.
+    `loads[c]`: the largest number of collective sizes that crosses one link of class c; `shared[c]`
+    counts those of sibling groups too. `hops[p, c]`: links of class c on the p-th distinct kind of
+    path.
     """
 
     loads: Floats
     hops: Ints
+    shared: Floats
+
+    @property
+    def alone(self) -> "StepShape":
+        """The step without siblings."""
+        return self if self.shared is self.loads else replace(self, shared=self.loads)
 
 
 def flows(edges: Ints, fraction: float | Floats, repeat: int = 1) -> FlowStep:
@@ -87,7 +94,7 @@ def trace(topology: Topology, members: Ints, step: FlowStep) -> StepShape:
     load = step_load(topology, members, step)
     largest = np.zeros(len(topology.link_classes))
     np.maximum.at(largest, topology.link_class(load.links), load.loads)
-    return StepShape(loads=largest, hops=load.hops)
+    return StepShape(loads=largest, hops=load.hops, shared=largest)
 
 
 def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
@@ -138,7 +145,7 @@ def step_times_ps(
     bytes/s and ps.
     """
     path = step_latencies_ps(shape, latency_ps, endpoint_ps)
-    slowest = (shape.loads / capacity).max(axis=1, initial=0.0)
+    slowest = (shape.shared / capacity).max(axis=1, initial=0.0)
     times: Floats = np.rint(path + size_bytes * slowest * PS_PER_S)
     return times
 

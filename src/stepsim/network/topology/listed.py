@@ -53,6 +53,11 @@ class ListedTopology:
         return self.cabling.npus
 
     @property
+    def blocks(self) -> tuple[int, ...]:
+        """The whole network: routes may leave a node."""
+        return (self.npus,)
+
+    @property
     def grows(self) -> bool:
         """A list of links has the size it has."""
         return False

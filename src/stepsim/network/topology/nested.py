@@ -61,6 +61,11 @@ class NestedTopology:
         return self.dimensions[0].size
 
     @property
+    def blocks(self) -> tuple[int, ...]:
+        """The innermost dimension, then each with those inside it."""
+        return tuple(axis.outer_stride * axis.outer_size for axis in self.axes)
+
+    @property
     def default_npus(self) -> int:
         """NPUs of a job that names no number: all, or two innermost blocks (16) if it grows."""
         if not self.grows:

@@ -52,6 +52,10 @@ class Topology(Protocol):
         """Consecutive NPUs that share a node."""
 
     @property
+    def blocks(self) -> tuple[int, ...]:
+        """Sizes of aligned blocks of NPUs, ascending, that traffic between their NPUs stays in."""
+
+    @property
     def grows(self) -> bool:
         """Whether the outermost dimension takes the size a job needs."""
 
