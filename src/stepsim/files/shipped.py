@@ -37,12 +37,8 @@ def topology_file(name_or_path: str | Path) -> Path:
     )
 
 
-def shipped_folder(kind: str) -> Path:
-    """Files of a kind that come with stepsim: in the installed package, or in the checkout."""
-    package = Path(__file__).parents[1]
-    installed = package / f"shipped_{kind}"
-    return installed if installed.is_dir() else package.parents[1] / kind
-
-
 def _folder() -> Path:
-    return shipped_folder("topologies")
+    """The installed package's folder, or the checkout's."""
+    package = Path(__file__).parents[1]
+    installed = package / "shipped_topologies"
+    return installed if installed.is_dir() else package.parents[1] / "topologies"

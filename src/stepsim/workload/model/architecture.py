@@ -50,7 +50,7 @@ class NormKind(StrEnum):
 
 
 class QkNorm(StrEnum):
-    """Norm of queries and keys: its weights are shared by all heads, each head's, or as wide as all."""
+    """Norm of queries and keys: one weight for all heads, one for each, or one as wide as all."""
 
     NONE = "none"
     SHARED = "shared"
@@ -316,6 +316,10 @@ class Architecture:
     def layer_counts(self) -> Mapping[Layer, int]:
         """How many layers there are of each kind, in order of first appearance."""
         return Counter(self.layers)
+
+    def layer_kinds(self) -> tuple[Layer, ...]:
+        """Every kind of layer once, those of multi-token prediction included."""
+        return tuple(dict.fromkeys((*self.layers, *self.prediction_layers)))
 
     @property
     def norm_parameters(self) -> int:

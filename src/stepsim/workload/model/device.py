@@ -19,14 +19,17 @@ class MatrixRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionRate:
-    """Flash attention of one kernel family: forward FLOP/s of long sequences, causal work counted.
+    """Flash attention of one kernel family at head width 128: causal work counted, in FLOP/s.
 
-    `half_rows` is the product of sequence and (batch x heads) at which half the rate is reached.
-    The backward runs at `backward` of the forward's rate.
+    The rate is `rate` times seq / (seq + `half_sequence`) times w / (w + `half_work`), where w is
+    sequence x batch x heads; `narrow` is its share at head width 64. The backward runs at
+    `backward` of the long forward's rate.
     """
 
     rate: float
-    half_rows: float = 0.0
+    half_sequence: float = 0.0
+    half_work: float = 0.0
+    narrow: float = 0.75
     backward: float = 0.85
 
 
@@ -44,6 +47,7 @@ class Device:
     memory_bandwidth: float
     rates: Mapping[Precision, MatrixRate]
     attention: Mapping[str, AttentionRate]
+    vector_rate: float = 0.0
     sustained: float = 1.0
     memory_share: float = 0.8
     kernel_floor_ps: int = 3_000_000
@@ -58,5 +62,14 @@ class Device:
         if found is None:
             raise PlanError(
                 f"precision is {precision}: {self.name} has {', '.join(sorted(self.rates))}"
+            )
+        return found
+
+    def attention_of(self, family: str) -> AttentionRate:
+        """The rate of an attention kernel family; raises PlanError where it is unknown."""
+        found = self.attention.get(family)
+        if found is None:
+            raise PlanError(
+                f"attention kernel is {family}: {self.name} has {', '.join(sorted(self.attention))}"
             )
         return found

@@ -23,9 +23,17 @@ class Framework:
     graph_share: float = 0.1
     exposed_tp: float = 0.36
     fsdp_slowdown: float = 0.07
+    overlaps_input_gradient: bool = True
+    operator_recompute: float = 0.3
+    skew: float = 0.0
     gradient_bytes: int = 4
+    sharded_gradient_bytes: int = 2
     logit_bytes: int = 8
     fragmentation: float = 1.0
     fused_loss: bool = True
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def attention_on(self, device: str) -> str:
+        """The attention kernel family on a device."""
+        return self.attention.get(device, self.attention.get("", "flash2"))

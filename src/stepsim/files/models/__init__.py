@@ -1,1 +1,0 @@
-"""Descriptions of models: Hugging Face configurations, Megatron-LM arguments, public names."""

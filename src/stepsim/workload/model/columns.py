@@ -1,0 +1,129 @@
+"""Plans as columns: one array per field, so that thousands are priced together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.plan import (
+    AttentionKernel,
+    ContextParallelKind,
+    ModelPlan,
+    Recompute,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanColumns:
+    """Fields of plans as arrays of shape (plans,), and the sizes that operators are made of.
+
+    `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
+    with sequence parallelism; `element_bytes` are those of an operand. Choices are 0 or 1.
+    """
+
+    tp: Floats
+    cp: Floats
+    dp: Floats
+    pp: Floats
+    ep: Floats
+    expert_tp: Floats
+    chunks: Floats
+    microbatch_size: Floats
+    microbatches: Floats
+    sequence: Floats
+    tokens: Floats
+    shard_tokens: Floats
+    sequence_parallel: Floats
+    shards: Floats
+    zero: Floats
+    reshard: Floats
+    element_bytes: Floats
+    casts: Floats
+    flash: Floats
+    recompute_full: Floats
+    recompute_selective: Floats
+    recompute_operators: Floats
+    context_all_to_all: Floats
+    context_ring: Floats
+    tp_comm_overlap: Floats
+    dp_overlap: Floats
+    cuda_graph: Floats
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def stage_ranks(self) -> Floats:
+        """Ranks of one pipeline stage."""
+        return self.tp * self.cp * self.dp
+
+
+def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
+    """The columns of some plans, in their order."""
+    rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
+    tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
+    parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
+    selective, operators, all_to_all, ring, tp_overlap, dp_overlap, graph = others
+    tokens = size * sequence / cp
+    return PlanColumns(
+        tp=tp,
+        cp=cp,
+        dp=dp,
+        pp=pp,
+        ep=ep,
+        expert_tp=expert_tp,
+        chunks=chunks,
+        microbatch_size=size,
+        microbatches=count,
+        sequence=sequence,
+        tokens=tokens,
+        shard_tokens=np.where(parallel > 0, tokens / tp, tokens),
+        sequence_parallel=parallel,
+        shards=shards,
+        zero=zero,
+        reshard=reshard,
+        element_bytes=element,
+        casts=casts,
+        flash=flash,
+        recompute_full=full,
+        recompute_selective=selective,
+        recompute_operators=operators,
+        context_all_to_all=all_to_all,
+        context_ring=ring,
+        tp_comm_overlap=tp_overlap,
+        dp_overlap=dp_overlap,
+        cuda_graph=graph,
+    )
+
+
+def _numbers(plan: ModelPlan) -> tuple[float, ...]:
+    """A plan's fields in the order in which `plan_columns` takes them apart."""
+    recompute = plan.recompute
+    return (
+        plan.tp,
+        plan.cp,
+        plan.dp,
+        plan.pp,
+        plan.ep,
+        plan.expert_degree,
+        plan.chunks,
+        plan.microbatch_size,
+        plan.microbatches,
+        plan.sequence,
+        plan.sequence_parallel and plan.tp > 1,
+        plan.shards,
+        plan.zero,
+        plan.reshard,
+        plan.precision.element_bytes,
+        plan.precision.casts,
+        plan.attention is AttentionKernel.FLASH,
+        recompute is Recompute.FULL,
+        recompute is Recompute.SELECTIVE,
+        recompute is Recompute.OPERATORS,
+        plan.context is ContextParallelKind.ALL_TO_ALL,
+        plan.context is ContextParallelKind.RING,
+        plan.tp_comm_overlap,
+        plan.dp_overlap,
+        plan.cuda_graph,
+    )

@@ -1,0 +1,59 @@
+"""What a closed form knows of the network: two levels, bandwidth and latency of each."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
+from stepsim.workload.rows import CollectiveKind
+
+_STEPS = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 1.0}
+
+_FEW_RANKS = 0.75  # nccl-tests in one domain of A100, H100 and B200: 2, 4 and 8 ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interconnect:
+    """Domains of `domain` NPUs; bandwidths are an NPU's, one way, of payload, in bytes/s.
+
+    `inner` is the network inside a domain, `outer` the one between; a collective costs `launch_ps`
+    and a hop from one rank of a ring to the next `inner_ps` or `outer_ps`.
+    """
+
+    domain: int
+    inner: float
+    outer: float
+    launch_ps: int = 0
+    inner_ps: int = 0
+    outer_ps: int = 0
+
+    def _inside(self, ranks: Floats) -> Floats:
+        """Bandwidth between so many ranks of a domain: few ranks have fewer channels."""
+        return self.inner * (1 - _FEW_RANKS / np.maximum(ranks, 2))
+
+    def seconds(
+        self, kind: CollectiveKind, size_bytes: Floats, ranks: Floats, stride: Floats
+    ) -> Floats:
+        """Time of a collective of `ranks` ranks, `stride` apart; 0 where there is nothing to send.
+
+        A ring sends (n - 1) / n of the bytes over each link, an all-reduce twice. Where it leaves a
+        domain, its members there share their NICs: the ring is as fast as all of them together.
+        An all-to-all sends to each other member directly.
+        """
+        local = np.clip(self.domain // np.maximum(stride, 1), 1, ranks)
+        far = ranks > local
+        passes = _STEPS.get(kind, 1.0)
+        if kind is CollectiveKind.ALL_TO_ALL:
+            inner = size_bytes * (local - 1) / ranks / self._inside(local)
+            outer = size_bytes * (ranks - local) / ranks / self.outer
+            busy = np.maximum(inner, outer)
+        else:
+            bandwidth = np.where(
+                far, np.minimum(self._inside(local), local * self.outer), self._inside(local)
+            )
+            busy = passes * size_bytes * (ranks - 1) / ranks / bandwidth
+        nodes = np.ceil(ranks / local)
+        hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps
+        latency = (self.launch_ps + passes * hops) / PS_PER_S
+        return np.where((size_bytes > 0) & (ranks > 1), busy + latency, 0.0)

@@ -1,0 +1,349 @@
+"""Operators of a layer, of the embedding and of the head: floating-point operations and bytes.
+
+Sizes are a rank's, per microbatch, arrays over plans. t tokens in products, s outside of them
+(fewer with sequence parallelism), h hidden, a and kv heads of the rank, d head width, f MLP width
+of the rank, V vocabulary. Counts follow Korthikanti et al. 2022 ("Reducing Activation
+Recomputation") for what each tensor is, 2 bytes an element, read and written once by each kernel.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.architecture import (
+    Activation,
+    Architecture,
+    Attention,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    LinearBlock,
+)
+from stepsim.workload.model.columns import PlanColumns
+
+
+class OperatorKind(Enum):
+    """How an operator's time is found.
+
+    `MATRIX` products at the precision's rate, `HEAD` products in bf16 whatever the precision,
+    `GROUPED` products of experts, `ATTENTION` fused core attention, `SCORES` its unfused products,
+    `MEMORY` kernels that only move bytes.
+    """
+
+    MATRIX = auto()
+    HEAD = auto()
+    GROUPED = auto()
+    ATTENTION = auto()
+    SCORES = auto()
+    MEMORY = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """Floating-point operations and bytes of an operator in one phase, arrays over plans."""
+
+    flops: Floats
+    bytes_moved: Floats
+    launches: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator, phase by phase; `weight_grad` is empty for those without weights.
+
+    `rows` are sequence x (batch x heads) of attention, `head_dim` its width.
+    """
+
+    name: str
+    kind: OperatorKind
+    forward: Amounts
+    input_grad: Amounts
+    weight_grad: Amounts
+    core: bool = False
+    head_dim: int = 0
+    rows: Floats | None = None
+
+
+def linear(
+    name: str,
+    columns: PlanColumns,
+    tokens: Floats,
+    inner: Floats | float,
+    outer: Floats | float,
+    kind: OperatorKind = OperatorKind.MATRIX,
+) -> Operator:
+    """A product of `tokens` rows, `inner` to `outer` wide.
+
+    2tkn each for output, input gradient and weight gradient; operands once, results in 2 bytes,
+    the weight gradient read and written in fp32.
+    """
+    k, n = np.asarray(inner, dtype=float), np.asarray(outer, dtype=float)
+    flops = 2.0 * tokens * k * n
+    element = columns.element_bytes if kind is not OperatorKind.HEAD else 2.0
+    one = np.ones_like(flops)
+    return Operator(
+        name=name,
+        kind=kind,
+        forward=Amounts(
+            flops=flops, bytes_moved=element * (tokens * k + k * n) + 2 * tokens * n, launches=one
+        ),
+        input_grad=Amounts(
+            flops=flops, bytes_moved=element * (tokens * n + k * n) + 2 * tokens * k, launches=one
+        ),
+        weight_grad=Amounts(
+            flops=flops, bytes_moved=element * tokens * (k + n) + 8 * k * n, launches=one
+        ),
+    )
+
+
+def memory(name: str, forward: Floats, backward: Floats, *, core: bool = False) -> Operator:
+    """A kernel that only moves bytes, forward and backward."""
+    zero, one = np.zeros_like(forward), np.ones_like(forward)
+    return Operator(
+        name=name,
+        kind=OperatorKind.MEMORY,
+        forward=Amounts(flops=zero, bytes_moved=forward, launches=one * (forward > 0)),
+        input_grad=Amounts(flops=zero, bytes_moved=backward, launches=one * (backward > 0)),
+        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+        core=core,
+    )
+
+
+def casts(
+    columns: PlanColumns,
+    product: Operator,
+    inner: Floats | float,
+    outer: Floats | float,
+    tokens: Floats,
+) -> Operator:
+    """Conversions of a product's input and its output's gradient to 8 or 4 bits: 4 bytes each."""
+    forward = 4.0 * tokens * inner * columns.casts
+    return memory(f"casts of {product.name}", forward, 4.0 * tokens * outer * columns.casts)
+
+
+def norm(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
+    """A norm: 4sh forward, 16sh backward."""
+    size = columns.shard_tokens * architecture.hidden
+    return memory(name, 4.0 * size, 16.0 * size)
+
+
+def residual(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
+    """Bias, dropout and residual: 7sh forward (6sh without dropout), 12sh backward."""
+    size = columns.shard_tokens * architecture.hidden
+    return memory(name, (7.0 if architecture.dropout else 6.0) * size, 12.0 * size)
+
+
+def activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> Operator:
+    """An activation: 6tf forward and 10tf backward where it is gated, else 4tf and 8tf."""
+    size = tokens * width
+    return memory(name, (6.0 if kind.gated else 4.0) * size, (10.0 if kind.gated else 8.0) * size)
+
+
+def products(
+    columns: PlanColumns, *shapes: tuple[str, Floats, Floats | float, Floats | float]
+) -> Iterator[Operator]:
+    """Products of (name, tokens, inner, outer), each with its casts."""
+    for name, tokens, inner, outer in shapes:
+        product = linear(name, columns, tokens, inner, outer)
+        yield product
+        if columns.casts.any():
+            yield casts(columns, product, inner, outer, tokens)
+
+
+def attention_operators(
+    attention: Attention, architecture: Architecture, columns: PlanColumns
+) -> Iterator[Operator]:
+    """Projections, rotary embedding and core attention of a rank."""
+    h, t = float(architecture.hidden), columns.tokens
+    if isinstance(attention, LinearBlock):
+        yield from products(columns, ("linear", t, h, h / columns.tp))
+        return
+    heads = attention.heads / columns.tp
+    if isinstance(attention, LatentAttention):
+        yield from _latent_projections(attention, h, heads, columns)
+        yield from _core(attention, heads, None, columns)
+        yield from products(columns, ("attention out", t, heads * attention.value_dim, h))
+        return
+    kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
+    queries = heads * attention.head_dim * (2 if attention.gated else 1)
+    keys = kv * attention.head_dim
+    yield from products(columns, ("qkv", t, h, queries + keys + kv * attention.values))
+    moved = 4.0 * t * (queries + keys)
+    yield memory("rotary embedding and layout", moved, moved)
+    yield from _core(attention, heads, attention.window, columns)
+    yield from products(columns, ("attention out", t, heads * attention.values, h))
+
+
+def _latent_projections(
+    attention: LatentAttention, h: float, heads: Floats, columns: PlanColumns
+) -> Iterator[Operator]:
+    """Down to the two ranks (not split by tp), and up to the heads of the rank."""
+    t, s = columns.tokens, columns.shard_tokens
+    queries = heads * attention.head_dim
+    down = attention.kv_rank + attention.rope_dim
+    if attention.query_rank is None:
+        yield from products(columns, ("queries", t, h, queries))
+    else:
+        yield from products(
+            columns,
+            ("queries down", s, h, attention.query_rank),
+            ("queries up", t, attention.query_rank, queries),
+        )
+    up = heads * (attention.nope_dim + attention.value_dim)
+    yield from products(columns, ("keys down", s, h, down), ("keys up", t, attention.kv_rank, up))
+    ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
+    yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks)
+    moved = 4.0 * t * (queries + queries)
+    yield memory("rotary embedding and layout", moved, moved)
+
+
+def _core(
+    attention: GroupedAttention | LatentAttention,
+    heads: Floats,
+    window: int | None,
+    columns: PlanColumns,
+) -> Iterator[Operator]:
+    """Core attention: one kernel, or two products with softmax and dropout between.
+
+    Causal attention does half of 2 t seq a (d + dv), a window w no more than w keys a token; the
+    fused backward is 2.5 forwards. Unfused products do all of it, and twice that backward.
+    """
+    t, seq = columns.tokens, columns.sequence
+    widths = heads * (
+        attention.head_dim
+        + (attention.values if isinstance(attention, GroupedAttention) else attention.value_dim)
+    )
+    keys = seq / 2 if window is None else np.minimum(seq / 2, float(window))
+    flops, zero, one = 2.0 * t * keys * widths, np.zeros_like(t), np.ones_like(t)
+    fused = columns.flash
+    yield Operator(
+        name="core attention",
+        kind=OperatorKind.ATTENTION,
+        forward=Amounts(flops=flops * fused, bytes_moved=zero, launches=fused),
+        input_grad=Amounts(flops=2.5 * flops * fused, bytes_moved=zero, launches=fused),
+        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+        core=True,
+        head_dim=attention.head_dim,
+        rows=columns.microbatch_size * heads,
+    )
+    if not fused.all():
+        yield from _unfused(attention, heads, widths, columns, one - fused)
+
+
+def _unfused(
+    attention: GroupedAttention | LatentAttention,
+    heads: Floats,
+    widths: Floats,
+    columns: PlanColumns,
+    used: Floats,
+) -> Iterator[Operator]:
+    t, seq = columns.tokens, columns.sequence
+    flops = 2.0 * t * seq * widths * used
+    scores = t * seq * heads * used
+    zero = np.zeros_like(t)
+    element = 2.0 * (2.0 * scores + t * widths * used)
+    yield Operator(
+        name="scores and context",
+        kind=OperatorKind.SCORES,
+        forward=Amounts(flops=flops, bytes_moved=element, launches=2.0 * used),
+        input_grad=Amounts(flops=2.0 * flops, bytes_moved=2.0 * element, launches=4.0 * used),
+        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+        core=True,
+        head_dim=attention.head_dim,
+    )
+    yield memory("softmax", 4.0 * scores, 6.0 * scores, core=True)
+    yield memory("attention dropout", 5.0 * scores, 5.0 * scores, core=True)
+
+
+def mlp_operators(
+    mlp: DenseMlp | LinearBlock, architecture: Architecture, columns: PlanColumns
+) -> Iterator[Operator]:
+    """Products and activation of a dense MLP."""
+    h, t = float(architecture.hidden), columns.tokens
+    if isinstance(mlp, LinearBlock):
+        yield from products(columns, ("linear", t, h, h / columns.tp))
+        return
+    width = mlp.width / columns.tp
+    inputs = 2 if mlp.activation.gated else 1
+    yield from products(columns, ("mlp in", t, h, inputs * width))
+    yield activation("activation", mlp.activation, t, width)
+    yield from products(columns, ("mlp out", t, width, h))
+
+
+def router_operators(
+    mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
+) -> Iterator[Operator]:
+    """Router, choice of experts, and the permutation of tokens to them and back."""
+    h, t = float(architecture.hidden), columns.shard_tokens
+    yield linear("router", columns, t, h, float(mlp.experts), OperatorKind.HEAD)
+    moved = 24.0 * t * mlp.experts + 12.0 * t * mlp.top_k * h
+    yield memory("choice and permutation", moved / 2, moved / 2)
+
+
+def expert_operators(
+    mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
+) -> Iterator[Operator]:
+    """Grouped products of a rank's experts: t k / E tokens each, and the activation between."""
+    h = float(architecture.hidden)
+    local = mlp.experts / columns.ep
+    tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
+    width = mlp.width / columns.expert_tp
+    inputs = 2 if mlp.activation.gated else 1
+    yield _grouped("experts in", columns, tokens, local, h, inputs * width)
+    yield activation("activation of experts", mlp.activation, tokens, width)
+    yield _grouped("experts out", columns, tokens, local, width, h)
+    if columns.casts.any():
+        into = 4.0 * tokens * (h + width) * columns.casts
+        out = 4.0 * tokens * (h + inputs * width) * columns.casts
+        yield memory("casts of experts", into, out)
+
+
+def _grouped(
+    name: str,
+    columns: PlanColumns,
+    tokens: Floats,
+    local: Floats,
+    inner: Floats | float,
+    outer: Floats | float,
+) -> Operator:
+    """One product per local expert in a launch; every expert's weight is read, its sum updated."""
+    k, n = np.asarray(inner, dtype=float), np.asarray(outer, dtype=float)
+    flops, weights = 2.0 * tokens * k * n, local * k * n
+    element, one = columns.element_bytes, np.ones_like(flops)
+    operands = tokens * (k + n)
+    return Operator(
+        name=name,
+        kind=OperatorKind.GROUPED,
+        forward=Amounts(flops=flops, bytes_moved=element * weights + 2 * operands, launches=one),
+        input_grad=Amounts(flops=flops, bytes_moved=element * weights + 2 * operands, launches=one),
+        weight_grad=Amounts(
+            flops=flops, bytes_moved=8.0 * weights + element * operands, launches=one
+        ),
+    )
+
+
+def embedding_operators(architecture: Architecture, columns: PlanColumns) -> Iterator[Operator]:
+    """Looking tokens up: 6sh, and the same backward."""
+    size = columns.shard_tokens * architecture.hidden
+    yield memory("embedding", 6.0 * size, 6.0 * size)
+
+
+def head_operators(
+    architecture: Architecture, columns: PlanColumns, *, fused_loss: bool
+) -> Iterator[Operator]:
+    """Final norm, product with the vocabulary (bf16 in every precision), and the loss.
+
+    The loss moves 14 bytes per logit forward and 8 backward where it is fused, else 22 and 12.
+    """
+    if architecture.final_norm:
+        yield norm("final norm", architecture, columns)
+    share = architecture.vocabulary / columns.tp
+    t = columns.tokens
+    yield linear("head", columns, t, float(architecture.hidden), share, OperatorKind.HEAD)
+    logits = t * share
+    forward, backward = (14.0, 8.0) if fused_loss else (22.0, 12.0)
+    yield memory("loss", forward * logits, backward * logits)

@@ -1,0 +1,105 @@
+"""How long operators take on a device under a framework: seconds, arrays over plans."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.device import AttentionRate, Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
+from stepsim.workload.model.plan import Precision
+
+_WEIGHT_GRADIENT = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT products on B200
+_ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """Time of operators by phase, arrays over plans; `core` is core attention's forward.
+
+    `launches` are the kernels of forward and backward.
+    """
+
+    forward: Floats
+    input_grad: Floats
+    weight_grad: Floats
+    core: Floats
+
+    @property
+    def backward(self) -> Floats:
+        """Input and weight gradients."""
+        return self.input_grad + self.weight_grad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricer:
+    """Prices operators of some plans, all of one precision."""
+
+    device: Device
+    framework: Framework
+    columns: PlanColumns
+    precision: Precision
+
+    def price(self, operators: Iterable[Operator]) -> Seconds:
+        """Time of all operators together."""
+        forward = input_grad = weight_grad = core = np.zeros(len(self.columns))
+        for operator in operators:
+            first = self._seconds(operator, operator.forward, 0)
+            forward = forward + first
+            input_grad = input_grad + self._seconds(operator, operator.input_grad, 1)
+            weight_grad = weight_grad + self._seconds(operator, operator.weight_grad, 2)
+            if operator.core:
+                core = core + first
+        return Seconds(forward=forward, input_grad=input_grad, weight_grad=weight_grad, core=core)
+
+    def bytes_seconds(self, moved: Floats) -> Floats:
+        """Time of memory-bound kernels that move so many bytes."""
+        bandwidth = self.device.memory_bandwidth * self.device.memory_share
+        return moved / bandwidth * self.framework.memory_factor
+
+    def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+        match operator.kind:
+            case OperatorKind.MEMORY:
+                floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
+                return np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
+            case OperatorKind.ATTENTION:
+                return self._attention(operator, amounts, backward=phase > 0)
+            case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
+                return amounts.flops / self.device.vector_rate
+            case OperatorKind.GROUPED:
+                slower = _WEIGHT_GRADIENT if phase == 2 else 1.0
+                moved = amounts.bytes_moved / self._bandwidth
+                return slower * self._product(amounts, self.precision) + moved
+            case kind:
+                head = kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
+                product = self._product(amounts, Precision.BF16 if head else self.precision)
+                slower = _WEIGHT_GRADIENT if phase == 2 else 1.0
+                return np.maximum(slower * product, amounts.bytes_moved / self._bandwidth)
+
+    @property
+    def _bandwidth(self) -> float:
+        return self.device.memory_bandwidth * self.device.memory_share
+
+    def _product(self, amounts: Amounts, precision: Precision) -> Floats:
+        rate = self.device.rate_of(precision)
+        start = rate.start_ps / PS_PER_S * amounts.launches
+        return amounts.flops / (rate.rate * self.device.sustained) + start
+
+    def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
+        rate = self._attention_rate()
+        assert operator.rows is not None
+        share = rate.narrow if operator.head_dim <= 64 else 1.0
+        sequence = self.columns.sequence
+        work = sequence * operator.rows
+        half = 0.5 if backward else 1.0
+        longest = rate.rate * share * (rate.backward if backward else 1.0)
+        filled = sequence / (sequence + half * rate.half_sequence)
+        return amounts.flops / (longest * filled * work / (work + half * rate.half_work))
+
+    def _attention_rate(self) -> AttentionRate:
+        family = self.framework.attention_on(self.device.name)
+        return self.device.attention_of(family)

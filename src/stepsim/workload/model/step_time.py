@@ -1,0 +1,333 @@
+"""Closed form of a step: stage times, bubble, exposed communication, optimizer.
+
+A pipeline of p ranks and m microbatches takes m times its slowest rank, plus, to fill and drain it,
+what the other ranks take for one microbatch of one of their v chunks (Narayanan et al. 2021).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
+from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
+from stepsim.workload.model.blocks import (
+    Block,
+    Exchange,
+    embedding_block,
+    head_blocks,
+    layer_blocks,
+)
+from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.layout import LayerLayout, layer_ranges
+from stepsim.workload.model.plan import ModelPlan, Precision
+from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.rows import CollectiveKind, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSeconds:
+    """One layer (or end) of one microbatch: compute and exposed exchanges of both passes."""
+
+    forward: Floats
+    backward: Floats
+    host: Floats
+
+    @property
+    def total(self) -> Floats:
+        """Both passes, at least what the host takes to launch them."""
+        return np.maximum(self.forward + self.backward, self.host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeconds:
+    """A predicted step and its parts, arrays over plans."""
+
+    pipeline: Floats
+    bubble: Floats
+    data_parallel: Floats
+    optimizer: Floats
+
+    @property
+    def step(self) -> Floats:
+        """The step time."""
+        return self.pipeline + self.bubble + self.data_parallel + self.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModel:
+    """Prices plans of one model on one device under one framework."""
+
+    architecture: Architecture
+    device: Device
+    framework: Framework
+    interconnect: Interconnect
+
+    def seconds(self, plans: Sequence[ModelPlan]) -> Floats:
+        """Step time of each plan."""
+        result = np.empty(len(plans))
+        for precision in {plan.precision for plan in plans}:
+            chosen = [i for i, plan in enumerate(plans) if plan.precision is precision]
+            result[chosen] = self.parts([plans[i] for i in chosen], precision).step
+        return result
+
+    def parts(self, plans: Sequence[ModelPlan], precision: Precision) -> StepSeconds:
+        """Parts of the step of plans of one precision."""
+        columns = plan_columns(plans)
+        pricer = Pricer(
+            device=self.device, framework=self.framework, columns=columns, precision=precision
+        )
+        layers = [self._layer(layer, pricer) for layer in self.architecture.layer_kinds()]
+        embedding = self._part([embedding_block(self.architecture, columns)], pricer)
+        head = self._part(
+            head_blocks(self.architecture, columns, fused_loss=self.framework.fused_loss), pricer
+        )
+        slowest, total = self._ranks(plans, layers, embedding, head)
+        count, chunks = columns.microbatches, columns.chunks
+        message = 2.0 * columns.tokens * self.architecture.hidden / columns.tp
+        send = self._send(message, columns)
+        nodes = np.maximum(columns.dp * columns.tp * columns.cp / self.interconnect.domain, 1.0)
+        skew = 1 + self.framework.skew * np.log2(nodes) * (columns.zero >= 1.5)
+        pipeline = skew * count * (slowest + 2 * chunks * send * (columns.pp > 1))
+        bubble = (total - slowest) / chunks + 2 * (columns.pp - 1) * send
+        backward = sum(part.backward for part in layers) / len(layers) * self.architecture.depth
+        forward = sum(part.forward for part in layers) / len(layers) * self.architecture.depth
+        exposed = self._data_parallel(columns, backward / columns.pp, forward / columns.pp)
+        return StepSeconds(
+            pipeline=pipeline,
+            bubble=bubble,
+            data_parallel=exposed,
+            optimizer=self._optimizer(columns),
+        )
+
+    # parts of a microbatch
+
+    def _layer(self, layer: Layer, pricer: Pricer) -> PartSeconds:
+        columns = pricer.columns
+        part = self._part(layer_blocks(layer, self.architecture, columns), pricer, layer)
+        host_ps = (
+            self.framework.host_expert_layer_ps if layer.is_sparse else self.framework.host_layer_ps
+        )
+        graph = np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
+        host = host_ps / PS_PER_S * graph * (1 + columns.recompute_full / 3)
+        part = PartSeconds(forward=part.forward, backward=part.backward, host=host)
+        return self._sharded(layer, part, columns)
+
+    def _part(
+        self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
+    ) -> PartSeconds:
+        columns, framework = pricer.columns, self.framework
+        forward = backward = core = hidden = hidden_back = np.zeros(len(columns))
+        tp_share = np.where(columns.tp_comm_overlap > 0, framework.exposed_tp, 1.0)
+        for block in blocks:
+            price = pricer.price(block.operators)
+            core = core + price.core
+            sent = self._exchanged(block.forward, columns, tp_share)
+            ring = self._ring(block.forward, columns)
+            hidden = hidden + ring
+            forward = forward + price.forward + sent
+            back = self._exchanged(block.backward, columns, tp_share)
+            hidden_back = hidden_back + self._ring(block.backward, columns)
+            if framework.overlaps_input_gradient:
+                back = np.where(
+                    price.weight_grad > 0, np.maximum(back - price.weight_grad, 0.0), back
+                )
+            backward = backward + price.backward + back
+        forward = forward + np.maximum(hidden - core, 0.0)
+        backward = backward + np.maximum(hidden_back - 2.5 * core, 0.0)
+        if layer is not None:
+            again = columns.recompute_full * forward + columns.recompute_selective * core
+            backward = (
+                backward
+                + again
+                + framework.operator_recompute * columns.recompute_operators * forward
+            )
+        return PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
+
+    def _exchanged(
+        self, exchanges: Iterable[Exchange], columns: PlanColumns, tp_share: Floats
+    ) -> Floats:
+        total = np.zeros(len(columns))
+        for exchange in exchanges:
+            seconds = self._alone(exchange, columns)
+            if exchange.group is Group.TP:
+                seconds = seconds * tp_share
+            elif exchange.group is Group.CP:
+                seconds = seconds * (1 - columns.context_ring)
+            total = total + seconds
+        return total
+
+    def _ring(self, exchanges: Iterable[Exchange], columns: PlanColumns) -> Floats:
+        """Ring attention's messages, which its own computation hides."""
+        total = np.zeros(len(columns))
+        for exchange in exchanges:
+            if exchange.group is Group.CP:
+                total = total + self._alone(exchange, columns) * columns.context_ring
+        return total
+
+    def _alone(self, exchange: Exchange, columns: PlanColumns) -> Floats:
+        ranks, stride = {
+            Group.TP: (columns.tp, np.ones_like(columns.tp)),
+            Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
+            Group.CP: (columns.cp, columns.tp),
+            Group.EP: (columns.ep, columns.expert_tp),
+        }[exchange.group]
+        return self.interconnect.seconds(exchange.kind, exchange.size_bytes, ranks, stride)
+
+    def _sharded(self, layer: Layer, part: PartSeconds, columns: PlanColumns) -> PartSeconds:
+        """The layer with parameters gathered and gradients scattered beside it (FSDP)."""
+        sharded = columns.zero >= 2.5
+        if not sharded.any() and not (columns.zero >= 1.5).any():
+            return part
+        gather, scatter = self._fsdp(layer, columns)
+        forward, backward = part.forward, part.backward
+        gather_back = gather * (columns.reshard * sharded)
+        slow = self.framework.fsdp_slowdown
+        # zero 2 under fsdp: gathered once
+        use = (columns.zero >= 1.5) & (columns.dp > 1)
+        f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
+        b_comm = gather_back + scatter
+        b = np.maximum(backward + slow * np.minimum(b_comm, backward), b_comm)
+        return PartSeconds(
+            forward=np.where(use, f, forward),
+            backward=np.where(use, b, backward),
+            host=part.host,
+        )
+
+    def _fsdp(self, layer: Layer, columns: PlanColumns) -> tuple[Floats, Floats]:
+        parameters = self._layer_parameters(layer, columns)
+        gather = self.interconnect.seconds(
+            CollectiveKind.ALL_GATHER, 2.0 * parameters, columns.shards, columns.tp
+        )
+        scatter = self.interconnect.seconds(
+            CollectiveKind.REDUCE_SCATTER,
+            float(self.framework.sharded_gradient_bytes) * parameters,
+            columns.shards,
+            columns.tp,
+        )
+        return gather, scatter
+
+    def _layer_parameters(self, layer: Layer, columns: PlanColumns) -> Floats:
+        """Parameters of a layer on one rank before sharding."""
+        h, norm = self.architecture.hidden, self.architecture.norm
+        whole = layer.parameters(h, norm)
+        routed = layer.mlp.routed_parameters(h) if isinstance(layer.mlp, ExpertMlp) else 0
+        return (whole - routed) / columns.tp + routed / (columns.ep * columns.expert_tp)
+
+    def _send(self, message: Floats, columns: PlanColumns) -> Floats:
+        near = columns.tp * columns.cp * columns.dp < self.interconnect.domain
+        bandwidth = np.where(near, self.interconnect.inner, self.interconnect.outer)
+        delay = (self.interconnect.launch_ps + self.interconnect.outer_ps) / PS_PER_S
+        return np.where(columns.pp > 1, message / bandwidth + delay, 0.0)
+
+    # ranks of a pipeline
+
+    def _ranks(
+        self,
+        plans: Sequence[ModelPlan],
+        layers: list[PartSeconds],
+        embedding: PartSeconds,
+        head: PartSeconds,
+    ) -> tuple[Floats, Floats]:
+        """Time of a microbatch on the slowest rank, and on all ranks together."""
+        slowest, total = np.empty(len(plans)), np.empty(len(plans))
+        table = np.stack([*(part.total for part in layers), embedding.total, head.total], axis=1)
+        groups: dict[object, list[int]] = {}
+        for i, plan in enumerate(plans):
+            groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
+        for chosen in groups.values():
+            first = plans[chosen[0]]
+            counts = _counts_by_rank(self.architecture, first.layout, first.pp, first.chunks)
+            times = table[chosen] @ counts
+            slowest[chosen], total[chosen] = times.max(axis=1), times.sum(axis=1)
+        return slowest, total
+
+    # once per step
+
+    def _rank_parameters(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        """Dense and routed parameters of the fullest rank, before sharding."""
+        a = self.architecture
+        layers = sum(
+            n * layer.parameters(a.hidden, a.norm) for layer, n in a.layer_counts().items()
+        )
+        routed = sum(
+            n * layer.mlp.routed_parameters(a.hidden)
+            for layer, n in a.layer_counts().items()
+            if isinstance(layer.mlp, ExpertMlp)
+        )
+        ends = np.where(
+            columns.pp > 1,
+            max(a.embedding_parameters, a.vocabulary * a.hidden),
+            a.embedding_parameters + a.head_parameters,
+        )
+        dense = (layers - routed) / columns.pp + ends
+        return dense / columns.tp, routed / (columns.pp * columns.ep * columns.expert_tp)
+
+    def _data_parallel(self, columns: PlanColumns, backward: Floats, forward: Floats) -> Floats:
+        dense, routed = self._rank_parameters(columns)
+        replicas = columns.dp * columns.cp
+        expert_replicas = np.maximum(replicas * columns.tp / (columns.ep * columns.expert_tp), 1.0)
+        size = float(self.framework.gradient_bytes)
+        reduce = gather = np.zeros(len(columns))
+        for parameters, ranks in ((dense, replicas), (routed, expert_replicas)):
+            stride = columns.stage_ranks / ranks
+            reduced = self.interconnect.seconds(
+                CollectiveKind.REDUCE_SCATTER, size * parameters, ranks, stride
+            )
+            gathered = self.interconnect.seconds(
+                CollectiveKind.ALL_GATHER, 2.0 * parameters, ranks, stride
+            )
+            doubled = self.interconnect.seconds(
+                CollectiveKind.ALL_GATHER, size * parameters, ranks, stride
+            )
+            reduce = reduce + reduced
+            gather = gather + np.where(columns.zero >= 1, gathered, doubled)
+        overlapped = columns.dp_overlap > 0
+        exposed_reduce = np.where(
+            overlapped, np.maximum(reduce - backward, reduce / self.architecture.depth), reduce
+        )
+        exposed_gather = np.where(
+            overlapped, np.maximum(gather - forward, gather / self.architecture.depth), gather
+        )
+        sharded = columns.zero >= 1.5
+        depth = float(self.architecture.depth)
+        return np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+
+    def _optimizer(self, columns: PlanColumns) -> Floats:
+        """30 bytes per owned parameter where sharded, else 26, and 8 per parameter."""
+        dense, routed = self._rank_parameters(columns)
+        replicas = columns.dp * columns.cp
+        shards = np.where(columns.zero >= 1, replicas, 1.0)
+        own = dense / shards + routed / np.where(
+            columns.zero >= 1,
+            np.maximum(replicas * columns.tp / (columns.ep * columns.expert_tp), 1),
+            1.0,
+        )
+        per_own = np.where(columns.zero >= 1, 30.0, 26.0)
+        every = np.where(columns.zero >= 1.5, 0.0, 8.0)
+        bandwidth = self.device.memory_bandwidth * self.device.memory_share
+        return (per_own * own + every * (dense + routed)) / bandwidth
+
+
+@lru_cache(maxsize=4096)
+def _counts_by_rank(
+    architecture: Architecture, layout: LayerLayout, pp: int, chunks: int
+) -> Floats:
+    """Layers of each kind, embeddings and heads on each rank; shape (kinds + 2, pp)."""
+    slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), pp * chunks)
+    number = {kind: i for i, kind in enumerate(architecture.layer_kinds())}
+    counts = np.zeros((len(number) + 2, pp))
+    for stage, (each, layers) in enumerate(zip(slices, layer_ranges(slices), strict=True)):
+        rank = stage % pp
+        held = [architecture.layers[i] for i in layers]
+        held += architecture.prediction_layers[: each.prediction_layers]
+        for layer in held:
+            counts[number[layer], rank] += 1
+        counts[-2, rank] += each.embedding
+        counts[-1, rank] += each.head + each.prediction_layers
+    return counts
