@@ -37,8 +37,12 @@ def topology_file(name_or_path: str | Path) -> Path:
     )
 
 
-def _folder() -> Path:
-    """The installed package's folder, or the checkout's."""
+def shipped_folder(kind: str) -> Path:
+    """Files of a kind that come with stepsim: in the installed package, or in the checkout."""
     package = Path(__file__).parents[1]
-    installed = package / "shipped_topologies"
-    return installed if installed.is_dir() else package.parents[1] / "topologies"
+    installed = package / f"shipped_{kind}"
+    return installed if installed.is_dir() else package.parents[1] / kind
+
+
+def _folder() -> Path:
+    return shipped_folder("topologies")

@@ -1,0 +1,1 @@
+"""Descriptions of models: Hugging Face configurations, Megatron-LM arguments, public names."""

@@ -1,0 +1,181 @@
+"""Architectures by the name that a configuration gives them: what the code of each fixes.
+
+Facts of the model classes in Hugging Face transformers 4.57. What a configuration says itself is
+read by `stepsim.files.models.huggingface`; a family says what it does not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from stepsim.workload.model.architecture import NormKind, QkNorm
+
+
+class WindowRule(StrEnum):
+    """Which layers have the sliding window where no `layer_types` say."""
+
+    ALL = "all"
+    NONE = "none"
+    EVEN = "even"
+    PATTERN = "all but every nth"
+    UPPER = "from max_window_layers, where use_sliding_window"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the code of an architecture fixes; keys named here may change it.
+
+    `bias` is that of queries, keys and values, `output_bias` and `mlp_bias` are others; `bias_keys`
+    set all three, `attention_bias_key` the first two. `nested` configurations describe their text
+    model in `text_config`. `learned` positions are in `max_position_embeddings` or its synonyms,
+    `extra_positions` more.
+    """
+
+    gated: bool = True
+    activation: str = "silu"
+    norm: NormKind = NormKind.RMS
+    norms: int = 2
+    bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    bias_key: str = ""
+    attention_bias_key: str = "attention_bias"
+    mlp_bias_key: str = "mlp_bias"
+    output_follows: bool = True
+    qk_norm: QkNorm = QkNorm.NONE
+    qk_norm_key: str = ""
+    tied: bool = False
+    learned: bool = False
+    extra_positions: int = 0
+    embedding_norm: bool = False
+    final_norm: bool = True
+    window: WindowRule = WindowRule.NONE
+    nested: bool = False
+    router_bias: bool = False
+    shared_gate: bool = False
+    sinks: bool = False
+
+
+_LLAMA = Family()
+_MISTRAL = Family(window=WindowRule.ALL)
+_QWEN2 = Family(bias=True, output_follows=False, window=WindowRule.UPPER)
+_QWEN3 = Family(qk_norm=QkNorm.SHARED, window=WindowRule.UPPER)
+_GEMMA = Family(activation="gelu_pytorch_tanh", tied=True)
+_GEMMA2 = replace(_GEMMA, norms=4, window=WindowRule.EVEN)
+_GEMMA3 = replace(_GEMMA2, qk_norm=QkNorm.SHARED, window=WindowRule.PATTERN)
+_LLAMA4 = Family(qk_norm_key="use_qk_norm")
+_WHOLE = Family(qk_norm=QkNorm.WHOLE)
+_GPT = Family(
+    gated=False,
+    activation="gelu",
+    norm=NormKind.LAYER,
+    bias=True,
+    output_bias=True,
+    mlp_bias=True,
+    tied=True,
+)
+_GPT2 = replace(_GPT, learned=True)
+_MPT = Family(gated=False, activation="gelu", norm=NormKind.LAYER_NO_BIAS, tied=True)
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "LlamaForCausalLM": _LLAMA,
+        "LLaMAForCausalLM": _LLAMA,
+        "InternLMForCausalLM": Family(bias_key="bias"),
+        "InternLM2ForCausalLM": Family(bias_key="bias"),
+        "BaichuanForCausalLM": _LLAMA,
+        "AquilaForCausalLM": _LLAMA,
+        "GraniteForCausalLM": _LLAMA,
+        "DeciLMForCausalLM": _LLAMA,
+        "SmolLM3ForCausalLM": Family(tied=True, window=WindowRule.UPPER),
+        "MistralForCausalLM": _MISTRAL,
+        "Mistral3ForConditionalGeneration": replace(_MISTRAL, nested=True),
+        "MixtralForCausalLM": _MISTRAL,
+        "Phi3ForCausalLM": _MISTRAL,
+        "Qwen2ForCausalLM": _QWEN2,
+        "Qwen2MoeForCausalLM": replace(_QWEN2, shared_gate=True),
+        "Qwen3ForCausalLM": _QWEN3,
+        "Qwen3MoeForCausalLM": _QWEN3,
+        "Qwen3VLForConditionalGeneration": replace(_QWEN3, nested=True),
+        "Qwen3VLMoeForConditionalGeneration": replace(_QWEN3, nested=True),
+        "DeepseekForCausalLM": _LLAMA,
+        "DeepseekV2ForCausalLM": _LLAMA,
+        "DeepseekV3ForCausalLM": _LLAMA,
+        "Glm4MoeForCausalLM": Family(
+            output_follows=False, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"
+        ),
+        "MiniMaxM2ForCausalLM": Family(qk_norm=QkNorm.WHOLE, qk_norm_key="use_qk_norm"),
+        "GptOssForCausalLM": Family(bias=True, mlp_bias=True, router_bias=True, sinks=True),
+        "Llama4ForCausalLM": _LLAMA4,
+        "Llama4ForConditionalGeneration": replace(_LLAMA4, nested=True),
+        "OlmoForCausalLM": Family(norm=NormKind.PLAIN),
+        "Olmo2ForCausalLM": _WHOLE,
+        "Olmo3ForCausalLM": _WHOLE,
+        "OlmoeForCausalLM": _WHOLE,
+        "GemmaForCausalLM": _GEMMA,
+        "Gemma2ForCausalLM": _GEMMA2,
+        "Gemma3ForCausalLM": _GEMMA3,
+        "Gemma3ForConditionalGeneration": replace(_GEMMA3, nested=True),
+        "CohereForCausalLM": Family(
+            norm=NormKind.LAYER_NO_BIAS,
+            norms=1,
+            tied=True,
+            qk_norm=QkNorm.PER_HEAD,
+            qk_norm_key="use_qk_norm",
+        ),
+        "NemotronForCausalLM": Family(gated=False, activation="relu2", norm=NormKind.LAYER),
+        "ArceeForCausalLM": Family(gated=False, activation="relu2"),
+        "StableLmForCausalLM": Family(
+            norm=NormKind.LAYER, attention_bias_key="use_qkv_bias", output_follows=False
+        ),
+        "PhiForCausalLM": replace(_GPT, norms=1, tied=False, head_bias=True),
+        "PhimoeForCausalLM": replace(_MISTRAL, norm=NormKind.LAYER, head_bias=True),
+        "PhiMoEForCausalLM": replace(_MISTRAL, norm=NormKind.LAYER, head_bias=True),
+        "Starcoder2ForCausalLM": replace(_GPT, bias_key="use_bias", window=WindowRule.ALL),
+        "GPT2LMHeadModel": _GPT2,
+        "GPTBigCodeForCausalLM": _GPT2,
+        "GPTJForCausalLM": replace(
+            _GPT, norms=1, bias=False, output_bias=False, tied=False, head_bias=True
+        ),
+        "GPTNeoXForCausalLM": replace(_GPT, tied=False),
+        "OPTForCausalLM": replace(
+            _GPT2, activation="relu", bias_key="enable_bias", extra_positions=2
+        ),
+        "BloomForCausalLM": replace(_GPT, embedding_norm=True),
+        "FalconForCausalLM": replace(
+            _GPT, norms=1, bias=False, output_bias=False, mlp_bias=False, bias_key="bias"
+        ),
+        "MPTForCausalLM": _MPT,
+        "MptForCausalLM": _MPT,
+        "DbrxForCausalLM": Family(norm=NormKind.LAYER_NO_BIAS),
+    }
+)
+"""Every architecture that is read, by name."""
+
+_HYBRID = "layers with a state instead of attention"
+_SPARSE = "sparse attention"
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "NemotronHForCausalLM": _HYBRID,
+        "JambaForCausalLM": _HYBRID,
+        "BambaForCausalLM": _HYBRID,
+        "Zamba2ForCausalLM": _HYBRID,
+        "FalconH1ForCausalLM": _HYBRID,
+        "MambaForCausalLM": _HYBRID,
+        "Mamba2ForCausalLM": _HYBRID,
+        "RwkvForCausalLM": _HYBRID,
+        "GraniteMoeHybridForCausalLM": _HYBRID,
+        "RecurrentGemmaForCausalLM": _HYBRID,
+        "Qwen3NextForCausalLM": _HYBRID,
+        "Qwen3_5ForConditionalGeneration": _HYBRID,
+        "Qwen3_5MoeForConditionalGeneration": _HYBRID,
+        "KimiLinearForCausalLM": _HYBRID,
+        "MiniMaxText01ForCausalLM": _HYBRID,
+        "DeepseekV4ForCausalLM": _SPARSE,
+        "DeepseekV32ForCausalLM": _SPARSE,
+        "GlmMoeDsaForCausalLM": _SPARSE,
+    }
+)
+"""Architectures that are known and not modelled, and why."""

@@ -1,0 +1,131 @@
+"""Keys of a configuration: each is read once, checked, and what nobody read is looked at last."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stepsim.base.errors import WorkloadError, bad_value
+
+_LARGEST = 1 << 40
+_SUSPECT = re.compile(
+    "layer|expert|moe|head|dim|hidden|intermediate|window|mamba|ssm|conv|linear|sparse|index|lora|"
+    "rank|chunk|hybrid|compress|adapter|mlp|attn|attention|cross|encoder|decoder|size|norm|bias|"
+    "ffn|mult|parallel|state|block|mtp|predict"
+)
+_HARMLESS = re.compile(
+    r"_.*|.*(dropout|pdrop|_eps|epsilon|_id|_ids|_coef|_alpha|_std|_scale|_scaling|_multiplier|"
+    r"softcapping|_jitter_noise|_implementation|_clip|_dtype|_theta|_limit)|rope_.*|rotary_.*|"
+    r"partial_rotary_factor|summary_.*|mup_.*|initializer_.*|scale_.*|embd_.*|init_config|"
+    r"max_position_embeddings|max_seq_len|n_positions|n_ctx|seq_length|model_max_length|"
+    r"initial_context_length|original_max_position_embeddings|max_window_layers|"
+    r"norm_topk_prob|router_.*loss.*|n_group|topk_.*|scoring_func|moe_router_.*|use_routing_bias|"
+    r"routed_scaling_factor|seq_aux|ep_size|pretraining_tp|quantization_config|"
+    r"attention_softmax_in_fp32|reorder_and_upcast_attn|num_logits_to_keep|query_pre_attn_scalar|"
+    r"attn_temperature_tuning|no_rope_layers|no_rope_layer_interval|clip_qkv|qkv_clip|alibi.*|"
+    r"cache_.*|residual_in_fp32|rescale_prenorm_residual|apply_residual_connection.*|"
+    r"attn_uses_sequence_id|attn_impl|slow_but_exact|parallel_attn_output|use_parallel_residual|"
+    r"parallel_residual|for_llm_compressor|image_.*|video_.*|audio_.*|vision_.*|.*_token_index|"
+    r"multimodal_.*|mm_.*|spatial_merge_size|boi_.*|eoi_.*|deepstack_.*|label2id|id2label|"
+    r"bias_dropout_fusion|masked_softmax_fusion|skip_bias_add.*|offset_alibi|hidden_states|"
+    r"num_labels|chunk_size_feed_forward|is_(en|de)coder_?.*|is_encoder_decoder|"
+    r"output_(hidden_states|attentions|router_logits)|tie_.*|prefix|problem_type|finetuning_task|"
+    r"use_bfloat16|torchscript|pruned_heads|cross_attention_hidden_size|bad_words_ids|"
+    r"encoder_no_repeat_ngram_size|sep_token_id|return_dict.*|_name_or_path|auto_map|source|"
+    r"attention_multiplier|normalization_function|logits_soft_cap|first_k_dense_replace"
+)
+"""Keys that say nothing of the work of a training step."""
+
+
+@dataclass(kw_only=True)
+class Fields:
+    """The keys of a configuration; `place` names it in errors, `read` are the keys asked for."""
+
+    place: str
+    values: Mapping[str, Any]
+    read: set[str] = field(default_factory=set)
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these keys says something."""
+        return self.raw(*names) is not None
+
+    def raw(self, *names: str) -> Any:
+        """The value of the first of these keys that has one, None if none has."""
+        self.read.update(names)
+        return next((self.values[n] for n in names if self.values.get(n) is not None), None)
+
+    def name_of(self, *names: str) -> str:
+        """The key that says it, as errors call it."""
+        return next((name for name in names if self.values.get(name) is not None), names[0])
+
+    def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number; raises WorkloadError where it is missing without a default, or wrong."""
+        value = self.raw(*names)
+        expected = f"a whole number of at least {least}"
+        if value is None:
+            if default is not None:
+                return default
+            raise WorkloadError(f"{self.place}: {names[0]} is missing: expected {expected}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+            raise WorkloadError(bad_value(self.place, self.name_of(*names), value, expected))
+        return value
+
+    def some(self, *names: str, least: int = 1) -> int | None:
+        """A whole number, None where nothing is said."""
+        return self.count(*names, least=least) if self.has(*names) else None
+
+    def number(self, name: str, default: float) -> float:
+        """A number above 0."""
+        value = self.raw(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise WorkloadError(bad_value(self.place, name, value, "a number above 0"))
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.raw(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise WorkloadError(bad_value(self.place, name, value, "true or false"))
+        return value
+
+    def text(self, *names: str, default: str) -> str:
+        """A text."""
+        value = self.raw(*names)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise WorkloadError(bad_value(self.place, self.name_of(*names), value, "a text"))
+        return value
+
+    def items(self, name: str) -> Sequence[Any] | None:
+        """A list, None where there is none."""
+        value = self.raw(name)
+        if value is not None and not isinstance(value, list):
+            raise WorkloadError(bad_value(self.place, name, value, "a list"))
+        return value
+
+    def inside(self, name: str) -> "Fields":
+        """The keys of a table, none where there is no such table."""
+        value = self.raw(name)
+        if value is not None and not isinstance(value, dict):
+            raise WorkloadError(bad_value(self.place, name, value, "a table of keys"))
+        return Fields(place=f"{self.place}: {name}", values=value or {})
+
+    def refuse_rest(self) -> None:
+        """Raise WorkloadError for a key that nobody read and that may change the work."""
+        for name in self._unread():
+            value = self.values[name]
+            raise WorkloadError(
+                bad_value(self.place, name, value, "it absent: what it changes is not modelled")
+            )
+
+    def _unread(self) -> Iterator[str]:
+        for name, value in self.values.items():
+            if name in self.read or not value or _HARMLESS.fullmatch(name):
+                continue
+            if isinstance(value, dict) or _SUSPECT.search(name):
+                yield name

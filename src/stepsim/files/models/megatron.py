@@ -1,0 +1,319 @@
+"""Megatron-LM's arguments: an architecture, and what they ask of a step.
+
+Names and defaults are those of Megatron-LM's `arguments.py` (core 0.14). Arguments that change
+nothing of a step's work are passed over; those of layers that are not modelled are refused.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.models.megatron_words import megatron_arguments
+from stepsim.workload.model.architecture import (
+    Activation,
+    Architecture,
+    Attention,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+    Mlp,
+    NormKind,
+    QkNorm,
+)
+from stepsim.workload.model.model import Model
+
+_REFUSED = re.compile(
+    r"hybrid-.*|mamba-.*|is-hybrid-model|retro-.*|encoder-.*|decoder-seq-length|spec|"
+    r"experimental-attention-variant|linear-.*|multi-token-.*|heterogeneous-.*|vision-.*|"
+    r"moe-layer-recompute-.*|moe-latent-.*|dsa-.*"
+)
+_LARGEST = 1 << 40
+
+
+def is_megatron(path: Path, start: bytes) -> bool:
+    """Whether a text holds Megatron-LM's arguments; `start` is its beginning."""
+    found = rb"(--num[-_]layers|--hidden[-_]size)\b"
+    if path.suffix in (".yaml", ".yml"):
+        found = rb"(?m)^\s*(--)?(num[-_]layers|hidden[-_]size)[\"']?\s*:"
+    return re.search(found, start) is not None
+
+
+def read_megatron(path: Path, text: str) -> Model:
+    """The model and the plan of Megatron-LM's arguments.
+
+    Raises WorkloadError naming the argument at fault and what is allowed.
+    """
+    arguments = _Arguments(place=str(path), values=megatron_arguments(path, text))
+    for name, value in arguments.values.items():
+        if _REFUSED.fullmatch(name):
+            raise WorkloadError(f"{path}: --{name} {value}: what it changes is not modelled")
+    return Model(
+        source=path.name,
+        architecture=_architecture(arguments, path.stem),
+        asked=dict(_asked(arguments)),
+        warnings=tuple(_warnings(arguments)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arguments:
+    """Arguments by name."""
+
+    place: str
+    values: Mapping[str, str]
+
+    def has(self, *names: str) -> bool:
+        """Whether one of them is given."""
+        return any(name in self.values for name in names)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text."""
+        return self.values.get(name) or default
+
+    def count(self, name: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number; raises WorkloadError where it is missing without a default, or wrong."""
+        text = self.values.get(name)
+        expected = f"a whole number of at least {least}"
+        if text is None:
+            if default is None:
+                raise WorkloadError(f"{self.place}: --{name} is missing: expected {expected}")
+            return default
+        if not re.fullmatch(r"-?\d{1,18}", text) or not least <= int(text) <= _LARGEST:
+            raise WorkloadError(bad_value(self.place, f"--{name}", text, expected))
+        return int(text)
+
+
+def _architecture(arguments: _Arguments, name: str) -> Architecture:
+    hidden, count = arguments.count("hidden-size"), arguments.count("num-layers")
+    norm = NormKind.RMS if arguments.text("normalization") == "RMSNorm" else NormKind.LAYER
+    attention = _attention(arguments, hidden)
+    dense, sparse = _dense(arguments, hidden), _experts(arguments, hidden)
+    layers = tuple(
+        Layer(attention=attention, mlp=sparse if sparse and expert else dense)
+        for expert in _sparse(arguments, count)
+    )
+    learned = arguments.text("position-embedding-type", "learned_absolute") == "learned_absolute"
+    learned = learned and not arguments.has("use-rotary-position-embeddings")
+    return Architecture(
+        name=name,
+        hidden=hidden,
+        layers=layers,
+        vocabulary=_vocabulary(arguments),
+        tied=not arguments.has("untie-embeddings-and-output-weights"),
+        norm=norm,
+        positions=arguments.count("max-position-embeddings") if learned else 0,
+        dropout=float(arguments.text("hidden-dropout", "0.1")) > 0,
+        prediction_layers=(layers[-1],) * arguments.count("mtp-num-layers", 0, least=0),
+    )
+
+
+def _vocabulary(arguments: _Arguments) -> int:
+    """The padded vocabulary, which is what is computed."""
+    if arguments.has("padded-vocab-size"):
+        return arguments.count("padded-vocab-size")
+    size = arguments.count("vocab-size", 50257)
+    tp = arguments.count("tensor-model-parallel-size", 1)
+    multiple = arguments.count("make-vocab-size-divisible-by", 128) * tp
+    return -(-size // multiple) * multiple
+
+
+def _biased(arguments: _Arguments) -> bool:
+    return not arguments.has("disable-bias-linear")
+
+
+def _activation(arguments: _Arguments) -> Activation:
+    if arguments.has("swiglu"):
+        return Activation.SWIGLU
+    return Activation.SQUARED_RELU if arguments.has("squared-relu") else Activation.GELU
+
+
+def _attention(arguments: _Arguments, hidden: int) -> Attention:
+    heads = arguments.count("num-attention-heads")
+    if arguments.has("multi-latent-attention"):
+        return LatentAttention(
+            heads=heads,
+            query_rank=arguments.count("q-lora-rank") if arguments.has("q-lora-rank") else None,
+            kv_rank=arguments.count("kv-lora-rank", 32),
+            nope_dim=arguments.count("qk-head-dim", 128),
+            rope_dim=arguments.count("qk-pos-emb-head-dim", 64),
+            value_dim=arguments.count("v-head-dim", 128),
+        )
+    if not arguments.has("kv-channels") and hidden % heads:
+        place = f"{arguments.place}"
+        expected = f"a divisor of --hidden-size, {hidden}, where no --kv-channels are given"
+        raise WorkloadError(bad_value(place, "--num-attention-heads", heads, expected))
+    grouped = arguments.has("group-query-attention")
+    window = arguments.text("window-size").strip("()").split(",")[0]
+    biased = _biased(arguments)
+    return GroupedAttention(
+        heads=heads,
+        kv_heads=arguments.count("num-query-groups", 1) if grouped else heads,
+        head_dim=arguments.count("kv-channels", hidden // heads),
+        window=int(window) if window.isdecimal() else None,
+        bias=biased or arguments.has("add-qkv-bias"),
+        output_bias=biased,
+        qk_norm=QkNorm.SHARED if arguments.has("qk-layernorm") else QkNorm.NONE,
+    )
+
+
+def _dense(arguments: _Arguments, hidden: int) -> Mlp:
+    default = 4 * hidden
+    if arguments.has("swiglu"):
+        default = int(4 * hidden * 2 / 3 / 64) * 64
+    return DenseMlp(
+        width=arguments.count("ffn-hidden-size", default),
+        activation=_activation(arguments),
+        bias=_biased(arguments),
+    )
+
+
+def _experts(arguments: _Arguments, hidden: int) -> ExpertMlp | None:
+    if not arguments.has("num-experts"):
+        return None
+    width = arguments.count("ffn-hidden-size", 4 * hidden)
+    return ExpertMlp(
+        experts=arguments.count("num-experts"),
+        top_k=arguments.count("moe-router-topk", 2),
+        width=arguments.count("moe-ffn-hidden-size", width),
+        shared_width=arguments.count("moe-shared-expert-intermediate-size", 0, least=0),
+        activation=_activation(arguments),
+        bias=_biased(arguments),
+        router_bias=arguments.has("moe-router-bias"),
+        shared_gate=arguments.has("moe-shared-expert-gate"),
+    )
+
+
+def _sparse(arguments: _Arguments, count: int) -> list[bool]:
+    """Whether each layer has experts, by `--moe-layer-freq`: every nth, or a list of 0 and 1."""
+    text = arguments.text("moe-layer-freq", "1").replace(" ", "")
+    if text.isdecimal() and int(text) > 0:
+        return [layer % int(text) == 0 for layer in range(count)]
+    found: list[bool] = []
+    for part in text.split("+"):
+        run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*(\d{1,5}))?", part.strip("()"))
+        if not run:
+            found = []
+            break
+        found += [digit == "1" for digit in run.group(1).split(",")] * int(run.group(2) or 1)
+    if len(found) != count:
+        expected = f"a number, or {count} of 0 and 1 as in ([0]*3+[1]*58)"
+        raise WorkloadError(bad_value(arguments.place, "--moe-layer-freq", text, expected))
+    return found
+
+
+_COUNTS = {
+    "tp": "tensor-model-parallel-size",
+    "pp": "pipeline-model-parallel-size",
+    "cp": "context-parallel-size",
+    "ep": "expert-model-parallel-size",
+    "expert_tp": "expert-tensor-parallel-size",
+    "microbatch_size": "micro-batch-size",
+    "global_batch": "global-batch-size",
+    "sequence": "seq-length",
+    "npus": "world-size",
+}
+_SWITCHES = {
+    "dp_overlap": "overlap-grad-reduce",
+    "tp_comm_overlap": "tp-comm-overlap",
+    "cuda_graph": "enable-cuda-graph",
+}
+_CONTEXT = {"p2p": "ring", "all_gather": "all_gather", "a2a": "all_to_all"}
+
+
+def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+    """Options of a step, as people type them."""
+    for option, name in _COUNTS.items():
+        if arguments.has(name):
+            yield option, arguments.count(name)
+    for option, name in _SWITCHES.items():
+        if arguments.has(name):
+            yield option, True
+    yield "sequence_parallel", arguments.has("sequence-parallel")
+    yield "zero", 1 if arguments.has("use-distributed-optimizer") else 0
+    if arguments.has("use-torch-fsdp2", "use-megatron-fsdp", "use-custom-fsdp"):
+        yield "zero", 3
+    yield from _precision(arguments)
+    yield from _recompute(arguments)
+    yield from _placement(arguments)
+    kind = arguments.text("cp-comm-type", "p2p").split()[0]
+    if kind not in _CONTEXT:
+        expected = f"one of {', '.join(_CONTEXT)}"
+        raise WorkloadError(bad_value(arguments.place, "--cp-comm-type", kind, expected))
+    yield "context", _CONTEXT[kind]
+    if arguments.has("moe-enable-deepep"):
+        yield "dispatch", "deepep"
+
+
+def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+    if arguments.has("fp4-format"):
+        yield "precision", "nvfp4"
+    elif arguments.has("fp8-format", "fp8-hybrid", "fp8-e4m3"):
+        mx = arguments.text("fp8-recipe") == "mxfp8"
+        yield "precision", "mxfp8" if mx else "fp8"
+    elif arguments.has("fp16"):
+        yield "precision", "fp16"
+    elif not arguments.has("bf16"):
+        expected = "one of --bf16, --fp16, --fp8-format, --fp4-format: fp32 is not modelled"
+        raise WorkloadError(f"{arguments.place}: no precision is given: expected {expected}")
+
+
+def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+    kind = arguments.text("recompute-granularity")
+    if arguments.has("recompute-activations"):
+        kind = "selective"
+    if kind not in ("", "full", "selective"):
+        expected = "full or selective"
+        raise WorkloadError(bad_value(arguments.place, "--recompute-granularity", kind, expected))
+    if kind:
+        yield "recompute", kind
+    if kind == "full" and arguments.text("recompute-method") == "block":
+        yield "recompute_layers", arguments.count("recompute-num-layers", 1)
+
+
+def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+    """The layout, and the schedule where ranks hold several virtual stages."""
+    pp, layers = arguments.count("pipeline-model-parallel-size", 1), arguments.count("num-layers")
+    chunks = arguments.count("num-virtual-stages-per-pipeline-rank", 1)
+    if arguments.has("num-layers-per-virtual-pipeline-stage"):
+        chunks = layers // pp // arguments.count("num-layers-per-virtual-pipeline-stage")
+    layout = arguments.text("pipeline-model-parallel-layout")
+    if layout:
+        yield "layout", layout
+    elif arguments.has("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"):
+        yield "layout", _uneven(arguments, layers, pp * chunks)
+    elif arguments.has(
+        "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"
+    ):
+        first = arguments.has("account-for-embedding-in-pipeline-split")
+        last = arguments.has("account-for-loss-in-pipeline-split")
+        yield "layout", "ends" if first and last else "embedding" if first else "head"
+    if chunks > 1:
+        yield "schedule", f"interleaved:{chunks}"
+
+
+def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
+    """Layers of every virtual stage where the first or the last one have their own number."""
+    first = arguments.count("decoder-first-pipeline-num-layers", 0, least=0)
+    last = arguments.count("decoder-last-pipeline-num-layers", 0, least=0)
+    others = stages - bool(first) - bool(last)
+    share, rest = divmod(layers - first - last, max(others, 1))
+    if rest or share < 1:
+        raise WorkloadError(
+            f"{arguments.place}: --decoder-first-pipeline-num-layers {first} and "
+            f"--decoder-last-pipeline-num-layers {last} leave {layers - first - last} layers: "
+            f"expected a multiple of the other {others} stages"
+        )
+    counts = [*([first] if first else []), *[share] * others, *([last] if last else [])]
+    return ",".join(map(str, counts))
+
+
+def _warnings(arguments: _Arguments) -> Iterator[str]:
+    if not arguments.has("vocab-size", "padded-vocab-size"):
+        yield "no --vocab-size is given: GPT-2's 50257 assumed"
+    if arguments.has("overlap-param-gather"):
+        yield "--overlap-param-gather: parameters are gathered at the end of the step here"

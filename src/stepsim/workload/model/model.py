@@ -1,0 +1,20 @@
+"""A model to be trained: what a workload is made of once its plan and device are known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from stepsim.workload.model.architecture import Architecture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """An architecture, what its description asks of a step, and what was assumed while reading it.
+
+    `asked` are options of a step by name, as people type them, e.g. those of a launch script.
+    """
+
+    source: str
+    architecture: Architecture
+    asked: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,174 @@
+"""Configurations as Hugging Face has them: what is read, and what is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepsim.base.errors import WorkloadError
+from stepsim.files.models.huggingface import architecture_of
+from stepsim.files.models.load import is_model, read_model
+from stepsim.workload.model.architecture import (
+    Architecture,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+)
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 256,
+    "vocab_size": 1000,
+}
+PARAMETERS = {
+    "DeepSeek-V3": 671_026_404_352,
+    "Kimi-K2-Instruct": 1_026_408_209_408,
+    "Llama-3_3-Nemotron-Super-49B-v1": 49_867_145_216,
+    "Llama-4-Scout-17B-16E-Instruct": 107_769_861_120,
+    "Meta-Llama-3.1-405B": 405_853_388_800,
+    "Meta-Llama-3.1-70B": 70_553_706_496,
+    "Meta-Llama-3.1-8B": 8_030_261_248,
+    "Mixtral-8x22B-v0.1": 140_620_634_112,
+    "Mixtral-8x7B-v0.1": 46_702_792_704,
+    "Qwen3-235B-A22B": 235_093_634_560,
+    "Qwen3-30B-A3B": 30_532_122_624,
+    "Qwen3-32B": 32_762_123_264,
+    "gpt-oss-120b": 116_829_156_672,
+}
+
+
+def read(**changes: Any) -> Architecture:
+    values = {key: value for key, value in {**LLAMA, **changes}.items() if value != "absent"}
+    return architecture_of(values, place="config.json", name="mine")[0]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_reference_configurations_are_read(name: str, shared: Path) -> None:
+    path = shared / "reference" / "models" / f"{name}.config.json"
+    model = read_model(path)
+    assert is_model(path)
+    assert model.source == name
+    assert model.architecture.parameters() == PARAMETERS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Nemotron-H-56B-Base-8K", "'NemotronHForCausalLM', which has layers with a state"),
+        ("DeepSeek-V4-Flash", "'DeepseekV4ForCausalLM', which has sparse attention"),
+    ],
+)
+def test_what_is_not_modelled_is_refused_by_name(name: str, why: str, shared: Path) -> None:
+    with pytest.raises(WorkloadError, match=why):
+        read_model(shared / "reference" / "models" / f"{name}.config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"architectures": ["BertModel"]}, "architectures is 'BertModel': expected one of"),
+        ({"architectures": "absent"}, "architectures is None: expected a list"),
+        ({"hidden_size": "absent"}, "hidden_size is missing: expected a whole number"),
+        ({"hidden_size": -64}, "hidden_size is -64: expected a whole number of at least 1"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers is 2.5: expected a whole number"),
+        ({"num_attention_heads": True}, "num_attention_heads is True: expected a whole number"),
+        ({"num_key_value_heads": 3}, "kv_heads is 3: expected a divisor of 8"),
+        ({"num_attention_heads": 7}, "num_attention_heads is 7: expected a divisor of hidden_size"),
+        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"hidden_act": "sine"}, "hidden_act is 'sine': expected one of silu, swish"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes': expected true or false"),
+        ({"mamba_d_state": 128}, "mamba_d_state is 128: expected it absent"),
+        ({"index_topk": 2048}, "index_topk is 2048: expected it absent"),
+        ({"layer_types": ["linear_attention"] * 4}, "layer_types is 'linear_attention'"),
+        ({"layer_types": ["full_attention"]}, "layer_types is 1: expected 4 of them"),
+        ({"q_lora_rank": 8, "kv_lora_rank": 8}, "qk_nope_head_dim is missing"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "top_k is 9: expected 1 to 8"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_is_allowed(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        read(**changes)
+    assert str(caught.value).startswith("config.json")
+    assert words in str(caught.value)
+
+
+def test_keys_that_change_nothing_are_passed_over() -> None:
+    usual = {"rope_theta": 1e4, "attention_dropout": 0.1, "use_cache": True, "torch_dtype": "bf16"}
+    assert read(**usual, head_dim=None, sliding_window=None, mamba_d_state=0) == read()
+
+
+def test_windows_are_those_of_the_layers_that_have_one() -> None:
+    def windows(**changes: Any) -> list[int | None]:
+        layers = read(**changes).layers
+        return [a.window for a in (x.attention for x in layers) if isinstance(a, GroupedAttention)]
+
+    assert windows(architectures=["MistralForCausalLM"], sliding_window=8) == [8] * 4
+    assert windows(architectures=["Gemma2ForCausalLM"], sliding_window=8) == [8, None, 8, None]
+    upper = {"use_sliding_window": True, "max_window_layers": 3, "sliding_window": 8}
+    assert windows(architectures=["Qwen2ForCausalLM"], **upper) == [None, None, None, 8]
+    assert windows(architectures=["Qwen2ForCausalLM"], sliding_window=8) == [None] * 4
+    types = ["sliding_attention", "full_attention"] * 2
+    assert windows(layer_types=types, sliding_window=8) == [8, None, 8, None]
+
+
+def test_experts_are_in_the_layers_that_the_keys_say() -> None:
+    def sparse(**changes: Any) -> list[bool]:
+        experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+        return [layer.is_sparse for layer in read(**experts, **changes).layers]
+
+    assert sparse() == [True] * 4
+    assert sparse(first_k_dense_replace=1) == [False, True, True, True]
+    assert sparse(decoder_sparse_step=2) == [False, True, False, True]
+    assert sparse(mlp_only_layers=[2]) == [True, True, False, True]
+    assert sparse(moe_layer_freq=[0, 1, 1, 0]) == [False, True, True, False]
+    assert sparse(interleave_moe_layer_step=2) == [False, True, False, True]
+
+
+def test_latent_attention_and_shared_experts_are_read() -> None:
+    layer = read_model("deepseek-v3").architecture.layers[-1]
+    assert layer.attention == LatentAttention(
+        heads=128, query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128
+    )
+    assert isinstance(layer.mlp, ExpertMlp)
+    assert (layer.mlp.experts, layer.mlp.top_k, layer.mlp.shared_width) == (256, 8, 2048)
+    first = read_model("deepseek-v3").architecture.layers[0].mlp
+    assert isinstance(first, DenseMlp)
+    assert first.width == 18432
+    assert len(read_model("deepseek-v3").architecture.prediction_layers) == 1
+
+
+def test_a_toml_of_the_same_keys_may_change_a_public_model(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('based_on = "llama-3.1-8b"\nnum_hidden_layers = 16\n')
+    model = read_model(path)
+    assert is_model(path)
+    assert (model.source, model.architecture.depth) == ("own", 16)
+    path.write_text('based_on = "llama-9"\n')
+    with pytest.raises(WorkloadError, match="no model named 'llama-9'"):
+        read_model(path)
+    path.write_text("based_on = [\n")
+    with pytest.raises(WorkloadError, match=r"own.toml: not valid TOML"):
+        read_model(path)
+
+
+def test_a_folder_with_a_configuration_is_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    assert not is_model(folder)
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert is_model(folder)
+    assert read_model(folder).source == "my-model"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"architectures": ' + "[" * 9999])
+def test_what_is_no_configuration_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(WorkloadError, match=r"config\.json: "):
+        read_model(path)
