@@ -108,6 +108,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     """Up to 24 ranks, one or two different microbatches, gradients to reduce after the pipeline."""
     tp, dp, pp = (draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 2, 4], [1, 2, 2]))
     ep = draw(st.sampled_from([e for e in (1, 2, 4) if (tp * dp) % e == 0]))
+    shared = draw(st.sampled_from([1, None])) if dp % ep == 0 else 1
     reduces = draw(st.booleans())
     layers = draw(st.integers(2, 3))
     blocks = [
@@ -121,7 +122,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     ends = draw(st.lists(st.sampled_from(list(GRADIENTS)), max_size=2, unique=True))
     return Workload(
         source="random",
-        made_for=MadeFor(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp),
+        made_for=MadeFor(tp=tp, ep=ep, expert_tp=shared, pp=pp, npus=tp * dp * pp),
         pp_comm_bytes=draw(SIZES),
         microbatches=tuple(blocks),
         per_step=tuple(draw(step_items(name)) for name in ends),

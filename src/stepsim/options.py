@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
-from stepsim.parallel.modes import RankOrder, Sharing, StageRows
+from stepsim.parallel.modes import EpLayout, RankOrder, Sharing, StageRows
 
 if TYPE_CHECKING:
     from stepsim.network.measured_times import CommTable
@@ -165,6 +165,16 @@ class StepOptions:
         absent="tp-dp-pp",
         choices=lambda: RankOrder,
         read=RankOrder,
+        is_reported=True,
+    )
+    ep_layout: EpLayout | None = asked(
+        None,
+        _NAME,
+        _JOB,
+        "Where expert groups lie: inside dp, or folded over tp and dp.",
+        absent="as the file says, else dp",
+        choices=lambda: EpLayout,
+        read=EpLayout,
         is_reported=True,
     )
     schedule: "str | Schedule" = asked(

@@ -285,7 +285,7 @@ def test_only_forward_sizes_are_at_least_4096() -> None:
 
 
 def test_more_experts_than_data_ranks_leave_no_expert_gradient() -> None:
-    plan = ParallelPlan(tp=8, dp=2, ep=16)
+    plan = ParallelPlan(tp=8, dp=2, ep=16, expert_tp=1)
     totals = simai_formula(one_row(weight_grad=(comm(Group.DP_EP, GIB),)), plan)
     assert totals.dp_ep == 0
 

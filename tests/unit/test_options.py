@@ -30,6 +30,7 @@ TYPED: dict[str, Any] = {
     "global_batch": 64,
     "microbatch_size": 2,
     "rank_order": "pp-tp-dp",
+    "ep_layout": "folded",
     "schedule": "interleaved:2",
     "chunks": 4,
     "p2p": "eager",

@@ -8,6 +8,7 @@ from typing import Any
 from stepsim.base.errors import PlanError
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
+from stepsim.parallel.modes import EpLayout
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group, Workload
@@ -24,6 +25,7 @@ def plan_job(
     microbatches: int | None = None,
     global_batch: int | None = None,
     microbatch_size: int = 1,
+    ep_layout: EpLayout | None = None,
 ) -> tuple[ParallelPlan, list[str]]:
     """Plan of a job, and the assumptions made.
 
@@ -39,7 +41,8 @@ def plan_job(
     warnings: list[str] = []
     stages = pp or workload.made_for.pp
     degrees = workload.made_for.degrees() | {ParallelAxis.PP: stages}
-    size, origin = _job_size(workload, topology, npus, degrees, warnings)
+    expert_tp = _expert_tp(workload, ep_layout)
+    size, origin = _job_size(workload, topology, npus, degrees, expert_tp, warnings)
     if size > MAX_NPUS:
         raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
     degrees[ParallelAxis.TP] = _inner_size(workload, topology, size)
@@ -50,7 +53,7 @@ def plan_job(
         shown = f"{'*'.join(named)} = {'*'.join(map(str, named.values()))} = {replica}"
         raise PlanError(f"{size} NPUs ({origin}): not divisible by {shown}")
     chosen: dict[str, Any] = {str(axis): degree for axis, degree in degrees.items()}
-    plan = ParallelPlan(**chosen, dp=size // replica, expert_tp=workload.made_for.expert_tp)
+    plan = ParallelPlan(**chosen, dp=size // replica, expert_tp=expert_tp)
     count = microbatches or len(workload.microbatches)
     if global_batch is not None:
         if microbatches is not None:
@@ -75,6 +78,23 @@ def check_plan(plan: ParallelPlan, workload: Workload) -> None:
             )
 
 
+def _expert_tp(workload: Workload, ep_layout: EpLayout | None) -> int | None:
+    """Ranks that share an expert in the layout asked for, else in the file's; None: as many as tp.
+
+    Raises PlanError where a file was made for another layout.
+    """
+    own = workload.made_for.expert_tp
+    if ep_layout is None:
+        return own
+    asked = 1 if ep_layout is EpLayout.FOLDED else None
+    if own not in (None, asked or workload.made_for.tp):
+        raise PlanError(
+            f"ep_layout is {ep_layout}: in {workload.source} {own} ranks share an expert, and its "
+            "compute times and sizes hold for that alone"
+        )
+    return asked
+
+
 def _has_dimension_groups(workload: Workload) -> bool:
     """Whether the policy speaks of topology dimensions instead of tp and dp."""
     return any(op.group in (Group.INNER, Group.OUTER) for op in workload.comms())
@@ -90,6 +110,7 @@ def _job_size(
     topology: Topology,
     npus: int | None,
     degrees: Mapping[ParallelAxis, int],
+    expert_tp: int | None,
     warnings: list[str],
 ) -> tuple[int, str]:
     """NPUs of the job and where the number comes from."""
@@ -99,8 +120,8 @@ def _job_size(
         return workload.made_for.npus, "all_gpus in the file"
     size, pp = topology.default_npus, degrees[ParallelAxis.PP]
     split = prod(degree for axis, degree in degrees.items() if axis.splits)
-    shared = (degree for axis, degree in degrees.items() if not axis.splits)
-    unit = pp * lcm(split // pp, *shared)
+    tp, shards = degrees[ParallelAxis.TP], degrees.get(ParallelAxis.FSDP, 1)
+    unit = pp * lcm(split // pp, (expert_tp or tp) * degrees[ParallelAxis.EP], tp * shards)
     if not topology.grows:
         return size, f"the size of topology {topology.name}"
     rounded = -(-size // unit) * unit

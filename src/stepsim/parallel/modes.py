@@ -21,6 +21,18 @@ class RankOrder(StrEnum):
     PP_DP_TP = "pp-dp-tp"
 
 
+class EpLayout(StrEnum):
+    """Where expert groups lie in a stage.
+
+    `DP`: consecutive cp and dp indices with one tp index, Megatron's order where experts are split
+    over tp as other layers are. `FOLDED`: consecutive ranks, tp included, Megatron's parallel
+    folding (`--expert-tensor-parallel-size 1`).
+    """
+
+    DP = "dp"
+    FOLDED = "folded"
+
+
 class Sharing(StrEnum):
     """How transfers that overlap in time share links.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import PlanError
-from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.modes import EpLayout, RankOrder
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group
 
@@ -23,11 +23,10 @@ Ranks = NDArray[np.int64]
 class ParallelPlan:
     """Degrees of a job of `tp * cp * dp * pp` NPUs and the microbatches of each pipeline per step.
 
-    An expert-parallel group is `ep` consecutive cp and dp indices of a stage, and tp ranks share
-    each expert; where `ep` does not divide `cp * dp` it is `ep` consecutive ranks of the stage
-    (parallel folding), so `ep` must divide `tp * cp * dp`. `expert_tp` says how many ranks share an
-    expert. Parameters are in `fsdp` shards, over consecutive cp and dp indices. `rank_order` says
-    which NPU each rank is.
+    `expert_tp` consecutive ranks of a stage share an expert, and an expert-parallel group steps
+    over these: with None they are the tp ranks, and a group is `ep` consecutive cp and dp indices;
+    with 1 it is `ep` consecutive ranks (parallel folding). Parameters are in `fsdp` shards, over
+    consecutive cp and dp indices. `rank_order` says which NPU each rank is.
     """
 
     tp: int = 1
@@ -52,18 +51,17 @@ class ParallelPlan:
 
     def _check_experts(self) -> None:
         """Raise PlanError where experts cannot be spread as asked."""
+        if self.expert_degree >= 1 and self.stage_ranks % (self.expert_degree * self.ep) == 0:
+            return
         if self.expert_tp is not None:
-            if self.expert_tp < 1 or self.stage_ranks % (self.expert_tp * self.ep):
-                raise PlanError(
-                    f"expert_tp * ep is {self.expert_tp} * {self.ep}: it must divide the "
-                    f"{self.stage_ranks} ranks of a stage"
-                )
-        elif self.replicas % self.ep and self.stage_ranks % self.ep:
-            shown = self._replicas_shown
             raise PlanError(
-                f"ep is {self.ep}: it must divide {shown} ({self.replicas}) or tp*{shown} "
-                f"({self.stage_ranks})"
+                f"expert_tp * ep is {self.expert_tp} * {self.ep}: it must divide the "
+                f"{self.stage_ranks} ranks of a stage"
             )
+        shown = f"{self._replicas_shown} ({self.replicas})"
+        fits = self.stage_ranks % self.ep == 0
+        other = ", or be folded over tp (--ep-layout folded)" if fits else ""
+        raise PlanError(f"ep is {self.ep}: expert groups must divide {shown}{other}")
 
     @property
     def _replicas_shown(self) -> str:
@@ -92,9 +90,12 @@ class ParallelPlan:
     @property
     def expert_degree(self) -> int:
         """Ranks that share an expert."""
-        if self.expert_tp is not None:
-            return self.expert_tp
-        return self.tp if self.replicas % self.ep == 0 else 1
+        return self.tp if self.expert_tp is None else self.expert_tp
+
+    @property
+    def ep_layout(self) -> EpLayout:
+        """Whether expert groups lie inside cp and dp, or are folded over tp too."""
+        return EpLayout.FOLDED if self.expert_degree % self.tp else EpLayout.DP
 
     def stage_of(self, rank: int) -> int:
         """Pipeline stage (pp index) of a rank."""

@@ -16,7 +16,10 @@ from stepsim.workload.axes import Part, PartKind, part_label
 WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.BUBBLE))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""
 
-_SETTINGS = ("workload", "topology", "schedule", "p2p", "contention", "npus", "microbatches")
+_SETTINGS = (
+    *("workload", "topology", "schedule", "p2p", "contention", "npus", "microbatches"),
+    *("rank_order", "ep_layout"),
+)
 _ALIKE = 0.01
 _ABSENT = "-"
 _DEFAULT = "default"

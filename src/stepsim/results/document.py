@@ -154,6 +154,7 @@ class StepDocument(Document, frozen=True, kw_only=True):
     npus: Count
     microbatches: Count
     rank_order: str = ""
+    ep_layout: str = ""
     plan: _Degrees
     settings: Annotated[dict[str, str], Meta(description="options that are not the default")] = (
         msgspec.field(default_factory=dict)
@@ -182,6 +183,7 @@ class StepDocument(Document, frozen=True, kw_only=True):
             npus=plan.npus,
             microbatches=plan.microbatches,
             rank_order=plan.rank_order,
+            ep_layout=plan.ep_layout,
             plan=plan.degrees(),
             settings=dict(report.settings),
             breakdown_ps=_named(report.mean_breakdown_ps()),

@@ -53,9 +53,12 @@ def choose_plan(
             microbatches=options.microbatches,
             global_batch=options.global_batch,
             microbatch_size=options.microbatch_size,
+            ep_layout=options.ep_layout,
         )
     if options.rank_order is not None:
         plan = replace(plan, rank_order=options.rank_order)
+    if options.ep_layout is not None and plan.ep == 1:
+        assumed = [*assumed, f"ep_layout {options.ep_layout} has no effect: ep is 1"]
     check_plan(plan, workload)
     return plan, assumed
 

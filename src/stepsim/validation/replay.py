@@ -137,7 +137,14 @@ def job_plan(summary: RunSummary) -> ParallelPlan:
     tp = degrees.tp or 1
     dp = width // tp
     ep = degrees.ep if degrees.ep and not width % degrees.ep else 1
-    return ParallelPlan(tp=tp, dp=dp, pp=degrees.pp, ep=ep, microbatches=degrees.microbatches)
+    return ParallelPlan(
+        tp=tp,
+        dp=dp,
+        pp=degrees.pp,
+        ep=ep,
+        microbatches=degrees.microbatches,
+        expert_tp=1 if dp % ep else None,
+    )
 
 
 def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime) -> SimulatedStep:

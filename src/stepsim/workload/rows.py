@@ -173,7 +173,7 @@ class Microbatch:
 class MadeFor:
     """Degrees for which the numbers of a workload hold; `npus` is None where nobody said.
 
-    `expert_tp` ranks share an expert; None: tp, or 1 where experts are spread over tp too.
+    `expert_tp` ranks share an expert; None: as many as tp.
     """
 
     tp: int = 1

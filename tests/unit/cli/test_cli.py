@@ -37,6 +37,7 @@ WHAT_IF_OPTIONS = {
 }
 PLAN_OPTIONS = {
     "--compute-scale",
+    "--ep-layout",
     "--global-batch",
     "--microbatch-size",
     "--microbatches",
@@ -238,7 +239,7 @@ def test_output_that_is_a_folder_or_no_figure_is_refused(
         (["--npus", "100"], "100 NPUs (npus asked for): not divisible by tp*pp = 8*4 = 32"),
         (["--npus", "0"], "npus is 0: expected 1 to"),
         (["--pp", "3"], "not divisible by tp*pp"),
-        (["--pp", "64", "--npus", "512"], "pp is 64: the model has"),
+        (["--pp", "64", "--npus", "2048"], "pp is 64: the model has"),
         (["--microbatches", "0"], "microbatches is 0"),
         (["--global-batch", "3"], "expected a multiple of dp * microbatch_size"),
         (["--global-batch", "8", "--microbatches", "2"], "contradict"),

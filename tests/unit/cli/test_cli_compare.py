@@ -32,7 +32,7 @@ def test_a_row_per_schedule_that_runs_and_a_reason_for_each_other(run: Run, moe:
     code, out, err = run("compare", moe, *FOUR, "--schedules", ",".join(names))
     assert code == 0
     assert "warning: no topology given: hgx-h100 assumed" in err
-    assert "job       128 NPUs: tp 8, dp 4, pp 4, ep 4; microbatches 4" in out
+    assert "job       128 NPUs: tp 8, dp 4, pp 4, ep 4 inside dp; microbatches 4" in out
     rows = [line.split() for line in out.splitlines() if line.split()[:1] and "%" in line]
     assert [row[:2] for row in rows] == [
         ["1f1b", "blocking"],

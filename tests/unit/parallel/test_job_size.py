@@ -1,6 +1,7 @@
 """From a file's degrees, a topology and the user's wishes to the job that runs."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from helpers import uniform_workload
@@ -8,6 +9,7 @@ from helpers import uniform_workload
 from stepsim.base.errors import PlanError
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.job_size import plan_job
+from stepsim.parallel.modes import EpLayout
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, MadeFor, Work, Workload
@@ -75,6 +77,7 @@ def test_a_topology_of_fixed_size_is_filled() -> None:
         (MadeFor(tp=8, pp=4), 32),
         (MadeFor(tp=3), 18),
         (MadeFor(tp=1, ep=32), 32),
+        (MadeFor(tp=2, ep=16, pp=3), 96),
     ],
 )
 def test_two_nodes_are_assumed_and_rounded_up_with_a_warning(made_for: MadeFor, npus: int) -> None:
@@ -130,13 +133,25 @@ def test_the_innermost_dimension_matters_to_no_other_policy() -> None:
     ],
 )
 def test_wishes_that_contradict_each_other_are_named(
-    wishes: dict[str, int], words: list[str]
+    wishes: dict[str, Any], words: list[str]
 ) -> None:
     with pytest.raises(PlanError) as caught:
         plan_job(workload(FULL), GROWING, **wishes)
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_expert_groups_must_fit_the_stage() -> None:
-    with pytest.raises(PlanError, match="ep is 16"):
-        plan_job(workload(MadeFor(tp=2, ep=16)), GROWING, npus=8)
+def test_a_file_made_for_one_layout_is_not_laid_out_in_another() -> None:
+    experts = workload(MadeFor(tp=4, ep=2, expert_tp=1))
+    with pytest.raises(PlanError, match="ep_layout is dp: in uniform 1 ranks share an expert"):
+        plan_job(experts, GROWING, npus=16, ep_layout=EpLayout.DP)
+    for layout in (None, EpLayout.FOLDED):
+        assert plan_job(experts, GROWING, npus=16, ep_layout=layout)[0].ep_layout == "folded"
+
+
+def test_expert_groups_must_fit_dp_or_the_stage() -> None:
+    experts = workload(MadeFor(tp=2, ep=16))
+    with pytest.raises(PlanError, match=r"ep is 16: expert groups must divide dp \(4\)$"):
+        plan_job(experts, GROWING, npus=8)
+    with pytest.raises(PlanError, match=r"dp \(8\), or be folded .*--ep-layout folded"):
+        plan_job(experts, GROWING, npus=16)
+    assert plan_job(experts, GROWING, npus=16, ep_layout=EpLayout.FOLDED)[0].expert_degree == 1

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,8 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
     cp = draw(st.integers(1, 3))
     ranks = tp * cp * dp
     ep = draw(st.sampled_from([n for n in range(1, ranks + 1) if ranks % n == 0]))
-    shared = [None, *(n for n in range(1, ranks + 1) if (ranks // ep) % n == 0)]
+    shared: list[int | None] = [n for n in range(1, ranks + 1) if (ranks // ep) % n == 0]
+    shared += [None] if cp * dp % ep == 0 else []
     shards = [n for n in range(1, cp * dp + 1) if (cp * dp) % n == 0]
     return ParallelPlan(
         tp=tp,
@@ -70,6 +72,7 @@ def test_groups_of_tp2_dp4_pp2_ep2(group: Group, expected: list[list[int]]) -> N
 @pytest.mark.parametrize(
     ("ep", "expert_groups", "across"),
     [
+        (2, [[0, 1], [2, 3], [4, 5], [6, 7]], [[0, 2, 4, 6], [1, 3, 5, 7]]),
         (4, [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 4], [1, 5], [2, 6], [3, 7]]),
         (8, [list(range(8))], [[rank] for rank in range(8)]),
     ],
@@ -77,7 +80,7 @@ def test_groups_of_tp2_dp4_pp2_ep2(group: Group, expected: list[list[int]]) -> N
 def test_folded_expert_groups_take_consecutive_ranks(
     ep: int, expert_groups: list[list[int]], across: list[list[int]]
 ) -> None:
-    plan = ParallelPlan(tp=4, dp=2, ep=ep)
+    plan = ParallelPlan(tp=4, dp=2, ep=ep, expert_tp=1)
     assert listed(plan, Group.EP) == expert_groups
     assert listed(plan, Group.DP_EP) == across
 
@@ -103,7 +106,7 @@ def test_groups_of_tp2_cp2_dp2_with_experts_spread_over_all(
 
 
 def test_folded_expert_groups_stay_in_their_stage() -> None:
-    plan = ParallelPlan(tp=2, dp=1, pp=2, ep=2)
+    plan = ParallelPlan(tp=2, dp=1, pp=2, ep=2, expert_tp=1)
     assert listed(plan, Group.EP) == [[0, 1], [2, 3]]
 
 
@@ -146,9 +149,39 @@ def test_degrees_below_one_are_refused(field: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(("tp", "dp", "ep"), [(2, 4, 3), (2, 4, 16), (1, 1, 2)])
-def test_ep_must_divide_the_stage(tp: int, dp: int, ep: int) -> None:
-    with pytest.raises(PlanError, match=rf"ep is {ep}: .*dp \({dp}\).*tp\*dp \({tp * dp}\)"):
+def test_ep_must_divide_dp_or_folded_the_stage(tp: int, dp: int, ep: int) -> None:
+    with pytest.raises(PlanError, match=rf"ep is {ep}: expert groups must divide dp \({dp}\)$"):
         ParallelPlan(tp=tp, dp=dp, ep=ep)
+    with pytest.raises(PlanError, match=rf"1 \* {ep}: it must divide the {tp * dp} ranks"):
+        ParallelPlan(tp=tp, dp=dp, ep=ep, expert_tp=1)
+
+
+def test_expert_groups_do_not_jump_between_layouts_with_the_number_of_npus(moe: Path) -> None:
+    """ep 4 and tp 8: dp is 2, 4, 5, 8 and 9, and the rule is the same for all."""
+
+    def exchange(npus: int, layout: str) -> int:
+        report = simulate(moe, "hgx-h100", npus=npus, ep_layout=layout).report
+        assert report.plan.ep_layout == layout
+        return max(use.time_ps for use in report.comms if use.kind == "all_to_all")
+
+    folded = {exchange(npus, "folded") for npus in (64, 128, 160, 256, 288)}
+    inside = {exchange(npus, "dp") for npus in (128, 256)}
+    assert (len(folded), len(inside)) == (1, 1)
+    assert 3 * max(folded) < min(inside)  # within a node, and between nodes
+    for npus in (64, 160, 288):
+        with pytest.raises(PlanError, match=r"must divide dp \(\d\), or be folded"):
+            exchange(npus, "dp")
+
+
+def test_the_output_says_how_expert_groups_lie(run: Run, moe: Path) -> None:
+    for layout, words in (("dp", "ep 4 inside dp;"), ("folded", "ep 4 folded over tp and dp;")):
+        assert words in run("simulate", moe, "-q", "--ep-layout", layout)[1]
+        assert words in run("inspect", moe, "-q", "--ep-layout", layout)[1]
+
+
+def test_a_layout_without_experts_is_named(workloads: Path) -> None:
+    report = simulate(workloads / "gpt_tp4.txt", "ideal", ep_layout="folded").report
+    assert "ep_layout folded has no effect: ep is 1" in report.warnings
 
 
 def test_shards_and_parts_of_experts_must_divide_what_they_share() -> None:

@@ -44,7 +44,7 @@ def test_what_was_set_is_text(name: str, value: object, text: str) -> None:
 def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
     report = simulate(moe, "ideal").report
     shown = {name for name, option in OPTIONS.items() if option.is_reported}
-    by_plan = {"npus", "pp", "microbatches", "rank_order", "global_batch"}
+    by_plan = {"npus", "pp", "microbatches", "rank_order", "ep_layout", "global_batch"}
     assert shown == by_plan | {"plan", "schedule", "chunks", "p2p", "contention"} | {
         "activation_size",
         "fold_ranks",

@@ -39,7 +39,7 @@ def step_page(
 ) -> Page:
     """A simulated step; `what_if` says why there are no sensitivities, if there are none."""
     what_if = what_if or _NO_WHAT_IF.format("stepsim simulate")
-    job = job_words(result.npus, result.plan, result.microbatches, result.rank_order)
+    job = job_words(result)
     runs = [("", result, spans)] if spans else []
     absent = "" if spans else _NO_SPANS.format("stepsim simulate")
     return Page(
@@ -70,7 +70,7 @@ def comparison_page(
     runs = comparison.runs
     names = [run.name for run in runs]
     first, fastest = runs[0], min(runs, key=lambda run: run.step_time_ps)
-    job = job_words(first.npus, first.plan, first.microbatches, first.rank_order)
+    job = job_words(first)
     return Page(
         title=f"{first.workload} on {first.topology}: {len(runs)} schedules",
         subtitle=f"One training step, {job}",

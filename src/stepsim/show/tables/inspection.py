@@ -16,7 +16,7 @@ from stepsim.show.tables.model import (
     Table,
     table_of,
 )
-from stepsim.show.tables.step import job_words
+from stepsim.show.tables.step import size_words
 
 _TRAFFIC = {
     "group": TEXT.of("group"),
@@ -44,7 +44,7 @@ def workload_shown(seen: Inspection) -> Iterator[Shown]:
     yield (
         ("workload", seen.workload.source),
         *seen.workload.described,
-        ("job", job_words(plan.npus, degrees, plan.microbatches, plan.rank_order)),
+        ("job", size_words(plan.npus, degrees, plan.microbatches, plan.rank_order, plan.ep_layout)),
         ("blocks", f"{blocks} microbatch block{'s' * (blocks != 1)} in the file"),
         ("layers", f"{least if least == most else f'{least} to {most}'} per stage"),
         ("to next stage", f"{format_size_bytes(seen.pp_comm_bytes)} per microbatch"),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.modes import EpLayout, RankOrder
 from stepsim.results.document import LinkEntry, ResultDocument, StageEntry, StepDocument
 from stepsim.results.report import Report
 from stepsim.show.palette import PART_COLOURS
@@ -32,6 +32,10 @@ from stepsim.workload.axes import part_label
 
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
 _UNKNOWN = "#bbbbbb"
+_EP_LAYOUTS: Mapping[str, str] = {
+    EpLayout.DP: " inside dp",
+    EpLayout.FOLDED: " folded over tp and dp",
+}
 _OPTIONAL = ("skew", "host")
 _ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
 _BUBBLE = ("head", "inner", "tail")
@@ -54,16 +58,29 @@ def step_shown(report: Report) -> Iterator[Shown]:
 
 def job_pairs(result: StepDocument) -> Pairs:
     """The job and the network it runs on."""
-    words = job_words(result.npus, result.plan, result.microbatches, result.rank_order)
+    words = job_words(result)
     return ("workload", result.workload), ("topology", result.topology), ("job", words)
 
 
-def job_words(npus: int, plan: Mapping[str, int], microbatches: int, rank_order: str) -> str:
-    """Size and degrees of a job, and how ranks lie on the NPUs where it is not the usual way."""
-    shown = {name: size for name, size in plan.items() if size > 1 or name in _ALWAYS_SHOWN}
-    degrees = ", ".join(f"{name} {size}" for name, size in shown.items())
+def job_words(result: StepDocument) -> str:
+    """Size and degrees of a step's job, and how its ranks lie."""
+    return size_words(
+        result.npus, result.plan, result.microbatches, result.rank_order, result.ep_layout
+    )
+
+
+def size_words(
+    npus: int, degrees: Mapping[str, int], microbatches: int, rank_order: str, ep_layout: str
+) -> str:
+    """Size and degrees, how expert groups lie, and how ranks do where it is not the usual way."""
+    lies = {"ep": _EP_LAYOUTS.get(ep_layout, "") if degrees["ep"] > 1 else ""}
+    shown = ", ".join(
+        f"{name} {size}{lies.get(name, '')}"
+        for name, size in degrees.items()
+        if size > 1 or name in _ALWAYS_SHOWN
+    )
     order = "" if rank_order in ("", RankOrder.TP_DP_PP) else f"; {rank_order}"
-    return f"{npus} NPUs: {degrees}; microbatches {microbatches}{order}"
+    return f"{npus} NPUs: {shown}; microbatches {microbatches}{order}"
 
 
 def _run_pairs(result: StepDocument) -> Pairs:
