@@ -1,28 +1,31 @@
-"""Compare bubble rates with the calculated ones of the Zero Bubble paper, arXiv:2401.10241.
+"""Bubble rates and iterations of the Zero Bubble paper, arXiv:2401.10241.
 
 Usage: python benchmarks/zero_bubble.py FOLDER/reference/measured/zero_bubble.csv
-Prints the paper's rate and ours per setting: (T - m (F + B + W)) / T, with T the longest time from
-the start of a rank's first action to the end of its last.
+Prints the paper's calculated rate and ours per setting: (T - m (F + B + W)) / T, with T the longest
+time from the start of a rank's first action to the end of its last. Then it prints the iterations
+predicted for its cluster; host time and optimizer come from the traces in `megatron_moe_16gpu`
+beside the file.
 """
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from accuracy_published import rows_of
 from sizes import arguments, sized
+from zero_bubble_settings import PS_PER_MS, Machine, Setting, constant_of_messages
 
-from stepsim.base.units import PS_PER_NS
+from stepsim.base.units import PS_PER_S
+from stepsim.files.measured import load_trace
+from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.parallel.schedules import Schedule
-from stepsim.parallel.schedules.auto_zb import auto_zb, weight_grad_share
-from stepsim.parallel.schedules.interleaved import interleaved
-from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 from stepsim.parallel.schedules.zb_h1 import zb_h1
 
-PS_PER_MS = 10**6 * PS_PER_NS
 Rates = Sequence[tuple[float, float]]
 """The paper's rate and ours, per schedule."""
 
-TIMES = ("T_F_ms", "T_B_ms", "T_W_ms", "T_comm_ms")
+BANDWIDTH_RATIO = 3.35 / 2.039
+"""Memory bandwidth of the traces' H800 over that of the paper's A100 80 GB SXM, data sheets."""
+GRADIENT_BYTES = 4
 
 
 def longest_span(schedule: Schedule, durations: dict[str, int], hop: int) -> int:
@@ -51,46 +54,45 @@ def longest_span(schedule: Schedule, durations: dict[str, int], hop: int) -> int
     return max(end - start for start, end in zip(first, clock, strict=True))
 
 
-def rates(row: dict[str, str]) -> Rates:
-    """The paper's rate and ours for 1F1B, ZB-1p and ZB-2p."""
-    ranks, microbatches = int(row["p"]), int(row["m"])
-    f, i, w, hop = (round(float(row[name]) * PS_PER_MS) for name in TIMES)
-    hidden, heads, sequence = (int(row[name]) for name in ("hidden", "heads", "seq"))
-    schedules = {"1F1B": one_f_one_b(ranks=ranks, microbatches=microbatches)}
-    for name, limit in (("ZB-1p", 1.0), ("ZB-2p", 2.0)):
-        schedules[name] = auto_zb(
-            ranks=ranks,
-            microbatches=microbatches,
-            forward_ps=f,
-            input_grad_ps=i,
-            weight_grad_ps=w,
-            hop_ps=hop,
-            memory_limit=limit,
-            weight_grad_share=weight_grad_share(hidden=hidden, heads=heads, sequence=sequence),
-        )
-    durations = {"F": f, "I": i, "W": w, "B": i + w}
-    spans = [longest_span(schedule, durations, hop) for schedule in schedules.values()]
-    ours = [1 - microbatches * (f + i + w) / span for span in spans]
-    paper = [float(row[f"bubble_calc_{name}"]) for name in schedules]
-    return list(zip(paper, ours, strict=True))
+def durations_of(setting: Setting, parts: int = 1) -> dict[str, int]:
+    """Times of actions by kind, of one of so many equal chunks."""
+    f, i, w = (setting.time(name) // parts for name in "FBW")
+    return {"F": f, "I": i, "W": w, "B": (setting.time("B") + setting.time("W")) // parts}
 
 
-def other_rates(row: dict[str, str]) -> Rates:
-    """The paper's rate and ours for 1F1B-I and ZB-H1, which differ for known reasons."""
-    ranks, microbatches = int(row["p"]), int(row["m"])
-    f, i, w, hop = (round(float(row[name]) * PS_PER_MS) for name in TIMES)
-    whole = microbatches * (f + i + w)
-    chunks = (int(row["layers"]) + 2) // ranks
-    mixed = interleaved(ranks=ranks, microbatches=microbatches, chunks=chunks)
-    part = {"F": f // chunks, "B": (i + w) // chunks}
-    spans = [
-        longest_span(mixed, part, hop),
-        longest_span(
-            zb_h1(ranks=ranks, microbatches=microbatches), {"F": f, "I": i, "W": w, "B": i + w}, hop
-        ),
+def compared(setting: Setting, spans: dict[str, int]) -> Rates:
+    """The paper's rates and those of our spans."""
+    whole = setting.number("m") * sum(setting.time(name) for name in "FBW")
+    return [
+        (float(setting.row[f"bubble_calc_{name}"]), 1 - whole / span)
+        for name, span in spans.items()
     ]
-    paper = [float(row[f"bubble_calc_{name}"]) for name in ("1F1B-I", "ZB-H1")]
-    return list(zip(paper, [1 - whole / span for span in spans], strict=True))
+
+
+def rates(setting: Setting) -> Rates:
+    """The paper's rate and ours for 1F1B, ZB-1p and ZB-2p."""
+    durations, hop = durations_of(setting), setting.time("comm")
+    return compared(
+        setting,
+        {
+            name: longest_span(setting.schedules[name], durations, hop)
+            for name in ("1F1B", "ZB-1p", "ZB-2p")
+        },
+    )
+
+
+def other_rates(setting: Setting) -> Rates:
+    """The paper's rate and ours for 1F1B-I and ZB-H1, which differ for known reasons."""
+    hop = setting.time("comm")
+    plain = zb_h1(ranks=setting.number("p"), microbatches=setting.number("m"))
+    parts = durations_of(setting, setting.layers)
+    return compared(
+        setting,
+        {
+            "1F1B-I": longest_span(setting.schedules["1F1B-I"], parts, hop),
+            "ZB-H1": longest_span(plain, durations_of(setting), hop),
+        },
+    )
 
 
 def print_table(names: Sequence[str], found: Sequence[tuple[dict[str, str], Rates]]) -> float:
@@ -104,16 +106,59 @@ def print_table(names: Sequence[str], found: Sequence[tuple[dict[str, str], Rate
     return max(abs(ours - paper) for _, pairs in found for paper, ours in pairs)
 
 
+ITERATIONS = ("1F1B", "1F1B-I", "ZB-1p", "ZB-2p")
+
+
+def machine_of(settings: Sequence[Setting], traces: Path) -> Machine:
+    """Host time and optimizer from measured runs, the constant of messages from the profiles."""
+    found = calibrate_traces([load_trace(path) for path in sorted(traces.iterdir())])
+    host, optimizer = found.host_overhead, found.optimizer
+    if host is None or optimizer is None:
+        raise SystemExit(f"{traces}: no host time or no optimizer in these runs")
+    return Machine(
+        host=host.value,
+        hop_constant=constant_of_messages(settings),
+        optimizer=GRADIENT_BYTES / optimizer.value * PS_PER_S * BANDWIDTH_RATIO,
+    )
+
+
+def iterations(settings: Sequence[Setting], machine: Machine) -> Iterator[str]:
+    """What was calibrated, and the predicted iterations."""
+    known = {s.row["model"]: s for s in settings if s.row["iter_ms_measured_1F1B"]}
+    excess = {model: machine.excess(setting) for model, setting in known.items()}
+    yield f"host time per action {machine.host / PS_PER_MS:.3f} ms"
+    yield f"constant of T_comm {machine.hop_constant / PS_PER_MS:.3f} ms"
+    yield f"optimizer {machine.optimizer:.1f} ms per billion parameters of a stage"
+    yield ""
+    yield "| model | last stage, excess | of F + B + W, ms | optimizer, ms |"
+    yield "|---|---|---|---|"
+    for model, setting in known.items():
+        whole = sum(setting.time(name) for name in "FBW") / PS_PER_MS
+        update = machine.optimizer * setting.stage_parameters / PS_PER_MS
+        yield (f"| {model} | {excess[model]:.1%} | {excess[model] * whole:.2f} | {update:.1f} |")
+    yield ""
+    yield "| model | p | m | " + " | ".join(f"{name}, ms" for name in ITERATIONS) + " |"
+    yield "|---|---|---|" + "---|" * len(ITERATIONS)
+    for setting in settings:
+        model = setting.row["model"]
+        times = [machine.iteration_ms(setting, name, excess[model]) for name in ITERATIONS]
+        cells = [model, setting.row["p"], setting.row["m"], *(f"{time:.0f}" for time in times)]
+        yield f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
-    """Print both tables and the largest differences."""
-    with Path(arguments()[0]).open(newline="") as file:
-        rows = list(csv.DictReader(file))[: sized(None, 2)]
+    """Print both tables of rates with the largest differences, and the iterations."""
+    path = Path(arguments()[0])
+    every = [Setting(row=row) for row in rows_of(path)]
+    settings = every[: sized(None, 2)]
     for names, calculate in (
         (("1F1B", "ZB-1p", "ZB-2p"), rates),
         (("1F1B-I", "ZB-H1"), other_rates),
     ):
-        worst = print_table(names, [(row, calculate(row)) for row in rows])
+        worst = print_table(names, [(each.row, calculate(each)) for each in settings])
         print(f"\nlargest difference {worst:.5f}\n")
+    machine = machine_of(every, path.parent / "megatron_moe_16gpu")
+    print("\n".join(iterations(settings, machine)))
 
 
 if __name__ == "__main__":

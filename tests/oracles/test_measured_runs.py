@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepsim.cli.measured import simulate_measured
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.optimus_log import read_optimus_log
@@ -44,7 +45,7 @@ def table(shared: Path) -> CommTable:
 
 
 def on_others(
-    runs: Sequence[RunSummary], chosen: int, table: CommTable, durations: Durations
+    runs: Sequence[RunSummary], chosen: int, table: CommTable, durations: Durations | None
 ) -> list[RunValidation]:
     calibration = calibrate_traces([runs[chosen]], table)
     return [validate_run(r, calibration, durations) for i, r in enumerate(runs) if i != chosen]
@@ -52,14 +53,14 @@ def on_others(
 
 @pytest.mark.parametrize(
     ("durations", "mean", "largest"),
-    [(Durations.MEDIAN, 0.015, 0.025), (Durations.MICROBATCH, 0.012, 0.020)],
+    [(Durations.MEDIAN, 0.015, 0.025), (Durations.MEAN, 0.008, 0.0126), (None, 0.008, 0.0122)],
 )
 @pytest.mark.parametrize("chosen", range(4))
 def test_replay_calibrated_on_one_run(
     runs: list[RunSummary],
     table: CommTable,
     chosen: int,
-    durations: Durations,
+    durations: Durations | None,
     mean: float,
     largest: float,
 ) -> None:
@@ -69,6 +70,37 @@ def test_replay_calibrated_on_one_run(
     assert max(errors) < largest
     assert max(each.worst_bubble_points for each in found) < 2
     assert not any(each.calibrated_on_itself for each in found)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_replay_takes_means_per_microbatch_of_a_whole_run(
+    runs: list[RunSummary], name: str
+) -> None:
+    """With the run's own host and message times: 0.05 % mean, 0.11 % largest; means 0.33 %."""
+    run = runs[RUNS.index(name)]
+    found, means = validate_run(run, None), validate_run(run, None, Durations.MEAN)
+    assert found.durations is Durations.MICROBATCH
+    assert abs(found.pipeline.error) < 0.0012
+    assert abs(means.pipeline.error) < 0.0034
+    assert abs(means.step.error) < 0.0040
+
+
+def test_one_rank_is_replayed_with_means(shared: Path) -> None:
+    alone = load_trace(next((shared / "seeds").glob("003_*")))
+    assert validate_run(alone, None).durations is Durations.MEAN
+
+
+def test_seed_004_has_the_measured_step_first(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Leaf modules explain 709 ms of 1.613 s: that is no step time."""
+    simulate_measured(next((shared / "seeds").glob("004_*")))
+    printed = capsys.readouterr()
+    head = printed.out.splitlines()[:5]
+    assert head[3].startswith("measured step        1.613 s (median of 19")
+    assert head[4].startswith("explained            44% of it (709.2 ms)")
+    assert "step time" not in printed.out
+    assert "simulated times are that share, not the step" in printed.err
 
 
 @pytest.mark.parametrize(("chosen", "beyond"), [(0, 1), (1, 1), (2, 0), (3, 0)])

@@ -48,10 +48,11 @@ NodeSizeOption = Annotated[
     ),
 ]
 TimesOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--times",
         help="Stage times of a replay: median, mean or microbatch.",
+        show_default="microbatch if every rank was traced, else mean",
         autocompletion=completion.durations,
     ),
 ]
@@ -70,7 +71,7 @@ def validate_command(
     leave_one_out: Annotated[
         bool, typer.Option("--leave-one-out", help="Calibrate every run on all others.")
     ] = False,
-    times: TimesOption = "median",
+    times: TimesOption = None,
     max_error: Annotated[
         str | None,
         typer.Option("--max-error", help="Exit with 1 if a time is further off, e.g. 2%."),
@@ -186,7 +187,7 @@ def simulate_measured(
     path: Path,
     *,
     calibration: Path | None = None,
-    times: str = "median",
+    times: str | None = None,
     json: str | None = None,
     plot: Path | None = None,
     csv: Path | None = None,
@@ -206,7 +207,7 @@ def simulate_measured(
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.results.document import ResultDocument
-    from stepsim.show.tables.measured import leaf_replay_shown, replay_shown
+    from stepsim.show.tables.measured import leaf_simulated_shown, replay_shown
     from stepsim.show.tables.step import step_shown
     from stepsim.validation.replay import parse_durations
     from stepsim.validation.runs import replay_measured
@@ -226,13 +227,13 @@ def simulate_measured(
         _write_replay(result, report)
     if isinstance(run, LeafRun):
         overhead = known.leaf_overhead if known else None
-        off = leaf_replay_shown(run, result.report, overhead)
+        tables = leaf_simulated_shown(run, result.report, overhead)
     else:
-        off = replay_shown(run, result.report)
+        tables = chain(step_shown(result.report), replay_shown(run, result.report))
     show(
         json,
         lambda: ResultDocument.of(result.report).to_json(),
-        chain(step_shown(result.report), off),
+        tables,
     )
 
 
@@ -267,9 +268,11 @@ def refuse_options(path: Path, options: CommandOptions, *others: str) -> None:
         )
 
 
-def refuse_run_options(path: Path, *, times: str = "median", node_size: int | None = None) -> None:
+def refuse_run_options(
+    path: Path, *, times: str | None = None, node_size: int | None = None
+) -> None:
     """Raise PlanError for options of measured runs on what is none."""
-    asked = ["--times"] * (times != "median") + ["--node-size"] * (node_size is not None)
+    asked = ["--times"] * (times is not None) + ["--node-size"] * (node_size is not None)
     if asked:
         raise PlanError(
             f"{path}: this is no measured run, the options of one do nothing: leave out "

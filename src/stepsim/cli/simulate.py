@@ -48,7 +48,7 @@ def simulate_command(
     ranks: RanksOption = None,
     report: ReportOption = None,
     calibration: CalibrationOption = None,
-    times: TimesOption = "median",
+    times: TimesOption = None,
     node_size: NodeSizeOption = None,
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run."""

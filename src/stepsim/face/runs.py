@@ -64,14 +64,15 @@ def simulate_run(
     run: Run,
     *,
     calibration: Calibration | str | Path | None = None,
-    times: Durations | str = Durations.MEDIAN,
+    times: Durations | str | None = None,
     node_size: int | None = None,
 ) -> SimulatedStep:
     """Replay a run as it was: its stage times, its schedule, blocking messages.
 
     Host and message times are those of the calibration, else the run's own; a log of leaf modules
     is simulated from these, and its calibrated overhead. `times` are stage times: median, mean or
-    microbatch. Raises TraceError for runs that cannot be read or replayed.
+    microbatch; without it a mean per microbatch where every rank was traced, else one mean. Raises
+    TraceError for runs that cannot be read or replayed.
     """
     durations, known = parse_durations(times), _known(calibration)
     return replay_measured(_loaded(run, node_size), known, durations)
@@ -84,7 +85,7 @@ def validate(
     nccl: CommTable | Sequence[str | Path] | None = None,
     comm_source: str = "",
     leave_one_out: bool = False,
-    times: Durations | str = Durations.MEDIAN,
+    times: Durations | str | None = None,
     node_size: int | None = None,
 ) -> Validation:
     """Compare runs, and tables of measured steps (.csv, .toml), with their simulation.

@@ -22,21 +22,19 @@ class StageCost:
 
 
 def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
-    """Stage medians taken apart, and what was assumed; raises PlanError without a layer count."""
+    """Mean stage times taken apart, and what was assumed."""
     layers, pp = summary.run.degrees.layers, summary.run.degrees.pp
     notes = []
     if layers is None or layers % pp:
         layers = pp
         notes.append("the layers of a stage are not known: each counts as one layer")
     held = layers // pp
-    medians = [
-        {kind: sample.median for kind, sample in stage.work.items()} for stage in summary.stages
-    ]
-    inside = medians[1:-1] or medians[:1]
+    means = [{kind: sample.mean for kind, sample in stage.work.items()} for stage in summary.stages]
+    inside = means[1:-1] or means[:1]
     if pp <= 2:
         notes.append("no middle stage: a layer costs what one of stage 0 did, embedding included")
     one = {
-        kind: round(float(np.median([times[kind] for times in inside])) / held)
+        kind: round(float(np.mean([times[kind] for times in inside])) / held)
         for kind in (OpKind.FORWARD, OpKind.BACKWARD)
     }
     return [
@@ -49,5 +47,5 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
             get_batch_ps=times.get(OpKind.GET_BATCH, 0),
             loss_ps=times.get(OpKind.LOSS, 0),
         )
-        for times in medians
+        for times in means
     ], notes

@@ -25,7 +25,7 @@ from stepsim.parallel.schedules import Schedule
 class OperationTimes:
     """Durations of one operation of a stage, in ps, over its ranks and microbatches.
 
-    `low` and `high` are the 10th and 90th percentile; `by_microbatch` are medians over ranks.
+    `low` and `high` are the 10th and 90th percentile; `by_microbatch` are means over ranks.
     """
 
     median: int
@@ -190,7 +190,7 @@ def _sample(traces: Sequence[RankTrace], kind: OpKind, microbatches: int) -> Ope
     which = np.concatenate([t.microbatch[p] for t, p in zip(traces, places, strict=True)])
     low, median, high = np.percentile(every, (10, 50, 90))
     by_microbatch = [
-        round(float(np.median(every[which == j] if (which == j).any() else every)))
+        round(float(np.mean(every[which == j] if (which == j).any() else every)))
         for j in range(microbatches)
     ]
     return OperationTimes(

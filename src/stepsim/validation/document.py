@@ -31,10 +31,7 @@ class Validation:
         runs, rows = self.runs, self.rows
         kinds = {
             "pipeline (replay)": [run.pipeline for run in runs],
-            "step (replay)": [
-                *(run.step for run in runs),
-                *(row for row in rows if row.source is Source.REPLAY),
-            ],
+            "step (replay)": [run.step for run in runs],
             "per-step operations (prediction)": [each for run in runs for each in run.finalize],
             "pipeline (prediction)": [e for r in runs for e in r.predicted if e.name == "pipeline"],
             "waits (replay)": [each for run in runs for each in run.waits],
@@ -42,6 +39,10 @@ class Validation:
                 *(each for run in runs for each in run.predicted if each.name == "step"),
                 *(row for row in rows if row.source is Source.PREDICTION),
             ],
+            **{
+                f"step ({source})": [row for row in rows if row.source is source]
+                for source in (Source.FIT, Source.EXPLAINED)
+            },
         }
         return {name: error_of(compared) for name, compared in kinds.items() if compared}
 

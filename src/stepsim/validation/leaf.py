@@ -147,7 +147,7 @@ def validate_logs(
 def _compare(run: LeafRun, overhead: LeafOverhead | None) -> Compared:
     return Compared(
         name=Path(run.source).name,
-        source=Source.REPLAY,
+        source=Source.FIT if overhead else Source.EXPLAINED,
         simulated_ps=simulate_leaves(run, overhead).report.pipeline_time_ps,
         measured_ps=run.step_ps,
     )

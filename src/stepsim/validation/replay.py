@@ -26,15 +26,17 @@ from stepsim.workload.rows import Phase, Row, StepItem, Work
 
 
 class Durations(StrEnum):
-    """Which durations a replay takes: one per stage, or one per stage and microbatch."""
+    """Which durations a replay takes: one per stage, or a mean per stage and microbatch."""
 
     MEDIAN = "median"
     MEAN = "mean"
     MICROBATCH = "microbatch"
 
 
-def parse_durations(text: str) -> Durations:
-    """The durations that a name means; raises PlanError."""
+def parse_durations(text: str | None) -> Durations | None:
+    """The durations that a name means, None for what the run tells best; raises PlanError."""
+    if text is None:
+        return None
     try:
         return Durations(text)
     except ValueError:
@@ -62,15 +64,27 @@ class PipelineWork:
     warnings: tuple[str, ...] = ()
 
 
+def best_durations(summary: RunSummary) -> Durations:
+    """A mean per microbatch where every rank was traced, else one mean per stage.
+
+    Means, as a pipeline pays for every slow action. What one rank alone shows of a microbatch may
+    be its own.
+    """
+    traced = len(summary.run.ranks) == summary.run.degrees.npus
+    return Durations.MICROBATCH if traced else Durations.MEAN
+
+
 def replay(
-    summary: RunSummary, runtime: ReplayRuntime, durations: Durations = Durations.MEDIAN
+    summary: RunSummary, runtime: ReplayRuntime, durations: Durations | None = None
 ) -> SimulatedStep:
     """Simulate a measured run with its own stage times and schedule.
 
-    Raises TraceError where stages have no trace or the order is that of no known schedule.
+    Without `durations` they are those that the run tells best. Raises TraceError where stages have
+    no trace or the order is that of no known schedule.
     """
     schedule = _known_schedule(summary)
-    return simulate_work(_measured_work(summary, durations), schedule, runtime)
+    chosen = durations or best_durations(summary)
+    return simulate_work(_measured_work(summary, chosen), schedule, runtime)
 
 
 def columns(summary: RunSummary) -> Iterator[RunSummary]:
@@ -102,7 +116,7 @@ def _known_schedule(summary: RunSummary) -> Schedule:
     return summary.schedule
 
 
-def _measured_work(summary: RunSummary, durations: Durations = Durations.MEDIAN) -> PipelineWork:
+def _measured_work(summary: RunSummary, durations: Durations) -> PipelineWork:
     """A run's stage times as work: one block of rows, or one per microbatch.
 
     Raises TraceError where stages have no trace.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from stepsim.base.errors import PlanError
+from stepsim.base.units import format_time_ps
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.calibration import Calibration, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
@@ -49,13 +50,14 @@ def calibrate_measured(
 def replay_measured(
     run: RunSummary | LeafRun,
     calibration: Calibration | None = None,
-    durations: Durations = Durations.MEDIAN,
+    durations: Durations | None = None,
 ) -> SimulatedStep:
     """Replay a run as it was: its stage times, its schedule, blocking messages.
 
     Host and message times are those of the calibration, else the run's own; a log of leaf modules
-    is simulated from these, and its calibrated overhead. Raises TraceError for runs that cannot be
-    replayed, PlanError for durations that a log does not hold.
+    is simulated from these, and its calibrated overhead. Without `durations` they are those that
+    the run tells best. Raises TraceError for runs that cannot be replayed, PlanError for durations
+    that a log does not hold.
     """
     if isinstance(run, LeafRun):
         return _simulate_log(run, calibration, durations)
@@ -70,7 +72,7 @@ def validate_measured(
     calibration: Calibration | None = None,
     benchmarks: CommTable | None = None,
     leave_one_out: bool = False,
-    durations: Durations = Durations.MEDIAN,
+    durations: Durations | None = None,
 ) -> Validation:
     """Compare runs and measured steps with their simulation.
 
@@ -78,7 +80,7 @@ def validate_measured(
     calibrates each run on all others. Raises PlanError for options that would do nothing.
     """
     unused = ["--leave-one-out"] * leave_one_out
-    unused += ["--times"] * (durations is not Durations.MEDIAN)
+    unused += ["--times"] * (durations is not None)
     if unused and not runs:
         raise PlanError(f"{steps[0].where}: rows are simulated as they say: leave out {unused[0]}")
     if leave_one_out and calibration:
@@ -150,14 +152,25 @@ def _traced_and_logs(
     return traced, [run for run in every if isinstance(run, LeafRun)]
 
 
-def _simulate_log(log: LeafRun, known: Calibration | None, times: Durations) -> SimulatedStep:
-    if times is not Durations.MEDIAN:
+def _simulate_log(
+    log: LeafRun, known: Calibration | None, times: Durations | None
+) -> SimulatedStep:
+    if times is not None:
         raise PlanError(
-            f"{log.source}: a log of leaf modules is simulated from its medians: leave out --times"
+            f"{log.source}: a log of leaf modules has one time per stage: leave out --times"
         )
-    lacking = known is not None and known.leaf_overhead is None
-    notes = ["the calibration has no leaf_overhead: leaf modules alone"] * lacking
-    return _with_warnings(simulate_leaves(log, known.leaf_overhead if known else None), notes)
+    overhead = known.leaf_overhead if known else None
+    result = simulate_leaves(log, overhead)
+    if overhead:
+        return _with_warnings(result, ["the step is a fit: two numbers of a calibration make it"])
+    share = result.report.pipeline_time_ps / log.step_ps
+    notes = [
+        f"leaf modules explain {share:.0%} of the measured step of {format_time_ps(log.step_ps)}: "
+        "simulated times are that share, not the step"
+    ]
+    if known:
+        notes.append("the calibration has no leaf_overhead: leaf modules alone")
+    return _with_warnings(result, notes)
 
 
 def _with_warnings(result: SimulatedStep, more: Sequence[str]) -> SimulatedStep:

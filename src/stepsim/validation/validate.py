@@ -22,15 +22,27 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.step.simulate import SimulatedStep
 from stepsim.validation.predict import predict, predicted_op_ps, whole_step
-from stepsim.validation.replay import Durations, ReplayRuntime, columns, replay
+from stepsim.validation.replay import (
+    Durations,
+    ReplayRuntime,
+    best_durations,
+    columns,
+    replay,
+)
 from stepsim.validation.runtime import runtime_of, with_runtime
 
 
 class Source(StrEnum):
-    """Where a simulated number comes from."""
+    """Where a simulated number comes from.
+
+    `FIT` are steps of leaf-module logs from two fitted numbers, `EXPLAINED` from leaf modules
+    alone.
+    """
 
     REPLAY = "replay"
     PREDICTION = "prediction"
+    FIT = "fit"
+    EXPLAINED = "explained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +146,7 @@ def validate_runs(
     calibration: Calibration | None = None,
     *,
     leave_one_out: bool = False,
-    durations: Durations = Durations.MEDIAN,
+    durations: Durations | None = None,
     table: CommTable | None = None,
 ) -> list[RunValidation]:
     """Validate runs with a calibration, each with one of all others, or each with its own.
@@ -158,7 +170,7 @@ def validate_runs(
 def validate_run(
     summary: RunSummary,
     calibration: Calibration | None,
-    durations: Durations = Durations.MEDIAN,
+    durations: Durations | None = None,
 ) -> RunValidation:
     """Compare a run with its replay, and its per-step operations with their prediction.
 
@@ -168,6 +180,7 @@ def validate_run(
     """
     ready = with_runtime(summary, calibration)
     notes = list(ready.notes)
+    durations = durations or best_durations(ready.summary)
     result = replay(ready.summary, ready.runtime, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
     own = calibration is None or _went_into(summary, calibration)

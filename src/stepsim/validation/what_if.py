@@ -61,7 +61,7 @@ class WhatIf:
 
 
 def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -> WhatIf:
-    """Replay a run with medians, and once more changed.
+    """Replay a run with mean stage times, and once more changed.
 
     Raises PlanError where the balance does not share out the run's layers, or a schedule needs
     more chunks than a stage has layers.

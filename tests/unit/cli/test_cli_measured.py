@@ -149,7 +149,9 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [stage.forward_ps for stage in found.stages] == [10 * 10**9, 12 * 10**9]
     assert [stage.layers for stage in found.stages] == [1, 1]
     measured.inspect_measured(log)
-    assert "unexplained" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "measured step        105 ms" in printed
+    assert "explained            166% of it" in printed
 
 
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,8 +159,9 @@ def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixtu
     log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
     measured.simulate_measured(log, csv=spans, plot=figure)
     printed = capsys.readouterr().out
-    assert "pipeline   174 ms" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
-    assert "explain 87% of the step" in printed
+    assert "measured step        200 ms" in printed
+    assert "87% of it (174 ms)" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
+    assert "step time" not in printed
     assert spans.read_text().startswith("rank,")
     assert "<svg" in figure.read_text()
     measured.simulate_measured(log, json="-")
@@ -236,12 +239,13 @@ def test_leaf_logs_are_calibrated_and_validated(
     printed = call("simulate", logs[0], "--calibration", file)
     assert "host time 5 ms per action, layers 1.50 times their leaf modules" in printed
     document = json.loads(call("validate", *logs, "--calibration", file, "--json", "-"))
-    assert [row["source"] for row in document["rows"]] == ["replay"] * 3
+    assert [row["source"] for row in document["rows"]] == ["fit"] * 3
     assert all("fitted on this log too" in text for text in document["warnings"][-3:])
-    assert document["errors"]["step (replay)"]["count"] == 3
+    assert document["errors"]["step (fit)"]["count"] == 3
     other = json.loads(call("validate", *logs, "--json", "-"))
     assert other["rows"][0]["simulated_s"] < document["rows"][0]["simulated_s"]
     assert "leaf modules alone" in other["warnings"][-1]
+    assert list(other["errors"]) == ["step (explained)"]
 
 
 def test_logs_that_tell_nothing_apart_are_not_calibrated(tmp_path: Path) -> None:

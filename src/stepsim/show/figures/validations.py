@@ -141,7 +141,8 @@ def _identity(axes: "Axes", found: Validation) -> None:
         ("pipeline, replay", "o", PALETTE[0], [run.pipeline for run in runs]),
         ("per-step operation, prediction", "s", PALETTE[1], [e for r in runs for e in r.finalize]),
         ("pipeline and step, prediction", "D", PALETTE[2], [e for r in runs for e in r.predicted]),
-        ("step, replay", "v", PALETTE[0], [r for r in rows if r.source is Source.REPLAY]),
+        ("step, fit", "v", PALETTE[0], [r for r in rows if r.source is Source.FIT]),
+        ("step, explained", "<", PALETTE[0], [r for r in rows if r.source is Source.EXPLAINED]),
         ("step, prediction", "^", PALETTE[3], [r for r in rows if r.source is Source.PREDICTION]),
     )
     shown = [e for _, _, _, several in kinds for e in several if e.measured_ps and e.simulated_ps]

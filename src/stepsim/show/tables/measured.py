@@ -7,6 +7,7 @@ from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
+from stepsim.results.document import StepDocument
 from stepsim.results.report import Report
 from stepsim.show.tables.model import (
     COUNT,
@@ -15,11 +16,13 @@ from stepsim.show.tables.model import (
     SIZE,
     TEXT,
     TIME,
+    Pairs,
     Shown,
     Table,
     as_number,
     table_of,
 )
+from stepsim.show.tables.step import parts_table, stages_table
 from stepsim.validation.what_if import WhatIf
 
 _MOST_RANKS = 32
@@ -115,32 +118,48 @@ _LEAVES = {
 
 def leaf_run_shown(run: LeafRun, explained: float) -> Iterator[Shown]:
     """What a log of leaf modules says; `explained` is a share of its step."""
+    yield (*_log_pairs(run), _explained_pair(run, explained))
+    yield table_of("leaf modules of every stage", run.stages, _LEAVES)
+
+
+def _log_pairs(run: LeafRun) -> Pairs:
+    """A log's job, and the step it measured."""
     low, high = format_time_ps(run.step_low_ps), format_time_ps(run.step_high_ps)
-    yield (
+    step = f"{format_time_ps(run.step_ps)} (median of {run.steps}, {low} to {high})"
+    return (
         ("log of leaf modules", run.source),
         ("job", f"pp {run.pp}, tp {run.tp}, dp {run.dp}"),
         ("microbatches", f"{run.microbatches} of {run.microbatch_size}"),
-        ("step", f"{format_time_ps(run.step_ps)} (median of {run.steps}, {low} to {high})"),
-    )
-    yield table_of("leaf modules of every stage", run.stages, _LEAVES)
-    yield (
-        f"leaf modules and a backward of twice the forward explain {explained:.0%} of the step; "
-        f"{1 - explained:.0%} is unexplained"
+        ("measured step", step),
     )
 
 
-def leaf_replay_shown(
+def _explained_pair(run: LeafRun, explained: float) -> tuple[str, str]:
+    """What leaf modules and a backward of twice the forward explain of a log's step."""
+    time = format_time_ps(round(explained * run.step_ps))
+    words = f"{explained:.0%} of it ({time}): leaf modules and a backward of twice the forward"
+    return "explained", words
+
+
+def leaf_simulated_shown(
     run: LeafRun, report: Report, overhead: LeafOverhead | None
 ) -> Iterator[Shown]:
-    """How far the simulation of a log is from its step, and what went into it."""
+    """The measured step of a log, and beside it what leaf modules explain, or their fit."""
+    share = report.pipeline_time_ps / run.step_ps
     if overhead is None:
-        yield from leaf_run_shown(run, report.pipeline_time_ps / run.step_ps)
-        return
-    yield _replayed({"step": (report.pipeline_time_ps, run.step_ps)})
-    yield (
-        f"host time {format_time_ps(overhead.action.value)} per action, layers "
-        f"{overhead.layer_factor.value:.2f} times their leaf modules"
-    )
+        yield (*_log_pairs(run), _explained_pair(run, share))
+    else:
+        fit = (
+            f"{format_time_ps(report.pipeline_time_ps)}, {share - 1:+.2%}: host time "
+            f"{format_time_ps(overhead.action.value)} per action, layers "
+            f"{overhead.layer_factor.value:.2f} times their leaf modules"
+        )
+        yield (*_log_pairs(run), ("fit", fit))
+    whole = "fit" if overhead else "explained time"
+    result = StepDocument.of_report(report)
+    yield replace(parts_table(result), caption=f"where the {whole} goes, mean over ranks")
+    if run.pp > 1:
+        yield stages_table(result)
 
 
 def replay_shown(summary: RunSummary, report: Report) -> Iterator[Shown]:
