@@ -55,13 +55,14 @@ class Setting:
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
         """The paper's four orders; those of ZB are searched with its equal stages."""
-        shape = {"ranks": self.number("p"), "microbatches": self.number("m")}
+        ranks, microbatches = self.number("p"), self.number("m")
         share = weight_grad_share(
             **{name: self.number(name) for name in ("hidden", "heads")}, sequence=self.number("seq")
         )
         searched = {
             name: auto_zb(
-                **shape,
+                ranks=ranks,
+                microbatches=microbatches,
                 forward_ps=self.time("F"),
                 input_grad_ps=self.time("B"),
                 weight_grad_ps=self.time("W"),
@@ -71,8 +72,11 @@ class Setting:
             )
             for name, limit in MEMORY_LIMITS.items()
         }
-        mixed = interleaved(**shape, chunks=self.layers)
-        return {"1F1B": one_f_one_b(**shape), "1F1B-I": mixed, **searched}
+        return {
+            "1F1B": one_f_one_b(ranks=ranks, microbatches=microbatches),
+            "1F1B-I": interleaved(ranks=ranks, microbatches=microbatches, chunks=self.layers),
+            **searched,
+        }
 
     def stages(self, chunks: int, excess: float) -> list[list[Row]]:
         """Rows of every rank, one per chunk of equally many layers.
@@ -92,7 +96,8 @@ class Setting:
 class Machine:
     """What the cluster adds to the profiled times, in ps.
 
-    `host` per action, `hop` per message beside `per_byte`, `optimizer` per parameter of a stage.
+    `host` per action, `hop_constant` the part of T_comm that is host time, `optimizer` per
+    parameter of a stage.
     """
 
     host: float
