@@ -98,8 +98,8 @@ def rows(draw: st.DrawFn, *, reduces: bool = False) -> Row:
 
 @st.composite
 def step_items(draw: st.DrawFn, name: str) -> StepItem:
-    """Gradients reduced once per step, after the pipeline."""
-    work = Work(compute_ps=draw(TIMES), comms=draw(comms(DATA)))
+    """Gradients reduced once per step, after the pipeline, by up to two collectives."""
+    work = Work(compute_ps=draw(TIMES), comms=(*draw(comms(DATA)), *draw(comms(DATA))))
     return StepItem(name=name, phase=Phase.WEIGHT_GRAD, work=work, role=GRADIENTS[name])
 
 
@@ -144,6 +144,22 @@ def jobs(draw: st.DrawFn) -> Job:
         dp_overlap=draw(st.booleans()),
         dp_bucket=draw(st.sampled_from(["1 B", "20 KB", "1 GB"])),
     )
+
+
+@st.composite
+def circumstances(draw: st.DrawFn, npus: int) -> dict[str, object]:
+    """Stragglers, host times and contention, as keyword arguments of `simulate`."""
+    slow = st.dictionaries(
+        st.integers(0, npus - 1), st.sampled_from([1.1, 1.3, 2, 0.5]), min_size=1, max_size=3
+    )
+    times = st.sampled_from(["1 ns", "70 ns", "1 us"])
+    drawn: dict[str, object] = {"contention": draw(st.sampled_from(["none", "fair"]))}
+    for name in ("host_overhead", "get_batch", "loss_time"):
+        if draw(st.booleans()):
+            drawn[name] = draw(times)
+    if draw(st.booleans()):
+        drawn["slow"] = ",".join(f"{rank}:{factor}" for rank, factor in draw(slow).items())
+    return drawn
 
 
 @st.composite

@@ -20,7 +20,7 @@ from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import Contention
 from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph, Use
-from stepsim.graph.programs import Program, SegmentKind
+from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.network.flights import Transfer
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
@@ -228,7 +228,7 @@ class _LayingOut:
                 sends = segment.kind is SegmentKind.SEND
                 duration_ps, slowed = self.messages[segment.peer_stage, sends]
                 _add(laid, number, -1, duration_ps, before, Group.PP, slowed)
-            elif segment.task_list in laid.times or self._is_private(segment.task_list):
+            elif segment.task_list in laid.times or self._is_private(segment):
                 times = laid.times.get(segment.task_list) or self._times(segment.task_list)
                 laid.times[segment.task_list] = times
                 _add(laid, number, -1, times.duration_ps, before)
@@ -252,11 +252,15 @@ class _LayingOut:
             return round(task.duration_ps * self.factor)
         return task.duration_ps
 
-    def _is_private(self, task_list: int) -> bool:
-        """Whether nobody outside the actor can delay or slow the task list's collectives."""
-        if not self.coalesce:
+    def _is_private(self, segment: Segment) -> bool:
+        """Whether nobody outside the actor can delay or slow the task list's collectives.
+
+        Reductions stay apart: each of them may be waited for beside transfers of other kinds.
+        """
+        if not self.coalesce or segment.kind is SegmentKind.REDUCTION:
             return False
-        comms = {task.comm for task in self.graph.task_lists[task_list].tasks} - {-1}
+        tasks = self.graph.task_lists[segment.task_list].tasks
+        comms = {task.comm for task in tasks} - {-1}
         return all(
             self.graph.comms[comm].group in self.alone and self.collectives[comm] not in self.slowed
             for comm in comms

@@ -124,8 +124,7 @@ def find_gaps(rows: TaskRows) -> Gaps:
 def _awaited(rows: TaskRows, is_busy: list[bool]) -> tuple[list[list[int]], list[int]]:
     """Transfers that each busy task is the first to wait for, and those nobody waits for.
 
-    They are reached backwards from the task through transfers only, and listed in program order,
-    which decides between those that start together.
+    They are reached backwards from the task through transfers only, and listed in program order.
     """
     claimed = list(is_busy)
     awaited: list[list[int]] = []
@@ -183,13 +182,14 @@ def _share_gaps(
     """Add idle gaps whose transfers differ, or that have none.
 
     In flight a transfer is exposed, before it starts there is skew or bubble, after it idle time.
-    Overlapping transfers share a gap in order of their start.
+    Overlapping transfers share a gap in order of their start, then of their end, then of their
+    part: of nothing but times, whatever else the run was made of.
     """
     cursor = begin
     if len(alike.transfers):
         starts, ends = start[alike.transfers], end[alike.transfers]
         flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
-        for rank in np.argsort(starts, axis=0, kind="stable"):
+        for rank in np.lexsort((flight, ends, starts), axis=0):
             here, gone, part = (
                 np.take_along_axis(column, rank[None], axis=0)[0]
                 for column in (starts, ends, flight)
@@ -286,13 +286,12 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
             rows.add(Part.EXPOSED_PP, after, detached=segment.stream is Stream.EAGER)
             continue
         tasks = graph.task_lists[segment.task_list].tasks
-        queued = segment.kind is not SegmentKind.REDUCTION
-        if inner < 0 and queued:
+        if inner < 0:
             coalesced[segment.task_list] += 1
             rows.add(None, after)
             continue
-        rows.add(part_of(tasks[max(inner, 0)], graph), after)
-        if inner == len(tasks) - 1 and queued:
+        rows.add(part_of(tasks[inner], graph), after)
+        if inner == len(tasks) - 1 and segment.kind is not SegmentKind.REDUCTION:
             mine = slice(laid.first[number], task + 1)
             closing.append((len(source), mine))
             source.append(task)

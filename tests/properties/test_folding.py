@@ -1,0 +1,134 @@
+"""One rank of each class tells the same as every rank: in every number of the result."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers import examples, row
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_jobs import Job, circumstances, jobs, networks
+
+import stepsim
+from stepsim.face import Result
+from stepsim.network.topology import (
+    Dimension,
+    DimensionKind,
+    LinkClass,
+    NestedTopology,
+    Topology,
+)
+from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    Microbatch,
+    Phase,
+    Role,
+    StepItem,
+    Work,
+    Workload,
+)
+
+
+@given(job=jobs(), network=networks(), data=st.data())
+@examples(30)
+def test_folding_changes_no_number(job: Job, network: Topology, data: st.DataObject) -> None:
+    check_folding(job, network, data.draw(circumstances(job.workload.made_for.npus)))
+
+
+@pytest.mark.slow
+@given(job=jobs(), network=networks(), data=st.data())
+@settings(max_examples=1000)
+def test_folding_changes_no_number_of_many_jobs(
+    job: Job, network: Topology, data: st.DataObject
+) -> None:
+    check_folding(job, network, data.draw(circumstances(job.workload.made_for.npus)))
+
+
+def check_folding(job: Job, network: Topology, asked: dict[str, object]) -> None:
+    """Folded and unfolded, all that the document says and when every task ran are the same."""
+    folded, every = (
+        stepsim.simulate(job.workload, network, fold_ranks=fold, **job.options(), **asked)
+        for fold in (True, False)
+    )
+    assert list(differences(numbers(folded), numbers(every))) == []
+    for rank in range(folded.report.plan.npus):
+        one, other = folded.timeline.tasks(rank), every.timeline.tasks(rank)
+        assert (one.start == other.start).all()
+        assert (one.end == other.end).all()
+
+
+def numbers(result: Result) -> Any:
+    """The document without what says that it was folded."""
+    document = json.loads(result.to_json())
+    for rank in document["ranks"]:
+        del rank["like"]
+    return document
+
+
+def differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, object, object]]:
+    """Where two documents differ, and how."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one.keys() | other.keys():
+            yield from differences(one.get(key), other.get(key), f"{place}.{key}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            yield from differences(a, b, f"{place}[{i}]")
+    elif one != other:
+        yield place, one, other
+
+
+def gradients(*sizes: int) -> StepItem:
+    """Gradients that several collectives reduce, one after the other."""
+    kinds = [CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER]
+    comms = tuple(
+        CommOp(kind=kind, group=Group.DP, axis=ParallelAxis.DP, size_bytes=size)
+        for kind, size in zip(kinds, sizes, strict=True)
+    )
+    return StepItem(
+        name="gradients",
+        phase=Phase.WEIGHT_GRAD,
+        work=Work(comms=comms),
+        role=Role.GRADIENTS,
+    )
+
+
+def two_stages(*items: StepItem) -> Workload:
+    """Two stages of two ranks, whose last backward sends while it reduces."""
+    times = row(10_000, 10_000, 10_000)
+    block = Microbatch(embedding=(), layers=((times,), (times,)), head=())
+    return Workload(
+        source="made",
+        made_for=MadeFor(pp=2, npus=4),
+        pp_comm_bytes=20_000,
+        microbatches=(block,),
+        per_step=items,
+    )
+
+
+LINK = LinkClass(name="link", bandwidth=1e9, latency_ps=1000)
+FLAT = NestedTopology(
+    name="flat",
+    source="test",
+    dimensions=(Dimension(kind=DimensionKind.FULLY_CONNECTED, size=4, link=LINK),),
+)
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_a_message_between_two_reductions_is_exposed_in_order_of_starts(fold: bool) -> None:
+    """Of 24.003 us of reductions in two, 11 us run beside the message that started before them."""
+    result = stepsim.simulate(
+        two_stages(gradients(9_000, 30_000)),
+        FLAT,
+        microbatches=2,
+        p2p="blocking",
+        dp_overlap=True,
+        dp_bucket="1 GB",
+        fold_ranks=fold,
+    )
+    last = result.report.stages[1].breakdown_ps
+    assert (last[Part.EXPOSED_DP], last[Part.EXPOSED_PP]) == (13_004_000, 51_001_000)
