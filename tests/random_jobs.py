@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from helpers import row
 from hypothesis import strategies as st
@@ -61,7 +62,7 @@ class Job:
     dp_overlap: bool
     dp_bucket: str
 
-    def options(self) -> dict[str, object]:
+    def options(self) -> dict[str, Any]:
         """Keyword arguments of `simulate`."""
         return {
             "schedule": self.schedule,
@@ -147,13 +148,14 @@ def jobs(draw: st.DrawFn) -> Job:
 
 
 @st.composite
-def circumstances(draw: st.DrawFn, npus: int) -> dict[str, object]:
+def circumstances(draw: st.DrawFn, job: Job) -> dict[str, Any]:
     """Stragglers, host times and contention, as keyword arguments of `simulate`."""
+    npus = job.workload.made_for.npus or 1
     slow = st.dictionaries(
         st.integers(0, npus - 1), st.sampled_from([1.1, 1.3, 2, 0.5]), min_size=1, max_size=3
     )
     times = st.sampled_from(["1 ns", "70 ns", "1 us"])
-    drawn: dict[str, object] = {"contention": draw(st.sampled_from(["none", "fair"]))}
+    drawn: dict[str, Any] = {"contention": draw(st.sampled_from(["none", "fair"]))}
     for name in ("host_overhead", "get_batch", "loss_time"):
         if draw(st.booleans()):
             drawn[name] = draw(times)

@@ -37,7 +37,7 @@ from stepsim.workload.rows import (
 @given(job=jobs(), network=networks(), data=st.data())
 @examples(30)
 def test_folding_changes_no_number(job: Job, network: Topology, data: st.DataObject) -> None:
-    check_folding(job, network, data.draw(circumstances(job.workload.made_for.npus)))
+    check_folding(job, network, data.draw(circumstances(job)))
 
 
 @pytest.mark.slow
@@ -46,10 +46,10 @@ def test_folding_changes_no_number(job: Job, network: Topology, data: st.DataObj
 def test_folding_changes_no_number_of_many_jobs(
     job: Job, network: Topology, data: st.DataObject
 ) -> None:
-    check_folding(job, network, data.draw(circumstances(job.workload.made_for.npus)))
+    check_folding(job, network, data.draw(circumstances(job)))
 
 
-def check_folding(job: Job, network: Topology, asked: dict[str, object]) -> None:
+def check_folding(job: Job, network: Topology, asked: dict[str, Any]) -> None:
     """Folded and unfolded, all that the document says and when every task ran are the same."""
     folded, every = (
         stepsim.simulate(job.workload, network, fold_ranks=fold, **job.options(), **asked)

@@ -1,6 +1,6 @@
 """Scenarios: what may differ between runs of one task graph, as columns."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from stepsim.base.units import MAX_INT64
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
-from stepsim.network.topology.numbers import is_fixed, leaders
+from stepsim.network.topology.numbers import followed, is_fixed, leaders
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Phase
 from stepsim.workload.scaling import ComputeScale
@@ -156,16 +156,22 @@ class BatchBase:
             size=table([f"size.{axis}" for axis in AXES], np.float64),
             compute=table([f"compute_scale.{phase}" for phase in PHASES], np.float64),
             host_ps=table(HOST, np.int64).astype(np.int64),
-            **self._links(table),
+            **self._links(given, table),
         )
 
-    def _links(self, table: Callable[[Sequence[str], type], Floats]) -> dict[str, Floats]:
-        """Columns of the link classes; those that follow another have its numbers."""
-        links = leaders(self.topology)
-        return {
-            field.attribute: table([f"{link}.{field.name}" for link in links], np.float64)
-            for field in LINK_FIELDS
-        }
+    def _links(
+        self, given: Container[str], table: Callable[[Sequence[str], type], Floats]
+    ) -> dict[str, Floats]:
+        """Columns of the link classes; those that follow another and are not given have its."""
+        found: dict[str, Floats] = {}
+        for field in LINK_FIELDS:
+            followers = zip(self.topology.link_classes, followed(self.topology, field), strict=True)
+            names = [
+                f"{link.name if f'{link.name}.{field.name}' in given else leader}.{field.name}"
+                for link, leader in followers
+            ]
+            found[field.attribute] = table(names, np.float64)
+        return found
 
 
 LARGEST_SUM = MAX_INT64 * 0.999

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +21,14 @@ from stepsim.explore.sweep.evaluate import (
 )
 from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study, unpack
+from stepsim.network.topology.links import LINK_FIELDS
+from stepsim.network.topology.numbers import followed
 from stepsim.step.inputs import choose_plan
 from stepsim.step.simulate import prepare
 
 _GROUPS_KEPT = 4
 _GROUPS_TRIED = 32
+_BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +107,25 @@ def _outcomes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """A prepared group or why it cannot be; links and bandwidth of each class by axis name."""
+    """A prepared group or why it cannot be, and the links of each class."""
 
     group: PreparedGroup | str
-    links: Mapping[str, tuple[int, float]]
+    links: tuple["_Links", ...]
+
+
+class _Links(NamedTuple):
+    """The links of a class: how many, bytes/s of each, and axes that change it, the first first."""
+
+    links: int
+    bandwidth: float
+    axes: tuple[str, str]
 
 
 @lru_cache(maxsize=_GROUPS_KEPT)
 def _prepare(packed: bytes, group: int) -> _Ready:
     job: SweepJob = unpack(packed)
     settings = job.study.grid.settings(group)
-    links: Mapping[str, tuple[int, float]] = {}
+    links: tuple[_Links, ...] = ()
     try:
         links = _links(job.study, settings)
         prepared = job.evaluator(group).prepare(ScenarioGroup(study=job.study, settings=settings))
@@ -122,13 +134,16 @@ def _prepare(packed: bytes, group: int) -> _Ready:
     return _Ready(group=prepared, links=links)
 
 
-def _links(study: Study, settings: Mapping[str, Value]) -> dict[str, tuple[int, float]]:
+def _links(study: Study, settings: Mapping[str, Value]) -> tuple[_Links, ...]:
     """Number and bandwidth of the links of each class in a job of the group's size."""
     plan, _ = choose_plan(study.workload, study.topology, study.step_options(settings))
     topology = study.topology.fit(plan.npus)
     counts: Sequence[int] = topology.link_counts()
-    classes = zip(topology.link_classes, counts, strict=True)
-    return {f"{link.name}.bandwidth": (count, link.bandwidth) for link, count in classes}
+    leaders = followed(topology, _BANDWIDTH)
+    return tuple(
+        _Links(count, link.bandwidth, (f"{link.name}.bandwidth", f"{leader}.bandwidth"))
+        for link, count, leader in zip(topology.link_classes, counts, leaders, strict=True)
+    )
 
 
 def _bandwidth(ready: _Ready, columns: Mapping[str, AxisColumn], count: int) -> Floats:
@@ -136,7 +151,8 @@ def _bandwidth(ready: _Ready, columns: Mapping[str, AxisColumn], count: int) -> 
     if not ready.links:
         return np.full(count, np.inf)
     total = np.zeros(count)
-    for name, (links, bandwidth) in ready.links.items():
-        if links:
-            total += links * columns.get(name, bandwidth)
+    for each in ready.links:
+        axis = next((axis for axis in each.axes if axis in columns), None)
+        if each.links:
+            total += each.links * (each.bandwidth if axis is None else columns[axis])
     return total

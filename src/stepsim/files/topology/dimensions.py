@@ -8,6 +8,7 @@ from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.topology.parts import link_class, quantity
 from stepsim.files.topology.tables import DimensionTable
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass
+from stepsim.network.topology.links import FollowingLinks
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.network.topology.wirings import MAX_CABLED, DragonflyShape, Ports, TreeShape
 
@@ -142,7 +143,7 @@ def _with_cables(place: str, table: DimensionTable, dimension: Dimension) -> Dim
 
 def _with_tree(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
     link = dimension.link
-    up = replace(link, name=f"{link.name}-up")
+    up = FollowingLinks(name=f"{link.name}-up")
     if table.up_bandwidth is not None:
         rate = quantity(parse_bandwidth, f"{place}: up_bandwidth", table.up_bandwidth)
         up = replace(up, bandwidth=rate)
@@ -153,7 +154,8 @@ def _with_tree(place: str, table: DimensionTable, dimension: Dimension) -> Dimen
             if getattr(table, option) is not None:
                 raise TopologyError(f"{place}: {option} does not go with radix")
         return replace(dimension, up=up, tree=TreeShape.k_ary(table.radix))
-    return replace(dimension, up=up, tree=_leaves(place, table, dimension, up))
+    tree = _leaves(place, table, dimension, up.behind(link))
+    return replace(dimension, up=up, tree=tree)
 
 
 def _leaves(place: str, table: DimensionTable, dimension: Dimension, up: LinkClass) -> TreeShape:
@@ -194,7 +196,7 @@ def _spines(place: str, table: DimensionTable, leaf: int, whole: float) -> int:
 
 
 def _with_dragonfly(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
-    far = replace(dimension.link, name=f"{dimension.link.name}-global")
+    far = FollowingLinks(name=f"{dimension.link.name}-global")
     if table.global_bandwidth is not None:
         rate = quantity(parse_bandwidth, f"{place}: global_bandwidth", table.global_bandwidth)
         far = replace(far, bandwidth=rate)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import gcd, inf, prod
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.links import LinkClass
+from stepsim.network.topology.links import FollowingLinks, LinkClass
 from stepsim.network.topology.wiring import DimensionKind, Wiring
 from stepsim.network.topology.wirings import (
     ONE_NIC,
@@ -42,7 +42,8 @@ class Dimension:
     `least_shape` (default: the shape). `cables` are pairs
     of positions (default: a chain). A fat tree has the shape `tree` (default: one leaf) and uplinks
     of class `up`; with `rails` there is a tree per inner coordinate. A dragonfly has the shape
-    `dragonfly` (default: one NPU per router, one group) and global links of class `far`. `ports`
+    `dragonfly` (default: one NPU per router, one group) and global links of class `far`. These
+    follow `link` in all numbers that are not their own. `ports`
     are the NICs of what is cabled to switches. `reduces` says that its switches reduce in flight,
     at `reduce_efficiency` of the links' capacity.
     """
@@ -55,10 +56,10 @@ class Dimension:
     cables: tuple[tuple[int, int], ...] = ()
     ports: Ports = ONE_NIC
     tree: TreeShape | None = None
-    up: LinkClass | None = None
+    up: FollowingLinks | None = None
     rails: bool = False
     dragonfly: DragonflyShape | None = None
-    far: LinkClass | None = None
+    far: FollowingLinks | None = None
     reduces: bool = False
     reduce_efficiency: float = 1.0
 
@@ -96,10 +97,10 @@ class Dimension:
         if self.ports.shared:
             classes.append(LinkClass(name=f"{name}-host", bandwidth=inf))
         if self.kind is DimensionKind.FAT_TREE:
-            classes.append(self.up or replace(link, name=f"{name}-up"))
+            classes.append((self.up or FollowingLinks(name=f"{name}-up")).behind(link))
         if self.kind is DimensionKind.DRAGONFLY:
             classes.append(replace(link, name=f"{name}-local"))
-            classes.append(self.far or replace(link, name=f"{name}-global"))
+            classes.append((self.far or FollowingLinks(name=f"{name}-global")).behind(link))
         return tuple(classes)
 
     def wirings(self, inside: int) -> tuple[Wiring, ...]:

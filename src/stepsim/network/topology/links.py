@@ -1,7 +1,7 @@
 """Links, the numbers they have, and what a set of flows puts on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows
 from stepsim.base.errors import TopologyError
@@ -72,6 +72,25 @@ class LinkClass:
     def capacity(self) -> float:
         """Payload bytes per second per direction."""
         return self.bandwidth * self.efficiency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowingLinks:
+    """Links that have the numbers of others, whatever these are, but for some of their own.
+
+    Bandwidth in bytes/s, latencies in ps, as of `LinkClass`.
+    """
+
+    name: str
+    bandwidth: float | None = None
+    latency_ps: int | None = None
+    endpoint_latency_ps: int | None = None
+    efficiency: float | None = None
+
+    def behind(self, link: LinkClass) -> LinkClass:
+        """The class of these links where those that they follow are `link`."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(link, **{name: value for name, value in own.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.links import LAUNCH_LATENCY, LinkClass, split_link
+from stepsim.network.topology.links import (
+    LAUNCH_LATENCY,
+    FollowingLinks,
+    LinkClass,
+    LinkField,
+    split_link,
+)
 from stepsim.network.topology.network import Topology
 
 
@@ -45,10 +51,9 @@ def with_link(topology: Topology, name: str, **changes: float) -> Topology:
 
 
 def _leader(topology: Topology, name: str) -> str:
-    """The class whose numbers a class of links has: itself, unless it follows another.
+    """The class whose numbers a class of links has: itself, unless it can have none of its own.
 
-    Uplinks without a bandwidth of their own follow their dimension. Raises TopologyError when
-    there is no class of that name.
+    Raises TopologyError when there is no class of that name.
     """
     names = [link.name for link in topology.link_classes]
     if name not in names:
@@ -75,9 +80,27 @@ def leaders(topology: Topology) -> tuple[str, ...]:
     return tuple(_leader(topology, link.name) for link in topology.link_classes)
 
 
+def followed(topology: Topology, field: LinkField) -> tuple[str, ...]:
+    """Of every class of links, the class that it follows in a number, itself if in none.
+
+    Links between switches follow those of their dimension in all that the file does not say of
+    them.
+    """
+    names = [link.name for link in topology.link_classes]
+    found = list(names)
+    for leader in names:
+        now = getattr(topology.link_classes[names.index(leader)], field.attribute)
+        other = {field.attribute: 0.5 if now == 1 else 1}
+        changed = cast(Topology, _edited(topology, {leader: other})).link_classes
+        for i, (old, new) in enumerate(zip(topology.link_classes, changed, strict=True)):
+            if new != old and names[i] != leader:
+                found[i] = leader
+    return tuple(found)
+
+
 def _edited(value: Any, changes: Mapping[str, Mapping[str, float]]) -> Any:
     """The value with every link class in it changed that has changes; the same object if none."""
-    if isinstance(value, LinkClass):
+    if isinstance(value, LinkClass | FollowingLinks):
         edits = changes.get(value.name, {})
         return replace(value, **cast(Any, edits)) if edits else value
     if isinstance(value, tuple):
