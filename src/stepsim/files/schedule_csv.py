@@ -23,12 +23,11 @@ from stepsim.parallel.schedules import (
     PlacementKind,
     Schedule,
 )
+from stepsim.parallel.schedules.check import COMPLETE, find_misplaced
 
 _SINGLE = re.compile("([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _FUSED = re.compile(r"\(([0-9]{1,9}F[0-9]{1,9}); *([0-9]{1,9}B[0-9]{1,9})\)OVERLAP_F_B")
 _TOKENS = "tokens such as 0F1 (stage; F, B, I or W; microbatch) or (0F4;3B1)OVERLAP_F_B"
-_WHOLE = {ActionKind.FORWARD, ActionKind.BACKWARD}
-_SPLIT = {ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD}
 
 
 class _Part(NamedTuple):
@@ -77,7 +76,7 @@ def parse_schedule(text: str, *, source: str, name: str) -> Schedule:
     """Schedule in CSV text; `source` is for messages.
 
     Stages are placed as the lines show: in a loop, a V, or from both ends. Raises ScheduleError
-    unless every stage runs every microbatch once, forward and backward.
+    unless every stage runs every microbatch once, forward and backward, after all that it needs.
     """
     rows = [list(_fields(source, n, line)) for n, line in enumerate(text.rstrip().split("\n"), 1)]
     fields = [field for row in rows for field in row]
@@ -86,12 +85,17 @@ def parse_schedule(text: str, *, source: str, name: str) -> Schedule:
     microbatches = 1 + max(part.microbatch for field in fields for part in field.parts)
     placement = _placement(source, rows, microbatches)
     _check_complete(source, _once(source, fields), placement, microbatches)
-    return Schedule(
+    schedule = Schedule(
         name=name,
         placement=placement,
         microbatches=microbatches,
         orders=tuple(_order(row, rank, placement) for rank, row in enumerate(rows)),
     )
+    misplaced = find_misplaced(schedule)
+    if misplaced:
+        field = rows[misplaced.rank][misplaced.place]
+        raise field.error(source, f"it after {misplaced.needed}, whose result it needs")
+    return schedule
 
 
 def _fields(source: str, number: int, line: str) -> Iterator[_Field]:
@@ -164,7 +168,7 @@ def _check_complete(
     for stage in range(placement.stages):
         for microbatch in range(microbatches):
             kinds = {kind for kind in ActionKind if _Part(stage, kind, microbatch) in seen}
-            if kinds in (_WHOLE, _SPLIT):
+            if kinds in COMPLETE:
                 continue
             needed = f"F and B, or F, I and W, of stage {stage} and microbatch {microbatch}"
             if kinds:

@@ -17,6 +17,7 @@ from stepsim.parallel.schedules import (
     needs_times,
     options_of,
 )
+from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.stages import split_stages
 from stepsim.step.action_times import search_times
 from stepsim.workload.experts import load_experts, rank_loads, skewed_loads
@@ -105,10 +106,11 @@ def _schedule_options(options: StepOptions) -> dict[str, object]:
 def _as_given(
     schedule: Schedule, plan: ParallelPlan, options: StepOptions, chosen: Mapping[str, object]
 ) -> Schedule:
-    """A ready schedule, if it fits the job."""
+    """A ready schedule, if it can run and fits the job."""
     if options.chunks is not None or chosen:
         asked = ", ".join([*(["chunks"] if options.chunks is not None else []), *chosen])
         raise ScheduleError(f"{schedule.name}: this schedule sets {asked} itself: leave it out")
+    check_schedule(schedule)
     found = schedule.placement.ranks, schedule.microbatches
     if found != (plan.pp, plan.microbatches):
         raise ScheduleError(

@@ -174,3 +174,29 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
         read_schedule(tmp_path / "bytes.csv")
     with pytest.raises(OutputError, match="cannot write"):
         write_schedule(build("1f1b", ranks=2, microbatches=2), tmp_path / "no" / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "token", "after"),
+    [
+        ("0F0,0W0,0I0", "a.csv:1: column 2", "0W0", "0I0"),
+        ("0B0,0F0", "a.csv:1: column 1", "0B0", "0F0"),
+        ("0F0,0B0\n1B0,1F0", "a.csv:2: column 1", "1B0", "1F0"),
+        ("1F0,0F0,1B0,0B0", "a.csv:1: column 1", "1F0", "0F0"),
+        ("0F0,1F0,0I0,1B0,0W0", "a.csv:1: column 3", "0I0", "1B0"),
+        ("(0F0;0B0)OVERLAP_F_B", "a.csv:1: column 1", "(0F0;0B0)OVERLAP_F_B", "0F0"),
+    ],
+)
+def test_an_action_before_what_it_needs_is_named(
+    text: str, place: str, token: str, after: str
+) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        parse(text)
+    assert str(caught.value) == (
+        f"{place}: token is '{token}': expected it after {after}, whose result it needs"
+    )
+
+
+def test_ranks_that_wait_for_each_other_are_named() -> None:
+    with pytest.raises(ScheduleError, match=r"deadlock.*: rank 0 at 0B0, rank 1 at 1F1$"):
+        parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1")

@@ -8,6 +8,7 @@ point of theirs. Compute waits only for what it needs; sends are waited for at t
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.p2p.steps import Compute, Direction, End, Post, Step, Wait, exchanges
 from stepsim.parallel.schedules import Schedule
+from stepsim.parallel.schedules.check import stuck_words
 
 
 def overlapped(schedule: Schedule) -> list[list[Step]]:
@@ -38,15 +39,5 @@ def overlapped(schedule: Schedule) -> list[list[Step]]:
             place[rank] += 1
             progress = True
         if not progress:
-            raise ScheduleError(f"schedule {schedule.name}: {_stuck(schedule, place)}")
+            raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, place)}")
     return steps
-
-
-def _stuck(schedule: Schedule, place: list[int]) -> str:
-    """What every rank that is not done waits for."""
-    waiting = (
-        f"rank {rank} at {order[p].token}"
-        for rank, (p, order) in enumerate(zip(place, schedule.orders, strict=True))
-        if p < len(order)
-    )
-    return f"deadlock, its actions wait for each other: {', '.join(waiting)}"

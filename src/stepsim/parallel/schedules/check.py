@@ -1,0 +1,175 @@
+"""Whether an order can run: every action once, where its stage lies, after all that it needs.
+
+A forward needs the output of the stage before. A backward, or its input-gradient part, needs its
+own forward and the input gradient of the stage after; a weight gradient needs the input-gradient
+part of its stage. What stands on another rank is waited for; what stands later on the same rank,
+or in the same fused pair, never comes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stepsim.base.errors import ScheduleError
+from stepsim.parallel.schedules.base import Action, ActionKind, Schedule
+
+_WHOLE = {ActionKind.FORWARD, ActionKind.BACKWARD}
+_SPLIT = {ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD}
+COMPLETE = (_WHOLE, _SPLIT)
+"""What a stage may run of a microbatch: F and B, or F, I and W."""
+
+_Result = tuple[ActionKind, int, int]
+"""Output (F) or input gradient (I) of a stage and microbatch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misplaced:
+    """An entry of a rank's order that stands before one whose result it needs."""
+
+    rank: int
+    place: int
+    needed: str
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Raise ScheduleError unless a schedule's orders are complete and can run."""
+    _check_actions(schedule)
+    found = find_misplaced(schedule)
+    if found:
+        token = schedule.orders[found.rank][found.place].token
+        raise ScheduleError(
+            f"schedule {schedule.name}: rank {found.rank} runs {token} at place {found.place}: "
+            f"expected it after {found.needed}, whose result it needs"
+        )
+
+
+def find_misplaced(schedule: Schedule) -> Misplaced | None:
+    """The first entry, rank by rank, that can never run where it stands; None if all can.
+
+    Raises ScheduleError where ranks wait for each other for ever.
+    """
+    places = _walk(schedule)
+    if all(place == len(order) for place, order in zip(places, schedule.orders, strict=True)):
+        return None
+    for rank, place in enumerate(places):
+        if place < len(schedule.orders[rank]):
+            ahead = _gives_from(schedule, rank, place)
+            for needed in _entry_needs(schedule, rank, place):
+                if needed in ahead:
+                    return Misplaced(rank=rank, place=place, needed=ahead[needed])
+    raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, places)}")
+
+
+def stuck_words(schedule: Schedule, places: Sequence[int]) -> str:
+    """What every rank waits for that is not done, by its place in its order."""
+    waiting = (
+        f"rank {rank} at {order[place].token}"
+        for rank, (place, order) in enumerate(zip(places, schedule.orders, strict=True))
+        if place < len(order)
+    )
+    return f"deadlock, its actions wait for each other: {', '.join(waiting)}"
+
+
+def _walk(schedule: Schedule) -> list[int]:
+    """How many entries of each rank can run; a rank that waits is woken by what it waits for."""
+    places = [0] * len(schedule.orders)
+    done: set[_Result] = set()
+    waiting: dict[_Result, list[int]] = {}
+    ready = list(range(len(places)))
+    while ready:
+        rank = ready.pop()
+        while places[rank] < len(schedule.orders[rank]):
+            missing = next(
+                (each for each in _entry_needs(schedule, rank, places[rank]) if each not in done),
+                None,
+            )
+            if missing:
+                waiting.setdefault(missing, []).append(rank)
+                break
+            for result in _entry_gives(schedule, rank, places[rank]):
+                done.add(result)
+                ready += waiting.pop(result, [])
+            places[rank] += 1
+    return places
+
+
+def _gives_from(schedule: Schedule, rank: int, place: int) -> dict[_Result, str]:
+    """Results of a rank's entries from a place on, and the actions they come from."""
+    return {
+        result: action.token
+        for entry in schedule.orders[rank][place:]
+        for action in entry.parts()
+        for result in _gives(action)
+    }
+
+
+def _entry_needs(schedule: Schedule, rank: int, place: int) -> Iterator[_Result]:
+    for action in schedule.orders[rank][place].parts():
+        yield from _needs(action, schedule.placement.stages)
+
+
+def _entry_gives(schedule: Schedule, rank: int, place: int) -> Iterator[_Result]:
+    for action in schedule.orders[rank][place].parts():
+        yield from _gives(action)
+
+
+def _needs(action: Action, stages: int) -> Iterator[_Result]:
+    stage, microbatch = action.stage, action.microbatch
+    if action.kind is ActionKind.FORWARD:
+        if stage > 0:
+            yield ActionKind.FORWARD, stage - 1, microbatch
+    elif action.kind is ActionKind.WEIGHT_GRAD:
+        yield ActionKind.INPUT_GRAD, stage, microbatch
+    else:
+        yield ActionKind.FORWARD, stage, microbatch
+        if stage + 1 < stages:
+            yield ActionKind.INPUT_GRAD, stage + 1, microbatch
+
+
+def _gives(action: Action) -> Iterator[_Result]:
+    if action.kind is ActionKind.FORWARD:
+        yield ActionKind.FORWARD, action.stage, action.microbatch
+    elif action.kind is not ActionKind.WEIGHT_GRAD:
+        yield ActionKind.INPUT_GRAD, action.stage, action.microbatch
+
+
+def _check_actions(schedule: Schedule) -> None:
+    """Raise ScheduleError unless each stage runs each microbatch once, on the rank it lies on."""
+    placement = schedule.placement
+    if len(schedule.orders) != placement.ranks:
+        raise ScheduleError(
+            f"schedule {schedule.name}: orders of {len(schedule.orders)} ranks: expected "
+            f"{placement.ranks}, those of the placement"
+        )
+    seen: dict[tuple[int, int], Counter[ActionKind]] = {}
+    for rank in range(placement.ranks):
+        for action in schedule.actions(rank):
+            _check_place(schedule, rank, action)
+            seen.setdefault((action.stage, action.microbatch), Counter())[action.kind] += 1
+    for stage in range(placement.stages):
+        for microbatch in range(schedule.microbatches):
+            kinds = seen.get((stage, microbatch), Counter())
+            if set(kinds) not in COMPLETE or kinds.total() != len(kinds):
+                found = ", ".join(kinds.elements()) or "nothing"
+                raise ScheduleError(
+                    f"schedule {schedule.name}: stage {stage} runs {found} of microbatch "
+                    f"{microbatch}: expected F and B, or F, I and W, each once"
+                )
+
+
+def _check_place(schedule: Schedule, rank: int, action: Action) -> None:
+    """Raise ScheduleError unless an action is of the rank's chunk and of a microbatch there is."""
+    placement = schedule.placement
+    here = f"schedule {schedule.name}: rank {rank} runs {action.token} in chunk {action.chunk}"
+    if not 0 <= action.microbatch < schedule.microbatches:
+        raise ScheduleError(f"{here}: expected microbatches 0 to {schedule.microbatches - 1}")
+    if not 0 <= action.stage < placement.stages:
+        raise ScheduleError(f"{here}: expected stages 0 to {placement.stages - 1}")
+    if not 0 <= action.chunk < placement.chunks:
+        raise ScheduleError(f"{here}: expected chunks 0 to {placement.chunks - 1}")
+    if placement.stage(rank, action.chunk) != action.stage:
+        expected = placement.stage(rank, action.chunk)
+        raise ScheduleError(f"{here}: expected stage {expected} in that chunk")
+    if placement.rank(action.stage, action.microbatch) != rank:
+        owner = placement.rank(action.stage, action.microbatch)
+        raise ScheduleError(f"{here}: expected it on rank {owner}")
