@@ -78,11 +78,11 @@ class _TaskListBuilder:
 
     Unless `detached`, a task list begins on the compute stream, if need be with a task of no
     duration, so that what happens before it is told apart from what happens inside. Detached
-    collectives reduce gradients: all of them queue on the dp stream.
+    collectives queue on the stream given, whatever they are of.
     """
 
     comms: CommNumbers
-    detached: bool = False
+    detached: Stream | None = None
     tasks: list[Task] = field(default_factory=list)
     _last: dict[Stream, int] = field(default_factory=dict)
 
@@ -101,9 +101,9 @@ class _TaskListBuilder:
         for op in work.comms:
             number = self.comms.number(op)
             if number is not None:
-                if not (self.tasks or self.detached):
+                if not self.tasks and self.detached is None:
                     after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
-                stream = Stream.DP if self.detached else op.axis.stream
+                stream = op.axis.stream if self.detached is None else self.detached
                 after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
         return after
 
@@ -167,24 +167,26 @@ class HostTimes:
         *,
         last_stage: int,
         rows: int,
-        only: int | None = None,
+        part: range | None = None,
     ) -> Self:
-        """What is asked for an action of so many rows, or for a backward's share of row `only`.
+        """What is asked for an action of so many rows, or for those of them in `part`.
 
-        Overhead is before a backward's first share, that of its last row. The first stage's
-        forwards get their batch, the last stage's compute the loss.
+        Overhead is before an action's first part, which of a backward has its last rows. The first
+        stage's forwards get their batch, the last stage's compute the loss.
         """
-        begins = only in (None, rows - 1)
+        part = range(rows) if part is None else part
         forward = action.kind is ActionKind.FORWARD
+        begins = part.start == 0 if forward else part.stop == rows
+        ends = forward and part.stop == rows
         return cls(
             overhead_ps=options.host_overhead_ps if begins else 0,
-            get_batch_ps=options.get_batch_ps if forward and action.stage == 0 else 0,
-            loss_ps=options.loss_time_ps if forward and action.stage == last_stage else 0,
+            get_batch_ps=options.get_batch_ps if forward and begins and action.stage == 0 else 0,
+            loss_ps=options.loss_time_ps if ends and action.stage == last_stage else 0,
         )
 
 
 def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> TaskList:
-    """Forward of a chunk: each row computes, then waits for its collective.
+    """Forward of a chunk, or of some of its rows: each computes, then waits for its collective.
 
     A row with a `forward_lag` waits only at the end of the row that many places on.
     """
@@ -201,13 +203,13 @@ class BackwardParts:
     """Which part of a backward a task list holds, and how it is issued.
 
     With `tp_overlap` a full backward computes the weight gradient beside the input gradient's
-    collective, else after it. `only` takes one row's share.
+    collective, else after it. `part` takes some rows' share.
     """
 
     input_grad: bool = True
     weight_grad: bool = True
     tp_overlap: bool = True
-    only: int | None = None
+    part: range | None = None
 
 
 def backward_tasks(
@@ -216,13 +218,16 @@ def backward_tasks(
     """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
 
     Input-gradient compute; its collective, beside which the weight-gradient compute runs; the next
-    row waits for both. Rows between the last checkpoint and a `recompute` row run forward again
-    before that row's backward. Weight-gradient collectives are not part of it: they run once per
-    step.
+    row waits for both, or, after a row with a `backward_lag`, for the collective only at the end of
+    the row that many places on. Rows between the last checkpoint and a `recompute` row run forward
+    again before that row's backward. Weight-gradient collectives are not part of it: they run once
+    per step.
     """
     builder = _TaskListBuilder(comms=comms)
     after = builder.host("host", host.overhead_ps, ())
-    for i in reversed(range(len(rows))) if parts.only is None else (parts.only,):
+    part = range(len(rows)) if parts.part is None else parts.part
+    due: dict[int, tuple[int, ...]] = {}
+    for i in reversed(part):
         row = rows[i]
         gradient = reduced = after
         if parts.input_grad:
@@ -234,7 +239,11 @@ def backward_tasks(
         if parts.weight_grad:
             beside = gradient if parts.tp_overlap else reduced
             weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
-        after = tuple(sorted({*reduced, *weights}))
+        if row.backward_lag and reduced != gradient:
+            last = max(i - row.backward_lag, part.start)
+            due[last] = (*due.get(last, ()), *reduced)
+            reduced = gradient
+        after = tuple(sorted({*reduced, *weights, *due.pop(i, ())}))
     return builder.build("backward", Phase.INPUT_GRAD)
 
 
@@ -286,11 +295,18 @@ def per_step_tasks(items: Sequence[StepItem], comms: CommNumbers) -> TaskList:
     return builder.build("per-step", Phase.FORWARD)
 
 
-def reduction_tasks(label: str, reduced: Sequence[CommOp], comms: CommNumbers) -> TaskList | None:
-    """Weight-gradient collectives, None if none transfers anything."""
-    builder = _TaskListBuilder(comms=comms, detached=True)
-    builder.collectives(label, Phase.WEIGHT_GRAD, Work(comms=tuple(reduced)), ())
-    return builder.build(label, Phase.WEIGHT_GRAD) if builder.tasks else None
+def reduction_tasks(
+    label: str,
+    ops: Sequence[CommOp],
+    comms: CommNumbers,
+    *,
+    stream: Stream = Stream.DP,
+    phase: Phase = Phase.WEIGHT_GRAD,
+) -> TaskList | None:
+    """Collectives beside the actions: gradients reduced, parameters gathered; None if none is."""
+    builder = _TaskListBuilder(comms=comms, detached=stream)
+    builder.collectives(label, phase, Work(comms=tuple(ops)), ())
+    return builder.build(label, phase) if builder.tasks else None
 
 
 def _forward_rows(

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
+from stepsim.base.errors import ScheduleError
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
@@ -21,7 +23,7 @@ from stepsim.parallel.p2p import Compute, Direction, End, Message, Post, Step, W
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork
 from stepsim.workload.axes import Stream
-from stepsim.workload.rows import CommOp, Row
+from stepsim.workload.rows import CommOp, Phase, Row
 
 _GRADIENTS = {
     ActionKind.BACKWARD: (True, True),
@@ -40,25 +42,26 @@ class TaskLists:
     lists: list[TaskList] = field(default_factory=list)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
 
-    def action(self, action: Action, rows: Sequence[Row], only: int | None = None) -> int:
-        """Number of the task list of an action, or of one row's share of a backward."""
+    def action(self, action: Action, rows: Sequence[Row], part: range | None = None) -> int:
+        """Number of the task list of an action, or of some rows' share of it."""
         host = HostTimes.of(
-            self.options, action, last_stage=self.last_stage, rows=len(rows), only=only
+            self.options, action, last_stage=self.last_stage, rows=len(rows), part=part
         )
 
         def make() -> TaskList:
             if action.kind is ActionKind.FORWARD:
-                return forward_tasks(rows, self.comms, host)
+                some = rows if part is None else rows[part.start : part.stop]
+                return forward_tasks(some, self.comms, host)
             input_grad, weight_grad = _GRADIENTS[action.kind]
             parts = BackwardParts(
                 input_grad=input_grad,
                 weight_grad=weight_grad,
                 tp_overlap=self.options.tp_overlap,
-                only=only,
+                part=part,
             )
             return backward_tasks(rows, self.comms, parts, host)
 
-        return self._number((action.kind, only, host, *map(id, rows)), make)
+        return self._number((action.kind, part, host, *map(id, rows)), make)
 
     def fused(self, forward: int, backward: int) -> int:
         """Number of the task list of a fused pair of two task lists."""
@@ -69,6 +72,17 @@ class TaskLists:
             return fused_tasks(*halves, self.comms, factor)
 
         return self._number(("fused", forward, backward), make)
+
+    def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
+        """Number of the task list of collectives beside the actions; None if none is."""
+        phase = Phase.FORWARD if stream is Stream.FSDP else Phase.WEIGHT_GRAD
+        key = ("beside", label, stream, *ops)
+        if key not in self._known:
+            made = reduction_tasks(label, ops, self.comms, stream=stream, phase=phase)
+            if made is None:
+                return None
+            self._known[key] = self.add(made)
+        return self._known[key]
 
     def add(self, task_list: TaskList) -> int:
         """Number of a new task list."""
@@ -143,6 +157,8 @@ class ProgramWriter:
     _front: tuple[int, ...] = ()
     _last: dict[Stream, int] = field(default_factory=dict)
     _on_dp: dict[int, bool] = field(default_factory=dict)
+    _computed: list[tuple[int, ...]] = field(default_factory=list)
+    _begun: dict[int, int] = field(default_factory=dict)
 
     def pipeline(self, steps: Iterable[Step]) -> None:
         """Write the entries and messages of a point-to-point program."""
@@ -190,6 +206,11 @@ class ProgramWriter:
     def _entry(self, place: int) -> None:
         """An action or a fused pair; a final one releases its rows' gradient reductions."""
         parts = self.schedule.orders[self.stage][place].parts()
+        if any(self._shard_units(action) for action in parts):
+            if len(parts) == 1 and parts[0].kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
+                self._sharded(parts[0], place)
+                return
+            self._gather_before(parts)
         finals = [action for action in parts if self._final.get(action.chunk) == (place, action)]
         reducing = [action for action in finals if self._reduces(action)]
         if len(parts) == 1 and reducing:
@@ -220,7 +241,7 @@ class ProgramWriter:
         """A backward in as many segments as rows, each followed by its reductions."""
         rows = self._rows(action)
         for i in reversed(range(len(rows))):
-            task_list = self.task_lists.action(action, rows, only=i)
+            task_list = self.task_lists.action(action, rows, range(i, i + 1))
             self._in_order(SegmentKind.ACTION, task_list, place)
             self._reductions(rows[i])
 
@@ -231,16 +252,82 @@ class ProgramWriter:
             self._reduction("gradient bucket", self._buckets.add(row))
 
     def _reduction(self, label: str, ops: Sequence[CommOp]) -> None:
-        reduction = reduction_tasks(label, ops, self.task_lists.comms)
-        if reduction:
-            self._last[Stream.DP] = self._add(
-                Segment(
-                    kind=SegmentKind.REDUCTION,
-                    stream=Stream.DP,
-                    after=self._behind(self._front, Stream.DP),
-                    task_list=self.task_lists.add(reduction),
-                )
+        self._beside(label, ops, Stream.DP, self._front)
+
+    def _beside(
+        self, label: str, ops: Sequence[CommOp], stream: Stream, after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Start collectives on their stream, beside the actions; returns what waits for them."""
+        number = self.task_lists.beside(label, ops, stream)
+        if number is None:
+            return ()
+        self._last[stream] = self._add(
+            Segment(
+                kind=SegmentKind.REDUCTION,
+                stream=stream,
+                after=self._behind(after, stream),
+                task_list=number,
             )
+        )
+        return (self._last[stream],)
+
+    def _shard_units(self, action: Action) -> tuple[range, ...]:
+        """Rows of an action unit by unit, those before the first with it; empty without shards."""
+        rows = self._rows(action)
+        starts = [i for i, row in enumerate(rows) if row.shards]
+        if not starts:
+            return ()
+        bounds = [0, *starts[1:], len(rows)]
+        return tuple(range(a, b) for a, b in pairwise(bounds))
+
+    def _gather_before(self, parts: Sequence[Action]) -> None:
+        """Gather what fused and split actions need once a step, before they begin.
+
+        Raises ScheduleError where it is needed again and again: that is not modelled.
+        """
+        for action in parts:
+            held = [row.shards for row in self._rows(action) if row.shards]
+            if not all(shards.once for shards in held):
+                raise ScheduleError(
+                    f"schedule {self.schedule.name}: parameters gathered layer by layer (zero 2 "
+                    "and 3) with fused or split backwards are not modelled"
+                )
+            if action.kind is ActionKind.FORWARD and self._is_first(action):
+                for shards in held:
+                    gathered = self._beside("gather", shards.gather, Stream.FSDP, ())
+                    self._front = (*self._front, *gathered)
+
+    def _sharded(self, action: Action, place: int) -> None:
+        """An action unit by unit: parameters are gathered before, gradients reduced after.
+
+        What a unit needs is gathered while the one before it computes, and not sooner, since two
+        units' parameters are in memory at a time (torch's FSDP); what is gathered once a step
+        waits for nothing.
+        """
+        rows, units = self._rows(action), self._shard_units(action)
+        forward = action.kind is ActionKind.FORWARD
+        for unit in units if forward else reversed(units):
+            shards = next(row.shards for row in rows[unit.start : unit.stop] if row.shards)
+            if shards.once:
+                first = forward and self._is_first(action)
+                gathered = self._beside("gather", shards.gather, Stream.FSDP, ()) if first else ()
+            elif forward or shards.again:
+                after = self._computed[-2] if len(self._computed) > 1 else ()
+                gathered = self._beside("gather", shards.gather, Stream.FSDP, after)
+            else:
+                gathered = ()
+            self._front = (*self._front, *gathered)
+            self._in_order(SegmentKind.ACTION, self.task_lists.action(action, rows, unit), place)
+            self._computed.append(self._front)
+            if not forward:
+                self._reduction("reduce shards", shards.reduce)
+                if self._final[action.chunk] == (place, action):
+                    for i in reversed(unit):
+                        self._reductions(rows[i])
+
+    def _is_first(self, action: Action) -> bool:
+        """Whether no forward of this chunk came before."""
+        return self._begun.setdefault(action.chunk, action.microbatch) == action.microbatch
 
     def _in_order(self, kind: SegmentKind, task_list: int, place: int = -1) -> None:
         queued = self._uses_dp(task_list)

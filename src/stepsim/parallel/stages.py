@@ -8,6 +8,7 @@ from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
 _Rows = tuple[Row, ...]
@@ -57,8 +58,11 @@ def split_stages(
 
     By default the embedding rows run on the first virtual stage, head and loss rows on the last,
     the loss in every microbatch; with `StageRows.EVERY` (SimAI's reading) every stage carries both
-    ends and the loss runs once per step. Raises PlanError when there are more chunks than layers.
+    ends and the loss runs once per step. A workload with a layout is shared out as that says.
+    Raises PlanError when there are more chunks than layers, or a layout does not add up.
     """
+    if workload.layout is not None:
+        return _as_laid_out(workload, workload.layout, plan, placement)
     layers = [_stage_layers(block, workload, plan.pp) for block in workload.microbatches]
     warnings = list(_check_chunks(workload, layers, plan, placement))
     if plan.pp != workload.made_for.pp:
@@ -82,6 +86,51 @@ def split_stages(
         pp_comm_bytes=workload.pp_comm_bytes if plan.pp > 1 else 0,
         warnings=tuple(warnings),
     )
+
+
+def _as_laid_out(
+    workload: Workload, layout: LayerLayout, plan: ParallelPlan, placement: Placement
+) -> Stages:
+    """The stages of a whole model; each does once per step what its own rows call for."""
+    by_block = [_slices(block, layout, placement.stages) for block in workload.microbatches]
+    works = []
+    for rank in range(plan.pp):
+        places = [placement.stage(rank, chunk) for chunk in range(placement.chunks)]
+        chunks = tuple(tuple(slices[place] for slices in by_block) for place in places)
+        rows = [row for blocks in chunks for row in blocks[0]]
+        items = [*workload.per_step, *_owned(workload, rows)]
+        works.append(StageWork(chunks=chunks, per_step=tuple(_in_order(items))))
+    return Stages(
+        works=tuple(works),
+        pp_comm_bytes=workload.pp_comm_bytes if plan.pp > 1 else 0,
+        warnings=(),
+    )
+
+
+def _slices(block: Microbatch, layout: LayerLayout, stages: int) -> list[_Rows]:
+    """Rows of every virtual stage, in the model's order; raises PlanError."""
+    slices = layout.resolve(len(block.layers), len(block.prediction), stages)
+    layers, predicted = iter(block.layers), iter(block.prediction)
+    found = []
+    for each in slices:
+        rows = list(block.embedding) if each.embedding else []
+        for _ in range(each.layers):
+            rows += next(layers)
+        for _ in range(each.prediction_layers):
+            rows += next(predicted)
+        found.append((*rows, *(block.head if each.head else ())))
+    return found
+
+
+def _owned(workload: Workload, rows: Iterable[Row]) -> Iterable[StepItem]:
+    """What a stage does once per step for the parameters of its rows."""
+    dense = expert = 0
+    for row in rows:
+        dense, expert = dense + row.parameters, expert + row.expert_parameters
+    for each in workload.per_parameter:
+        held = expert if each.experts else dense
+        if held:
+            yield each.item(held)
 
 
 def _stage_layers(block: Microbatch, workload: Workload, pp: int) -> list[list[_Rows]]:
@@ -176,9 +225,14 @@ def _per_step(
         items = [*_loss_items(workload), *items]
     elif 0 < rank < plan.pp - 1:
         items = [item for item in items if item.role is not Role.EMBEDDING_GRADIENTS]
-    order = list(Role)
-    for item in sorted(items, key=lambda item: order.index(item.role)):
+    for item in _in_order(items):
         yield _resized(item, workload.made_for.pp, plan.pp)
+
+
+def _in_order(items: Iterable[StepItem]) -> list[StepItem]:
+    """Items in the order of their roles."""
+    order = list(Role)
+    return sorted(items, key=lambda item: order.index(item.role))
 
 
 def _loss_items(workload: Workload) -> Iterable[StepItem]:

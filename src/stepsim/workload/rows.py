@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from stepsim.base.errors import WorkloadError
 from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.model.layout import LayerLayout
 
 
 class Phase(StrEnum):
@@ -120,12 +121,57 @@ class StepItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PerParameter:
+    """Work that a stage does once per step for each parameter that its ranks hold.
+
+    `compute_ps` and `size_bytes` are of one parameter; with `experts` those of routed experts
+    count, else all others. `kind` None communicates nothing.
+    """
+
+    name: str
+    phase: Phase
+    role: Role
+    experts: bool = False
+    compute_ps: float = 0.0
+    kind: CollectiveKind | None = None
+    group: Group = Group.DP_CP
+    size_bytes: int = 0
+
+    def item(self, parameters: int) -> StepItem:
+        """The item of a stage whose ranks hold so many parameters each."""
+        op = self.kind and CommOp(
+            kind=self.kind,
+            group=self.group,
+            axis=ParallelAxis.DP,
+            size_bytes=self.size_bytes * parameters,
+        )
+        work = Work(compute_ps=round(self.compute_ps * parameters), comms=(op,) if op else ())
+        return StepItem(name=self.name, phase=self.phase, work=work, role=self.role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """Parameters of a row, and of those after it up to the next with such, held in parts.
+
+    `gather` brings them together before the forward, and before the backward `again`; with `once`
+    before the first forward of a step alone. `reduce` leaves each rank its part of their gradients
+    after every backward.
+    """
+
+    gather: tuple[CommOp, ...]
+    reduce: tuple[CommOp, ...] = ()
+    again: bool = False
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """Compute and collectives of a part of a layer, phase by phase; its name is a label.
 
     `checkpoint` marks a row whose input is kept; `recompute` marks a row before whose backward the
     forward runs again from the last checkpoint. `forward_lag` is how many further rows may run
-    before the forward collective is waited for.
+    before the forward collective is waited for, `backward_lag` the same of the input gradient's.
+    A rank holds `parameters` of it, `expert_parameters` of routed experts besides.
     """
 
     name: str
@@ -135,6 +181,10 @@ class Row:
     checkpoint: bool = False
     recompute: bool = False
     forward_lag: int = 0
+    backward_lag: int = 0
+    parameters: int = 0
+    expert_parameters: int = 0
+    shards: Shards | None = None
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
         """Each phase with its work, in the order forward, input gradient, weight gradient."""
@@ -154,17 +204,19 @@ class Row:
 class Microbatch:
     """The rows of one stage for one microbatch, by what they are for.
 
-    The first stage alone runs `embedding` rows, the last one alone `head` rows.
+    The first stage alone runs `embedding` rows, the last one alone `head` rows; `prediction` are
+    layers that predict further tokens, which follow the others.
     """
 
     embedding: tuple[Row, ...]
     layers: tuple[tuple[Row, ...], ...]
     head: tuple[Row, ...]
+    prediction: tuple[tuple[Row, ...], ...] = ()
 
     def rows(self) -> Iterator[Row]:
         """All rows in forward order."""
         yield from self.embedding
-        for layer in self.layers:
+        for layer in (*self.layers, *self.prediction):
             yield from layer
         yield from self.head
 
@@ -196,7 +248,8 @@ class Workload:
     `microbatches` are the distinct blocks in order; `loss` rows follow the head. A rank sends
     `pp_comm_bytes` to the next stage per microbatch; `pp_comm_assumed` says where the number is
     from if the source has none. `described` is what the source says of itself, by name, `warnings`
-    what was assumed while reading it.
+    what was assumed while reading it. With a `layout` the layers are those of the whole model, and
+    it says which virtual stage has which; `per_parameter` is done by every stage for its own rows.
     """
 
     source: str
@@ -206,6 +259,8 @@ class Workload:
     per_step: tuple[StepItem, ...] = ()
     pp_comm_bytes: int = 0
     pp_comm_assumed: str = ""
+    layout: LayerLayout | None = None
+    per_parameter: tuple[PerParameter, ...] = ()
     described: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -236,6 +291,7 @@ class Workload:
                     embedding=rows(block.embedding),
                     layers=tuple(rows(layer) for layer in block.layers),
                     head=rows(block.head),
+                    prediction=tuple(rows(layer) for layer in block.prediction),
                 )
                 for block in self.microbatches
             ),

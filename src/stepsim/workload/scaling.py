@@ -69,7 +69,11 @@ def scale_compute(workload: Workload, scale: ComputeScale) -> Workload:
         least = min(work.compute_ps, 1)
         return replace(work, compute_ps=max(round(work.compute_ps * getattr(scale, phase)), least))
 
-    return workload.with_works(scaled)
+    owned = (
+        replace(each, compute_ps=each.compute_ps * getattr(scale, each.phase))
+        for each in workload.per_parameter
+    )
+    return replace(workload.with_works(scaled), per_parameter=tuple(owned))
 
 
 def enlarge_microbatches(workload: Workload, samples: int) -> Workload:

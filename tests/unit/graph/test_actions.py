@@ -131,15 +131,17 @@ def test_host_times_come_before_and_the_loss_after() -> None:
 def test_host_times_are_those_of_the_action() -> None:
     options = StepOptions(host_overhead_ps=1, get_batch_ps=2, loss_time_ps=4)
 
-    def of(kind: ActionKind, stage: int, only: int | None = None) -> HostTimes:
+    def of(kind: ActionKind, stage: int, part: range | None = None) -> HostTimes:
         action = Action(kind=kind, stage=stage, chunk=0, microbatch=0)
-        return HostTimes.of(options, action, last_stage=1, rows=3, only=only)
+        return HostTimes.of(options, action, last_stage=1, rows=3, part=part)
 
     forward_kind, backward_kind = ActionKind.FORWARD, ActionKind.BACKWARD
     assert of(forward_kind, 0) == HostTimes(overhead_ps=1, get_batch_ps=2)
     assert of(forward_kind, 1) == HostTimes(overhead_ps=1, loss_ps=4)
-    assert of(backward_kind, 1) == of(backward_kind, 0, 2) == HostTimes(overhead_ps=1)
-    assert of(backward_kind, 0, 1) == HostTimes()
+    assert of(backward_kind, 1) == of(backward_kind, 0, range(2, 3)) == HostTimes(overhead_ps=1)
+    assert of(backward_kind, 0, range(1, 2)) == HostTimes()
+    assert of(forward_kind, 0, range(1)) == HostTimes(overhead_ps=1, get_batch_ps=2)
+    assert of(forward_kind, 1, range(1, 3)) == HostTimes(loss_ps=4)
 
 
 def test_an_action_begins_on_the_compute_stream() -> None:
@@ -198,9 +200,20 @@ def test_a_split_backward_is_two_actions_that_add_up() -> None:
 def test_one_row_of_a_backward_can_be_taken_alone() -> None:
     rows = [row(0, 10, 1, name="a"), row(0, 20, 2, name="b")]
     whole = spans(backward(rows), 0)
-    alone = [spans(backward(rows, BackwardParts(only=i)), 0) for i in (1, 0)]
+    alone = [spans(backward(rows, BackwardParts(part=range(i, i + 1))), 0) for i in (1, 0)]
     assert [label for each in alone for label, _, _ in each] == [label for label, _, _ in whole]
     assert [each[-1][2] for each in alone] == [22, 11]
+
+
+def test_a_lagging_backward_collective_is_waited_for_some_rows_later() -> None:
+    rows = [row(0, 30, name="a"), row(0, 20, name="b")]
+    rows += [replace(reducing(0, 10, name="c"), backward_lag=1)]
+    assert spans(backward(rows), 25) == [
+        ("c compute", 0, 10),
+        ("c collective", 10, 35),
+        ("b compute", 10, 30),
+        ("a compute", 35, 65),
+    ]
 
 
 def test_recomputed_rows_run_forward_again_from_the_last_checkpoint() -> None:
