@@ -54,6 +54,7 @@ class Device:
     reserved_bytes: int = 0
     watts: float | None = None
     price_per_hour: float | None = None
+    topology: str | None = None
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def rate_of(self, precision: Precision) -> MatrixRate:
@@ -62,14 +63,5 @@ class Device:
         if found is None:
             raise PlanError(
                 f"precision is {precision}: {self.name} has {', '.join(sorted(self.rates))}"
-            )
-        return found
-
-    def attention_of(self, family: str) -> AttentionRate:
-        """The rate of an attention kernel family; raises PlanError where it is unknown."""
-        found = self.attention.get(family)
-        if found is None:
-            raise PlanError(
-                f"attention kernel is {family}: {self.name} has {', '.join(sorted(self.attention))}"
             )
         return found

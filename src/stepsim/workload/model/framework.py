@@ -20,10 +20,12 @@ class Framework:
     memory_factor: float
     host_layer_ps: int
     host_expert_layer_ps: int
+    host_step_ps: int = 0
     graph_share: float = 0.1
     exposed_tp: float = 0.36
     fsdp_slowdown: float = 0.07
     overlaps_input_gradient: bool = True
+    balances_stages: bool = False
     operator_recompute: float = 0.3
     skew: float = 0.0
     gradient_bytes: int = 4
@@ -36,4 +38,4 @@ class Framework:
 
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""
-        return self.attention.get(device, self.attention.get("", "flash2"))
+        return self.attention.get(device, self.attention.get("default", "flash2"))

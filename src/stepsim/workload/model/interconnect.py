@@ -10,6 +10,7 @@ from stepsim.workload.rows import CollectiveKind
 
 _STEPS = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 1.0}
 
+_RAMP_BYTES = 12e6  # nccl-tests in one domain: a collective as if it sent so much more
 _FEW_RANKS = 0.75  # nccl-tests in one domain of A100, H100 and B200: 2, 4 and 8 ranks
 
 
@@ -39,6 +40,7 @@ class Interconnect:
 
         A ring sends (n - 1) / n of the bytes over each link, an all-reduce twice. Where it leaves a
         domain, its members there share their NICs: the ring is as fast as all of them together.
+        Small messages do not fill the links: every pass costs `_RAMP_BYTES` / 2 more.
         An all-to-all sends to each other member directly.
         """
         local = np.clip(self.domain // np.maximum(stride, 1), 1, ranks)
@@ -52,7 +54,7 @@ class Interconnect:
             bandwidth = np.where(
                 far, np.minimum(self._inside(local), local * self.outer), self._inside(local)
             )
-            busy = passes * size_bytes * (ranks - 1) / ranks / bandwidth
+            busy = passes * (size_bytes * (ranks - 1) / ranks + _RAMP_BYTES / 2) / bandwidth
         nodes = np.ceil(ranks / local)
         hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps
         latency = (self.launch_ps + passes * hops) / PS_PER_S

@@ -120,9 +120,13 @@ def casts(
     outer: Floats | float,
     tokens: Floats,
 ) -> Operator:
-    """Conversions of a product's input and its output's gradient to 8 or 4 bits: 4 bytes each."""
-    forward = 4.0 * tokens * inner * columns.casts
-    return memory(f"casts of {product.name}", forward, 4.0 * tokens * outer * columns.casts)
+    """Conversions of a product's input and its output's gradient to 8 or 4 bits.
+
+    Each element is read in 2 bytes, and written straight and transposed: 4 bytes at 8 bits.
+    """
+    each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
+    forward, backward = each * tokens * inner, each * tokens * outer
+    return memory(f"casts of {product.name}", forward, backward)
 
 
 def norm(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
@@ -297,8 +301,8 @@ def expert_operators(
     yield activation("activation of experts", mlp.activation, tokens, width)
     yield _grouped("experts out", columns, tokens, local, width, h)
     if columns.casts.any():
-        into = 4.0 * tokens * (h + width) * columns.casts
-        out = 4.0 * tokens * (h + inputs * width) * columns.casts
+        each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
+        into, out = each * tokens * (h + width), each * tokens * (h + inputs * width)
         yield memory("casts of experts", into, out)
 
 

@@ -101,5 +101,6 @@ class Pricer:
         return amounts.flops / (longest * filled * work / (work + half * rate.half_work))
 
     def _attention_rate(self) -> AttentionRate:
+        """The kernel family that the framework uses on the device, else the device's first."""
         family = self.framework.attention_on(self.device.name)
-        return self.device.attention_of(family)
+        return self.device.attention.get(family) or next(iter(self.device.attention.values()))

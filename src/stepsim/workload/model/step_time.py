@@ -52,11 +52,12 @@ class StepSeconds:
     bubble: Floats
     data_parallel: Floats
     optimizer: Floats
+    host: Floats
 
     @property
     def step(self) -> Floats:
         """The step time."""
-        return self.pipeline + self.bubble + self.data_parallel + self.optimizer
+        return self.pipeline + self.bubble + self.data_parallel + self.optimizer + self.host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class StepModel:
             bubble=bubble,
             data_parallel=exposed,
             optimizer=self._optimizer(columns),
+            host=np.full(len(columns), self.framework.host_step_ps / PS_PER_S),
         )
 
     # parts of a microbatch
@@ -245,6 +247,8 @@ class StepModel:
             counts = _counts_by_rank(self.architecture, first.layout, first.pp, first.chunks)
             times = table[chosen] @ counts
             slowest[chosen], total[chosen] = times.max(axis=1), times.sum(axis=1)
+        if self.framework.balances_stages:
+            slowest = total / np.array([plan.pp for plan in plans])
         return slowest, total
 
     # once per step

@@ -1,0 +1,220 @@
+"""Devices and training frameworks: TOML files, shipped ones by name."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from os.path import isfile
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from stepsim.base.errors import PlanError, StepsimError, bad_value
+from stepsim.base.fields import Bandwidth, Share, Size, Time
+from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
+from stepsim.files.reading import read_toml
+from stepsim.files.shipped import shipped_folder
+from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.plan import Precision
+
+_TFLOPS = 1e12
+_Tera = Annotated[float, Meta(description="TFLOP/s")]
+_Positive = Annotated[float, Meta(gt=0)]
+
+
+class RateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[rate.bf16]` and the like: matrix products in one precision."""
+
+    rate: Annotated[_Tera, Meta(gt=0)]
+    peak: Annotated[_Tera, Meta(gt=0)]
+    start: Time = "0 us"
+
+
+class AttentionTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[attention.flash2]` and the like: fused attention of one kernel family."""
+
+    rate: Annotated[_Tera, Meta(gt=0)]
+    half_sequence: Annotated[float, Meta(ge=0)] = 0.0
+    half_work: Annotated[float, Meta(ge=0)] = 0.0
+    narrow: _Positive = 0.75
+    backward: _Positive = 0.85
+
+
+class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A device: its rates, its memory, and where each number is from."""
+
+    name: Annotated[str, Meta(description="of the device, in reports")]
+    memory: Size
+    memory_bandwidth: Bandwidth
+    rate: dict[str, RateTable]
+    attention: dict[str, AttentionTable]
+    also: list[str] = []
+    sustained: Annotated[_Positive, Meta(description="share of the rates kept in training")] = 1.0
+    vector: Annotated[_Tera, Meta(description="without tensor cores", gt=0)] = 10.0
+    memory_share: Annotated[Share, Meta(gt=0, le=1)] = 0.8
+    kernel_floor: Time = "3 us"
+    reserved: Annotated[Size, Meta(description="contexts and communication buffers")] = "0 B"
+    watts: _Positive | None = None
+    price_per_hour: _Positive | None = None
+    topology: str | None = None
+    sources: dict[str, str] = {}
+
+
+class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A training framework: what it adds to the operators, and where each number is from."""
+
+    name: Annotated[str, Meta(description="of the framework, in reports")]
+    memory_factor: Annotated[_Positive, Meta(description="of memory-bound kernels")]
+    host_layer: Time
+    host_expert_layer: Time
+    attention: dict[str, str]
+    also: list[str] = []
+    graph_share: Share = 0.1
+    host_step: Time = "0 ms"
+    exposed_tp: Share = 0.4
+    fsdp_slowdown: Annotated[float, Meta(ge=0)] = 0.08
+    skew: Annotated[float, Meta(ge=0)] = 0.0
+    overlaps_input_gradient: bool = True
+    balances_stages: bool = False
+    operator_recompute: Share = 0.3
+    gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
+    sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
+    logit_bytes: Annotated[int, Meta(ge=2)] = 8
+    fragmentation: Annotated[float, Meta(ge=1)] = 1.0
+    fused_loss: bool = True
+    sources: dict[str, str] = {}
+
+
+def device_names() -> list[str]:
+    """Names of the shipped devices."""
+    return sorted(path.stem for path in shipped_folder("devices").glob("*.toml"))
+
+
+def framework_names() -> list[str]:
+    """Names of the shipped frameworks."""
+    return sorted(path.stem for path in shipped_folder("frameworks").glob("*.toml"))
+
+
+@cache
+def read_device(name_or_path: str | Path) -> Device:
+    """A device by name or file; raises PlanError naming the file and the entry at fault."""
+    path = _file(name_or_path, "device")
+    file = read_toml(path, DeviceFile, PlanError, "device")
+    try:
+        return Device(
+            name=file.name,
+            memory_bytes=parse_size_bytes(file.memory),
+            memory_bandwidth=parse_bandwidth(file.memory_bandwidth),
+            rates=MappingProxyType(dict(_rates(file))),
+            attention=MappingProxyType(dict(_attention(file))),
+            sustained=file.sustained,
+            vector_rate=file.vector * _TFLOPS,
+            memory_share=file.memory_share,
+            kernel_floor_ps=parse_time_ps(file.kernel_floor),
+            reserved_bytes=parse_size_bytes(file.reserved),
+            watts=file.watts,
+            price_per_hour=file.price_per_hour,
+            topology=file.topology,
+            sources=MappingProxyType(file.sources),
+        )
+    except StepsimError as error:
+        raise PlanError(f"{path}: {error}") from None
+
+
+@cache
+def read_framework(name_or_path: str | Path) -> Framework:
+    """A framework by name or file; raises PlanError naming the file and the entry at fault."""
+    path = _file(name_or_path, "framework")
+    file = read_toml(path, FrameworkFile, PlanError, "framework")
+    try:
+        return Framework(
+            name=file.name,
+            memory_factor=file.memory_factor,
+            host_layer_ps=parse_time_ps(file.host_layer),
+            host_expert_layer_ps=parse_time_ps(file.host_expert_layer),
+            host_step_ps=parse_time_ps(file.host_step),
+            graph_share=file.graph_share,
+            exposed_tp=file.exposed_tp,
+            fsdp_slowdown=file.fsdp_slowdown,
+            skew=file.skew,
+            overlaps_input_gradient=file.overlaps_input_gradient,
+            balances_stages=file.balances_stages,
+            operator_recompute=file.operator_recompute,
+            gradient_bytes=file.gradient_bytes,
+            sharded_gradient_bytes=file.sharded_gradient_bytes,
+            logit_bytes=file.logit_bytes,
+            fragmentation=file.fragmentation,
+            fused_loss=file.fused_loss,
+            attention=MappingProxyType(file.attention),
+            sources=MappingProxyType(file.sources),
+        )
+    except StepsimError as error:
+        raise PlanError(f"{path}: {error}") from None
+
+
+def _rates(file: DeviceFile) -> Iterator[tuple[Precision, MatrixRate]]:
+    """Rates by precision; fp16 is bf16's and mxfp8 fp8's unless they have their own."""
+    known = {precision.value: precision for precision in Precision}
+    tables = dict(file.rate)
+    for own, other in ((Precision.FP16, Precision.BF16), (Precision.MXFP8, Precision.FP8)):
+        if other in tables:
+            tables.setdefault(own.value, tables[other.value])
+    if Precision.BF16.value not in tables:
+        raise PlanError(bad_value("rate", "tables", sorted(file.rate), "one of them bf16"))
+    for name, table in tables.items():
+        if name not in known:
+            raise PlanError(bad_value("rate", "precision", name, f"one of {', '.join(known)}"))
+        yield (
+            known[name],
+            MatrixRate(
+                rate=table.rate * _TFLOPS,
+                peak=table.peak * _TFLOPS,
+                start_ps=parse_time_ps(table.start),
+            ),
+        )
+
+
+def _attention(file: DeviceFile) -> Iterator[tuple[str, AttentionRate]]:
+    for name, table in file.attention.items():
+        yield (
+            name,
+            AttentionRate(
+                rate=table.rate * _TFLOPS,
+                half_sequence=table.half_sequence,
+                half_work=table.half_work,
+                narrow=table.narrow,
+                backward=table.backward,
+            ),
+        )
+
+
+def _file(name_or_path: str | Path, kind: str) -> Path:
+    """File of a shipped name, in any case and by any of its names, or the user's own path."""
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or len(path.parts) > 1 or isfile(path):
+        return path
+    names = _aliases(kind)
+    found = names.get(str(name_or_path).lower())
+    if found is not None:
+        return found
+    close = get_close_matches(str(name_or_path).lower(), names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    known = ", ".join(sorted({path.stem for path in names.values()}))
+    raise PlanError(
+        f"no {kind} named {str(name_or_path)!r}{hint}: expected a file or one of {known}"
+    )
+
+
+@cache
+def _aliases(kind: str) -> dict[str, Path]:
+    """Files of a kind by each of their names."""
+    schema: type[DeviceFile | FrameworkFile] = DeviceFile if kind == "device" else FrameworkFile
+    found = {}
+    for path in sorted(shipped_folder(f"{kind}s").glob("*.toml")):
+        file = read_toml(path, schema, PlanError, kind)
+        for name in (path.stem, file.name, *file.also):
+            found[name.lower()] = path
+    return found

@@ -1,0 +1,190 @@
+"""Tables of measured steps of published models: CSV, a row per run with shape, plan and time."""
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from stepsim.base.errors import StepsimError, TraceError, bad_value
+from stepsim.files.reading import first_bytes, read_text
+from stepsim.workload.model.architecture import (
+    Activation,
+    Architecture,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    Layer,
+)
+from stepsim.workload.model.plan import AttentionKernel, ModelPlan, Precision, Recompute
+
+_SHAPE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "act", "vocab")
+_PLAN = ("gpu", "n_gpus", "seq", "gbs", "mbs", "tp", "pp", "dp", "precision", "framework")
+_NEEDED = ("id", "source", "model", *_SHAPE, *_PLAN, "step_s")
+_RECOMPUTE = {
+    "": Recompute.NONE,
+    "unknown": Recompute.NONE,
+    "none": Recompute.NONE,
+    "selective": Recompute.SELECTIVE,
+    "selective-op": Recompute.OPERATORS,
+    "full": Recompute.FULL,
+}
+_NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
+_BITS = 8
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedStep:
+    """One published run: its model, plan, machine and framework by name, and what was measured.
+
+    `measured_s` is None where the source gives no time, `memory_gib` where it gives no memory.
+    `node_bandwidth` are bytes/s that a node sends where the source says so. `is_complete` rows
+    state the whole layout.
+    """
+
+    name: str
+    source: str
+    architecture: Architecture
+    plan: ModelPlan
+    device: str
+    framework: str
+    npus_per_node: int
+    measured_s: float | None
+    memory_gib: float | None = None
+    node_bandwidth: float | None = None
+    is_complete: bool = True
+
+
+def is_published_steps(path: Path) -> bool:
+    """Whether a file is a CSV of measured steps of models, by its header."""
+    if path.suffix != ".csv":
+        return False
+    header = first_bytes(path, 4096).split(b"\n", 1)[0].decode(errors="replace")
+    return set(_NEEDED) <= set(header.strip().split(","))
+
+
+def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[str, ...]]:
+    """The rows of a table, and a warning for each that no plan can express.
+
+    Raises TraceError naming the row and the column at fault.
+    """
+    text = read_text(path, TraceError, "table of measured steps", "CSV")
+    found, warnings = [], []
+    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+        missing = [name for name in _NEEDED if row.get(name) is None]
+        if missing:
+            raise TraceError(f"{path}: row {number}: no column {missing[0]}")
+        try:
+            found.append(_step(row))
+        except TraceError as error:
+            raise TraceError(f"{path}: row {number}: {error}") from None
+        except StepsimError as error:
+            warnings.append(f"{path.name}: row {number} is left out: {error}")
+    return tuple(found), tuple(warnings)
+
+
+def _step(row: Mapping[str, str]) -> PublishedStep:
+    architecture = _architecture(row)
+    per_node = _count(row, "gpn", 8)
+    return PublishedStep(
+        name=row["id"],
+        source=row["source"],
+        architecture=architecture,
+        plan=_plan(row, architecture),
+        device=row["gpu"],
+        framework=row["framework"],
+        npus_per_node=per_node,
+        measured_s=_number(row, "step_s"),
+        memory_gib=_number(row, "mem_gib"),
+        node_bandwidth=_node_bandwidth(row.get("note", "")),
+        is_complete=row.get("complete", "1") == "1",
+    )
+
+
+def _architecture(row: Mapping[str, str]) -> Architecture:
+    act = _choice(row, "act", {each.value: each for each in Activation})
+    attention = GroupedAttention(
+        heads=_count(row, "heads"),
+        kv_heads=_count(row, "kv_heads"),
+        head_dim=_count(row, "head_dim"),
+    )
+    experts = _count(row, "experts", 0)
+    width = _count(row, "ffn")
+    mlp: DenseMlp | ExpertMlp = DenseMlp(width=width, activation=act)
+    if experts:
+        mlp = ExpertMlp(experts=experts, top_k=_count(row, "topk", 1), width=width, activation=act)
+    return Architecture(
+        name=row["model"],
+        hidden=_count(row, "hidden"),
+        layers=(Layer(attention=attention, mlp=mlp),) * _count(row, "layers"),
+        vocabulary=_count(row, "vocab"),
+        dropout=row.get("attn") == AttentionKernel.UNFUSED,
+    )
+
+
+def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
+    kernels = {each.value: each for each in AttentionKernel}
+    return ModelPlan(
+        tp=_count(row, "tp", 1),
+        cp=_count(row, "cp", 1),
+        dp=_count(row, "dp", 1),
+        pp=_count(row, "pp", 1),
+        ep=_count(row, "ep", 1),
+        expert_tp=_count(row, "etp", 1) if architecture.is_sparse else None,
+        chunks=max(_count(row, "vpp", 1), 1),
+        microbatch_size=_count(row, "mbs"),
+        global_batch=_count(row, "gbs"),
+        sequence=_count(row, "seq"),
+        precision=_choice(row, "precision", {each.value: each for each in Precision}),
+        sequence_parallel=row.get("sp") == "1",
+        zero=_count(row, "zero", 0),
+        recompute=_choice(row, "recompute", _RECOMPUTE),
+        attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
+        tp_comm_overlap=row.get("tp_overlap") == "1",
+        dp_overlap=row.get("dp_overlap") == "1",
+        cuda_graph=row.get("cuda_graph") == "1",
+    )
+
+
+def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, T]) -> T:
+    text = row.get(column) or ""
+    if text not in choices:
+        raise TraceError(
+            bad_value("run", column, text, f"one of {', '.join(filter(None, choices))}")
+        )
+    return choices[text]
+
+
+def _count(row: Mapping[str, str], column: str, default: int | None = None) -> int:
+    text = row.get(column) or ""
+    if not text and default is not None:
+        return default
+    if not text.isdecimal() or len(text) > 12:
+        raise TraceError(bad_value("run", column, text, "a whole number"))
+    return int(text)
+
+
+def _number(row: Mapping[str, str], column: str) -> float | None:
+    text = row.get(column) or ""
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise TraceError(bad_value("run", column, text, "a number from 0"))
+    return value
+
+
+def _node_bandwidth(note: str) -> float | None:
+    """Bytes/s that a node sends, from notes such as `4x100Gb RoCE per node`."""
+    found = _NICS.search(note)
+    if not found:
+        return None
+    nics, each, whole = found.groups()
+    gbps = int(whole) if whole else int(nics) * int(each)
+    return gbps * 1e9 / _BITS

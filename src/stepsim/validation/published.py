@@ -1,0 +1,160 @@
+"""Measured steps of published models against their closed form, zero-shot and calibrated."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+import numpy as np
+
+from stepsim.base.errors import StepsimError
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.load import load_topology
+from stepsim.files.model_steps import PublishedStep
+from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.step_time import StepModel
+
+_DEFAULT_TOPOLOGY = "hgx-h100"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedComparison:
+    """A published run and its prediction in seconds; `calibrated_s` after its group's factor."""
+
+    step: PublishedStep
+    predicted_s: float
+    calibrated_s: float
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds of the measured step."""
+        assert self.step.measured_s is not None
+        return self.step.measured_s
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus 1."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def calibrated_error(self) -> float:
+        """Calibrated over measured, minus 1."""
+        return self.calibrated_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceErrors:
+    """Errors of a source's runs as shares: zero-shot, and after one factor per machine."""
+
+    source: str
+    count: int
+    mean: float
+    median: float
+    largest: float
+    calibrated_mean: float
+    calibrated_largest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedValidation:
+    """All runs, and what could not be compared."""
+
+    rows: tuple[PublishedComparison, ...]
+    warnings: tuple[str, ...] = ()
+
+    def errors(self) -> tuple[SourceErrors, ...]:
+        """Errors of each source, then of all dense and of all mixture-of-experts runs."""
+        found = [
+            _errors(source, [row for row in self.rows if row.step.source == source])
+            for source in dict.fromkeys(row.step.source for row in self.rows)
+        ]
+        for name, sparse in (("all dense", False), ("all with experts", True)):
+            rows = [row for row in self.rows if row.step.architecture.is_sparse is sparse]
+            if rows:
+                found.append(_errors(name, rows))
+        return tuple(found)
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether the error of any run is above a limit, a share."""
+        return any(abs(row.error) > limit for row in self.rows)
+
+
+def validate_published(
+    steps: Iterable[PublishedStep],
+    *,
+    leave_out: Sequence[str] = (),
+    change: Callable[[PublishedStep, StepModel], StepModel] | None = None,
+) -> PublishedValidation:
+    """Predict every complete run that has a time, by the devices and frameworks shipped.
+
+    Sources in `leave_out` are not predicted. One factor per source, device and precision, the
+    geometric mean of measured over predicted, calibrates. `change` may replace a run's model.
+    """
+    rows, warnings = [], []
+    for step in steps:
+        if not step.is_complete or step.measured_s is None or step.source in leave_out:
+            continue
+        try:
+            model = model_of(step)
+            model = change(step, model) if change else model
+            rows.append((step, float(model.seconds([step.plan])[0])))
+        except StepsimError as error:
+            warnings.append(f"{step.source} {step.name} is left out: {error}")
+    factors = _factors(rows)
+    return PublishedValidation(
+        rows=tuple(
+            PublishedComparison(
+                step=step, predicted_s=predicted, calibrated_s=predicted * factors[_machine(step)]
+            )
+            for step, predicted in rows
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def model_of(step: PublishedStep) -> StepModel:
+    """What prices a run: its device and framework by name, the device's topology."""
+    device = read_device(step.device)
+    framework = read_framework(step.framework)
+    return StepModel(
+        architecture=step.architecture,
+        device=device,
+        framework=framework,
+        interconnect=_interconnect(step, device.topology or _DEFAULT_TOPOLOGY, framework),
+    )
+
+
+def _interconnect(step: PublishedStep, topology: str, framework: Framework) -> Interconnect:
+    from dataclasses import replace
+
+    found = interconnect_of(load_topology(topology))
+    if step.node_bandwidth is None:
+        return found
+    return replace(found, outer=step.node_bandwidth / step.npus_per_node)
+
+
+def _machine(step: PublishedStep) -> tuple[str, str, str]:
+    return step.source, step.device, step.plan.precision.value
+
+
+def _factors(rows: Sequence[tuple[PublishedStep, float]]) -> dict[tuple[str, str, str], float]:
+    logs: dict[tuple[str, str, str], list[float]] = {}
+    for step, predicted in rows:
+        assert step.measured_s is not None
+        logs.setdefault(_machine(step), []).append(float(np.log(step.measured_s / predicted)))
+    return {machine: float(np.exp(fmean(each))) for machine, each in logs.items()}
+
+
+def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
+    errors = [abs(row.error) for row in rows]
+    calibrated = [abs(row.calibrated_error) for row in rows]
+    return SourceErrors(
+        source=source,
+        count=len(rows),
+        mean=fmean(errors),
+        median=median(errors),
+        largest=max(errors),
+        calibrated_mean=fmean(calibrated),
+        calibrated_largest=max(calibrated),
+    )

@@ -1,0 +1,227 @@
+"""Operators' flops and bytes, and blocks' exchanges, against counts by hand."""
+
+import numpy as np
+import pytest
+
+from stepsim.workload.model.architecture import (
+    Activation,
+    Architecture,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+)
+from stepsim.workload.model.blocks import Block, embedding_block, head_blocks, layer_blocks
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.operators import Operator
+from stepsim.workload.model.plan import AttentionKernel, ContextParallelKind, ModelPlan, Precision
+from stepsim.workload.rows import CollectiveKind, Group
+
+GQA = GroupedAttention(heads=8, kv_heads=2, head_dim=16)
+DENSE = Layer(attention=GQA, mlp=DenseMlp(width=256))
+
+
+def model(layer: Layer = DENSE) -> Architecture:
+    return Architecture(name="small", hidden=128, layers=(layer,) * 4, vocabulary=1000)
+
+
+def operators(layer: Layer, plan: ModelPlan) -> dict[str, Operator]:
+    blocks = layer_blocks(layer, model(layer), plan_columns([plan]))
+    return {each.name: each for block in blocks for each in block.operators}
+
+
+def amounts(operator: Operator) -> tuple[float, ...]:
+    """Flops, then bytes, of forward, input gradient and weight gradient."""
+    phases = (operator.forward, operator.input_grad, operator.weight_grad)
+    return (
+        *(float(each.flops[0]) for each in phases),
+        *(float(each.bytes_moved[0]) for each in phases),
+    )
+
+
+def exchanges(blocks: tuple[Block, ...], group: Group) -> list[tuple[str, str, float, float]]:
+    """Block, collective, bytes forward, bytes backward, of those that send anything."""
+    found = []
+    for block in blocks:
+        for way, several in (("forward", block.forward), ("backward", block.backward)):
+            found += [
+                (f"{block.name} {way}", each.kind.value, float(each.size_bytes[0]), 0.0)
+                for each in several
+                if each.group is group and each.size_bytes[0]
+            ]
+    return found
+
+
+PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
+T = 128  # tokens of PLAN
+
+
+def test_products_of_a_dense_layer() -> None:
+    found = operators(DENSE, PLAN)
+    qkv = 2 * T * 128 * (8 + 2 * 2) * 16
+    assert amounts(found["qkv"]) == (
+        qkv,
+        qkv,
+        qkv,
+        2 * (T * 128 + 128 * 192) + 2 * T * 192,
+        2 * (T * 192 + 128 * 192) + 2 * T * 128,
+        2 * T * (128 + 192) + 8 * 128 * 192,
+    )
+    assert amounts(found["attention out"])[0] == 2 * T * 128 * 128
+    assert amounts(found["mlp in"])[0] == 2 * T * 128 * 512
+    assert amounts(found["mlp out"])[0] == 2 * T * 256 * 128
+
+
+def test_core_attention_is_half_of_the_square_and_two_and_a_half_backward() -> None:
+    core = operators(DENSE, PLAN)["core attention"]
+    forward = 2 * T * 64 * 8 * (16 + 16) / 2
+    assert amounts(core)[:3] == (forward, 2.5 * forward, 0)
+
+
+def test_a_window_limits_the_keys_of_a_token() -> None:
+    attention = GroupedAttention(heads=8, kv_heads=2, head_dim=16, window=16)
+    core = operators(Layer(attention=attention, mlp=None), PLAN)["core attention"]
+    assert amounts(core)[0] == 2 * T * 16 * 8 * 32
+
+
+def test_unfused_attention_does_the_whole_square_and_moves_its_scores() -> None:
+    plan = ModelPlan(
+        microbatch_size=2, global_batch=2, sequence=64, attention=AttentionKernel.UNFUSED
+    )
+    found = operators(DENSE, plan)
+    products = 2 * T * 64 * 8 * 32
+    assert amounts(found["scores and context"])[:2] == (products, 2 * products)
+    scores = T * 64 * 8
+    assert amounts(found["softmax"])[3:5] == (4 * scores, 6 * scores)
+    assert amounts(found["attention dropout"])[3:5] == (5 * scores, 5 * scores)
+    assert amounts(found["core attention"])[0] == 0
+
+
+def test_memory_bound_operators_of_a_dense_layer() -> None:
+    found = operators(DENSE, PLAN)
+    s, h = T, 128
+    assert amounts(found["attention norm"])[3:5] == (4 * s * h, 16 * s * h)
+    assert amounts(found["mlp residual"])[3:5] == (6 * s * h, 12 * s * h)
+    moved = 4 * T * (8 + 2) * 16
+    assert amounts(found["rotary embedding and layout"])[3:5] == (moved, moved)
+    assert amounts(found["activation"])[3:5] == (6 * T * 256, 10 * T * 256)
+
+
+def test_an_activation_without_a_gate_moves_less() -> None:
+    layer = Layer(attention=None, mlp=DenseMlp(width=256, activation=Activation.GELU))
+    found = operators(layer, PLAN)
+    assert amounts(found["activation"])[3:5] == (4 * T * 256, 8 * T * 256)
+    assert amounts(found["mlp in"])[0] == 2 * T * 128 * 256
+
+
+def test_tensor_parallelism_shares_products_and_sequence_parallelism_norms() -> None:
+    plan = ModelPlan(tp=4, microbatch_size=2, global_batch=2, sequence=64)
+    found = operators(DENSE, plan)
+    assert amounts(found["qkv"])[0] == 2 * T * 128 * (2 + 2 * 1) * 16  # kv heads are not split
+    assert amounts(found["attention norm"])[3] == 4 * T / 4 * 128
+    without = ModelPlan(
+        tp=4, microbatch_size=2, global_batch=2, sequence=64, sequence_parallel=False
+    )
+    assert amounts(operators(DENSE, without)["attention norm"])[3] == 4 * T * 128
+
+
+def test_latent_attention_goes_through_its_ranks() -> None:
+    attention = LatentAttention(
+        heads=8, query_rank=48, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
+    )
+    found = operators(Layer(attention=attention, mlp=None), PLAN)
+    assert amounts(found["queries down"])[0] == 2 * T * 128 * 48
+    assert amounts(found["queries up"])[0] == 2 * T * 48 * 8 * 24
+    assert amounts(found["keys down"])[0] == 2 * T * 128 * (32 + 8)
+    assert amounts(found["keys up"])[0] == 2 * T * 32 * 8 * 32
+    assert amounts(found["attention out"])[0] == 2 * T * 8 * 16 * 128
+    assert amounts(found["core attention"])[0] == T * 64 * 8 * (24 + 16)
+
+
+def test_experts_get_their_tokens_and_read_their_weights() -> None:
+    mlp = ExpertMlp(experts=8, top_k=2, width=64, shared_width=96)
+    layer = Layer(attention=None, mlp=mlp)
+    plan = ModelPlan(dp=4, ep=4, microbatch_size=2, global_batch=8, sequence=64)
+    found = operators(layer, plan)
+    into = 2 * T * 2 * 128 * 128
+    assert amounts(found["experts in"])[:3] == (into, into, into)
+    weights = 2 * 128 * 128  # two local experts
+    assert amounts(found["experts in"])[3] == 2 * weights + 2 * T * 2 * (128 + 128)
+    assert amounts(found["experts in"])[5] == 8 * weights + 2 * T * 2 * (128 + 128)
+    assert amounts(found["router"])[0] == 2 * T * 128 * 8
+    assert amounts(found["choice and permutation"])[3] == (24 * T * 8 + 12 * T * 2 * 128) / 2
+    assert amounts(found["mlp in"])[0] == 2 * T * 128 * 192  # shared
+
+
+def test_fp8_converts_inputs_and_gradients_in_four_bytes_an_element() -> None:
+    plan = ModelPlan(microbatch_size=2, global_batch=2, sequence=64, precision=Precision.FP8)
+    found = operators(DENSE, plan)
+    assert amounts(found["casts of qkv"])[3:5] == (4 * T * 128, 4 * T * 192)
+    assert amounts(found["qkv"])[3] == T * 128 + 128 * 192 + 2 * T * 192
+
+
+def test_embedding_and_head() -> None:
+    columns = plan_columns([PLAN])
+    embedding = embedding_block(model(), columns).operators[0]
+    assert amounts(embedding)[3:5] == (6 * T * 128, 6 * T * 128)
+    norm, head = head_blocks(model(), columns, fused_loss=True)
+    assert amounts(norm.operators[0])[3] == 4 * T * 128
+    product, loss = head.operators
+    assert amounts(product)[0] == 2 * T * 128 * 1000
+    assert amounts(loss)[3:5] == (14 * T * 1000, 8 * T * 1000)
+    eager = head_blocks(model(), columns, fused_loss=False)[1].operators[1]
+    assert amounts(eager)[3:5] == (22 * T * 1000, 12 * T * 1000)
+
+
+def test_tensor_parallel_exchanges_of_a_layer() -> None:
+    plan = ModelPlan(tp=4, microbatch_size=2, global_batch=2, sequence=64)
+    found = exchanges(layer_blocks(DENSE, model(), plan_columns([plan])), Group.TP)
+    size = 2 * T * 128
+    gather, scatter = CollectiveKind.ALL_GATHER.value, CollectiveKind.REDUCE_SCATTER.value
+    assert [(kind, sent) for _, kind, sent, _ in found].count((gather, size)) == 4
+    assert [(kind, sent) for _, kind, sent, _ in found].count((scatter, size)) == 4
+    assert len(found) == 8
+
+
+def test_without_sequence_parallelism_there_are_two_all_reduces_each_way() -> None:
+    plan = ModelPlan(tp=4, microbatch_size=2, global_batch=2, sequence=64, sequence_parallel=False)
+    found = exchanges(layer_blocks(DENSE, model(), plan_columns([plan])), Group.TP)
+    reduce = CollectiveKind.ALL_REDUCE.value
+    assert [(kind, sent) for _, kind, sent, _ in found] == [(reduce, 2 * T * 128)] * 4
+
+
+def test_experts_exchange_two_bytes_of_each_choice_four_times() -> None:
+    layer = Layer(attention=None, mlp=ExpertMlp(experts=8, top_k=2, width=64))
+    plan = ModelPlan(dp=4, ep=4, microbatch_size=2, global_batch=8, sequence=64)
+    found = exchanges(layer_blocks(layer, model(layer), plan_columns([plan])), Group.EP)
+    exchange = CollectiveKind.ALL_TO_ALL.value
+    assert [(kind, sent) for _, kind, sent, _ in found] == [(exchange, 2 * T * 2 * 128)] * 4
+
+
+@pytest.mark.parametrize(
+    ("context", "forward"),
+    [
+        (ContextParallelKind.RING, 2 * T * 2 * 32),
+        (ContextParallelKind.ALL_GATHER, 2 * T * 2 * 32),
+        (ContextParallelKind.ALL_TO_ALL, 2 * T / 2 * (8 + 2) * 32),
+    ],
+)
+def test_ranks_of_a_sequence_exchange_keys_and_values(
+    context: ContextParallelKind, forward: float
+) -> None:
+    plan = ModelPlan(cp=2, microbatch_size=2, global_batch=2, sequence=64, context=context)
+    found = exchanges(layer_blocks(DENSE, model(), plan_columns([plan])), Group.CP)
+    assert found[0][0] == "qkv forward"
+    assert found[0][2] == forward
+
+
+def test_columns_of_many_plans_are_those_of_each() -> None:
+    plans = [ModelPlan(tp=tp, microbatch_size=2, global_batch=2, sequence=64) for tp in (1, 2, 4)]
+    together = layer_blocks(DENSE, model(), plan_columns(plans))
+    for i, plan in enumerate(plans):
+        alone = layer_blocks(DENSE, model(), plan_columns([plan]))
+        for one, many in zip(alone, together, strict=True):
+            for a, b in zip(one.operators, many.operators, strict=True):
+                np.testing.assert_array_equal(a.forward.flops[0], b.forward.flops[i])
+                np.testing.assert_array_equal(a.forward.bytes_moved[0], b.forward.bytes_moved[i])
