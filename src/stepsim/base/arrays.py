@@ -1,6 +1,7 @@
 """Columns of numbers, and sums over them."""
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +38,43 @@ def totals(places: Ints, values: Floats, size: int) -> Floats:
 
 
 def distinct_rows(rows: Ints) -> Ints:
-    """Distinct rows of non-negative numbers, ascending: each row is told by one number."""
-    if not rows.size:
-        return np.unique(rows, axis=0)
-    sizes = [int(most) + 1 for most in rows.max(axis=0)]
-    code, room = np.zeros(len(rows), dtype=np.int64), 1
-    for column, size in enumerate(sizes):
-        room *= size
-        if room > MAX_INT64:
-            return np.unique(rows, axis=0)
-        code = code * size + rows[:, column]
+    """Distinct rows of non-negative numbers, ascending."""
+    return count_rows(rows, np.ones(len(rows), dtype=np.int64))[0]
+
+
+def count_rows(rows: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Distinct rows of non-negative numbers, ascending, and the sum of the counts of each.
+
+    Each row is told by one number where the numbers are small enough.
+    """
+    code, sizes = _row_codes(rows)
+    if not sizes:
+        distinct, place = np.unique(rows, axis=0, return_inverse=True)
+        return distinct, _whole_totals(place.reshape(-1), counts, len(distinct))
+    room = prod(sizes)
     if room <= _SPARSE * len(code):
-        distinct = np.flatnonzero(np.bincount(code, minlength=room))
+        present = np.flatnonzero(np.bincount(code, minlength=room))
+        summed = _whole_totals(code, counts, room)[present]
     else:
-        distinct = np.unique(code)
-    return np.stack(np.unravel_index(distinct, sizes), axis=1).astype(np.int64)
+        present, place = np.unique(code, return_inverse=True)
+        summed = _whole_totals(place, counts, len(present))
+    return np.stack(np.unravel_index(present, sizes), axis=1).astype(np.int64), summed
+
+
+def _row_codes(rows: Ints) -> tuple[Ints, list[int]]:
+    """A number per row and what the columns count to; no columns where there is no room."""
+    code = np.zeros(len(rows), dtype=np.int64)
+    if not rows.size:
+        return code, []
+    sizes = [int(most) + 1 for most in rows.max(axis=0)]
+    if prod(sizes) > MAX_INT64:
+        return code, []
+    for column, size in enumerate(sizes):
+        code = code * size + rows[:, column]
+    return code, sizes
+
+
+def _whole_totals(places: Ints, counts: Ints, size: int) -> Ints:
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, places, counts)
+    return sums

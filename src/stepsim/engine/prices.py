@@ -99,7 +99,7 @@ class Prices:
             shape = self.shape(op, patterns, pattern)
             cost = collective_cost(self.topology, shape, op.size_bytes)
             if self.sharing is Sharing.FAIR and cost.time_ps != cost.alone_ps:
-                lone = shape.alone(cost.algorithm)
+                lone = shape.alone(cost.algorithm, cost.protocol)
                 cost = collective_cost(self.topology, lone, op.size_bytes)
             measured = self._measured_ps(op, patterns.distinct[pattern])
             if measured is not None:

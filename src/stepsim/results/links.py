@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +123,7 @@ def use_loads(
     size = count * graph.comms[use.comm].size_bytes
     for step in prices.steps(use.comm, patterns, int(groups[0])):
         load = step_load(prices.topology, patterns.npus[groups], step)
-        yield Load(links=load.links, loads=load.loads * (step.repeat * size), hops=load.hops)
+        yield replace(load, loads=load.loads * (step.repeat * size))
 
 
 def _sum(topology: Topology, loads: Sequence[Load]) -> Load:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
@@ -24,14 +23,15 @@ from stepsim.explore.batch.lengths import (
     communication_ps,
 )
 from stepsim.explore.batch.scenarios import HOST, Scenarios
-from stepsim.network.collectives.cost import steps_of
+from stepsim.network.collectives.cost import TracedAlgorithm, steps_of
 from stepsim.network.collectives.flows import StepShape
 from stepsim.network.topology.numbers import leaders
 from stepsim.results.critical_path import walk_back
 
-_Bounds = tuple[int, int, int]
-"""Of a step: the path that takes longest, the class that sets its endpoint latency (-1: none), and
-the class whose link is slowest (-1: nothing is sent)."""
+_Bounds = tuple[tuple[tuple[int, int], ...], int]
+"""Of a step: the path that takes longest, or all where they are passed in turn, each with the class
+that sets its endpoint latency (-1: none), and the class whose link is slowest (-1: nothing is
+sent)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,22 +103,22 @@ def _taken(length: CommLength, scenario: Scenarios) -> int:
 def _bounds(length: CommLength, scenario: Scenarios) -> tuple[int | _Bounds, ...]:
     """The candidate taken, and what its steps' times are the sums of."""
     taken = _taken(length, scenario)
-    capacity, latency, endpoint = (table[0] for table in scenario.links)
+    candidate = length.shape.candidates[taken]
     steps = steps_of(length.shape, taken)
-    return taken, *(_step_bounds(step, capacity, latency, endpoint) for step, _ in steps)
+    return taken, *(_step_bounds(step, candidate, scenario) for step, _ in steps)
 
 
-def _step_bounds(step: StepShape, capacity: Floats, latency: Floats, endpoint: Floats) -> _Bounds:
-    """What a step's time in ps is the sum of, see `collectives.flows.step_times_ps`.
-
-    `latency` and `endpoint` in ps and `capacity` in bytes/s are those of each class of links.
-    """
-    slowest = int(np.argmax(step.shared / capacity)) if np.any(step.shared) else -1
+def _step_bounds(step: StepShape, candidate: TracedAlgorithm, scenario: Scenarios) -> _Bounds:
+    """What a step's time in ps is the sum of, see `collectives.flows.step_times_ps`."""
+    _, latency, endpoint = (table[0] for table in candidate.links(scenario.links))
+    slowest = int(np.argmax(candidate.sent(step, scenario.links)[0])) if np.any(step.loads) else -1
     if not len(step.hops):
-        return -1, -1, slowest
+        return (), slowest
     ends = np.where(step.hops > 0, endpoint, -1.0)
-    path = int(np.argmax(step.hops @ latency + np.maximum(ends.max(axis=1), 0.0)))
-    return path, int(np.argmax(ends[path])) if ends[path].max() >= 0 else -1, slowest
+    longest = int(np.argmax(step.hops @ latency + np.maximum(ends.max(axis=1), 0.0)))
+    paths = range(len(step.hops)) if candidate.passes(step) else (longest,)
+    classes = (int(np.argmax(ends[path])) if ends[path].max() >= 0 else -1 for path in paths)
+    return tuple(zip(paths, classes, strict=True)), slowest
 
 
 def slopes(batch: Batch, path: CriticalPath, scenarios: Scenarios) -> dict[str, float]:
@@ -144,19 +144,25 @@ def _add_communication(
     total: dict[str, float], batch: Batch, length: CommLength, scenarios: Scenarios, times: int
 ) -> None:
     names = leaders(batch.setting.topology)
-    capacity, latency, ends = (table[0] for table in scenarios.links)
+    taken = _taken(length, scenarios)
+    candidate = length.shape.candidates[taken]
     size = float(length.size_bytes(scenarios)[0])
     total["launch_latency"] += times * length.shape.launches
-    for step, repeat in steps_of(length.shape, _taken(length, scenarios)):
-        path, endpoint, slowest = _step_bounds(step, capacity, latency, ends)
+    if candidate.carrier:
+        copied = size * candidate.carrier.copy_ps_per_byte
+        total[f"size.{length.op.axis}"] += times * copied
+    for step, repeat in steps_of(length.shape, taken):
+        paths, slowest = _step_bounds(step, candidate, scenarios)
         each = times * repeat
-        if path >= 0:
+        for path, endpoint in paths:
+            share = float(step.shares[path]) if candidate.passes(step) else 1.0
             for name, hops in zip(names, step.hops[path].tolist(), strict=True):
-                total[f"{name}.latency"] += each * hops
-        if endpoint >= 0:
-            total[f"{names[endpoint]}.endpoint_latency"] += each
+                total[f"{name}.latency"] += each * share * hops
+            if endpoint >= 0:
+                total[f"{names[endpoint]}.endpoint_latency"] += each * share
         if slowest >= 0:
-            sending = size * step.shared[slowest] / capacity[slowest] * PS_PER_S * each
+            busy = candidate.sent(step, scenarios.links)[0, slowest]
+            sending = size * busy * PS_PER_S * each
             total[f"{names[slowest]}.bandwidth"] -= sending / scenarios.bandwidth[0, slowest]
             total[f"{names[slowest]}.efficiency"] -= sending / scenarios.efficiency[0, slowest]
             total[f"size.{length.op.axis}"] += sending

@@ -17,6 +17,7 @@ nodes.
 NPUs are numbered in the order of the graph's nodes, unless all are called `npu0`, `npu1`, ...: then
 by these names. Every NPU must reach every other, through others only with `npus_forward`.
 
+`library` of the graph is that of a topology: its protocols, see `network.topology.library`.
 `topology.graph()` is such a graph, so that any topology can be changed and loaded again. Nested
 topologies route dimension by dimension, graphs over all shortest paths (least latency, then fewest
 links). These are the same where one switched dimension joins all inside it, and on one ring. On
@@ -39,6 +40,7 @@ from stepsim.base.quantities import Quantity
 from stepsim.base.units import MAX_INT64
 from stepsim.files.topology.parts import algorithm_names, class_name, quantity
 from stepsim.network.topology.graph import listed_topology
+from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS, LinkClass, LinkField
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
@@ -231,7 +233,7 @@ def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
     """What the graph's own attributes say of the topology."""
     place = "the graph"
     known: dict[str, Any] = {"name": "graph", "source": "a networkx graph", "npus_forward": False}
-    known |= {"node_size": npus, "algorithms": ()}
+    known |= {"node_size": npus, "algorithms": (), "library": PLAIN}
     found = known | _numbers(place, data, (LAUNCH_LATENCY,), extra=tuple(known))
     found |= {key: value for key, value in data.items() if key in known}
     for key in ("name", "source"):
@@ -246,4 +248,6 @@ def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
         raise TopologyError(bad_value(place, "node_size", found["node_size"], f"1 to {npus}"))
     if not isinstance(found["algorithms"], list | tuple):
         raise TopologyError(bad_value(place, "algorithms", found["algorithms"], "a list of names"))
+    if not isinstance(found["library"], Library):
+        raise TopologyError(bad_value(place, "library", found["library"], "a stepsim library"))
     return found | {"algorithms": algorithm_names(place, found["algorithms"])}

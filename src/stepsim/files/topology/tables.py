@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from stepsim.base.fields import Bandwidth, Share, Time
+from stepsim.files.topology.library_tables import AccuracyTable, ProtocolTable
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
 
@@ -31,11 +32,15 @@ _Extent = Annotated[
 class CollectiveTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """`[collective]`: what is paid once per collective, and which algorithms its library has.
 
-    Without `algorithms` it has all.
+    Without `algorithms` it has all. `reach` is the most links of a name that the ranks of a node
+    use together.
     """
 
     launch_latency: Time = "0 ns"
     algorithms: list[_AlgorithmName] = []
+    reach: Annotated[
+        dict[str, int], Meta(description="by links outside a node: NICs that a group reaches")
+    ] = {}
 
 
 class LinkClassTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
@@ -132,3 +137,5 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
         bool, Meta(description="whether NPUs pass on others' traffic, of links")
     ] = False
     collective: CollectiveTable = CollectiveTable()
+    protocol: list[ProtocolTable] = []
+    accuracy: list[AccuracyTable] = []

@@ -7,9 +7,11 @@ from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.units import parse_time_ps
 from stepsim.files.reading import read_toml
 from stepsim.files.topology.dimensions import AUTO, dimensions_of
+from stepsim.files.topology.library import library_of
 from stepsim.files.topology.parts import algorithm_names, link_class, quantity
 from stepsim.files.topology.tables import LinkTable, TopologyFile
 from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology.library import Library
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 
@@ -29,14 +31,17 @@ def read_topology_toml(path: Path) -> Topology:
         place = "collective.launch_latency"
         launch = quantity(parse_time_ps, place, file.collective.launch_latency)
         algorithms = algorithm_names("collective", file.collective.algorithms)
+        library = library_of(file.protocol, file.collective.reach, file.accuracy)
         if file.dimension:
-            return _nested(file, launch, algorithms)
-        return _listed(file, launch, algorithms)
+            return _nested(file, launch, algorithms, library)
+        return _listed(file, launch, algorithms, library)
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from None
 
 
-def _nested(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> NestedTopology:
+def _nested(
+    file: TopologyFile, launch: int, algorithms: tuple[str, ...], library: Library
+) -> NestedTopology:
     for option in ("npus", "node_size", "npus_forward", "link_class"):
         if getattr(file, option):
             raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
@@ -46,12 +51,15 @@ def _nested(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> Nes
         dimensions=dimensions_of(file.dimension),
         launch_latency_ps=launch,
         algorithms=algorithms,
+        library=library,
         grows=file.dimension[-1].size == AUTO,
     )
     return topology.fit(topology.default_npus) if topology.grows else topology
 
 
-def _listed(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> ListedTopology:
+def _listed(
+    file: TopologyFile, launch: int, algorithms: tuple[str, ...], library: Library
+) -> ListedTopology:
     from stepsim.network.topology.graph import listed_topology
 
     most = 2 * len(file.link)
@@ -72,6 +80,7 @@ def _listed(file: TopologyFile, launch: int, algorithms: tuple[str, ...]) -> Lis
         npus_forward=file.npus_forward,
         launch_latency_ps=launch,
         algorithms=algorithms,
+        library=library,
     )
 
 

@@ -15,11 +15,13 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.network.collectives.algorithms import UNEVEN, Algorithm, AlgorithmChoice
+from stepsim.network.collectives.carriers import Carrier, Links, carriers
 from stepsim.network.collectives.choices import candidates, flow_steps
 from stepsim.network.collectives.flows import (
     FlowStep,
     StepShape,
     link_parameters,
+    sent_s_per_byte,
     step_latencies_ps,
     step_times_ps,
     trace,
@@ -37,11 +39,42 @@ _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedAlgorithm:
-    """A way to carry out a collective: `order[i]` is the number of its i-th traced step."""
+    """A way to carry out a collective: `order[i]` is the number of its i-th traced step.
+
+    Without a `carrier` links alone set its time.
+    """
 
     algorithm: AlgorithmChoice
     order: tuple[int, ...]
     repeats: tuple[int, ...]
+    carrier: Carrier | None = None
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol, empty where links alone set the time."""
+        return self.carrier.name if self.carrier else ""
+
+    def links(self, links: Links) -> Links:
+        """The links with the steps of its protocol."""
+        return self.carrier.links(links) if self.carrier else links
+
+    def sent(self, step: StepShape, links: Links) -> Floats:
+        """Seconds per byte of the collective on each class of links, see `sent_s_per_byte`."""
+        rates = self.carrier.rates if self.carrier else None
+        return sent_s_per_byte(step, self.links(links)[0], rates)
+
+    def passes(self, step: StepShape) -> bool:
+        """Whether what is handed on passes all paths of a step in turn, see `step_latencies_ps`."""
+        return self.carrier is not None and len(step.shares) > 0
+
+    def step_times_ps(self, step: StepShape, size_bytes: Floats, links: Links) -> Floats:
+        """Picoseconds of one of its steps, see `flows.step_times_ps`."""
+        rates, along = self.carrier.rates if self.carrier else None, self.passes(step)
+        return step_times_ps(step, size_bytes, *self.links(links), along=along, rates=rates)
+
+    def step_latencies_ps(self, step: StepShape, links: Links) -> Floats:
+        """Picoseconds of one of its steps without bytes."""
+        return step_latencies_ps(step, *self.links(links)[1:], along=self.passes(step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +93,21 @@ class CollectiveShape:
         """Whether siblings put more on a link that it crosses."""
         return any(step.shared is not step.loads for step in self.steps)
 
-    def alone(self, algorithm: AlgorithmChoice) -> "CollectiveShape":
+    def alone(self, algorithm: AlgorithmChoice, protocol: str) -> "CollectiveShape":
         """The shape with this candidate only, and without siblings."""
-        kept = tuple(each for each in self.candidates if each.algorithm == algorithm)
+        kept = tuple(
+            each
+            for each in self.candidates
+            if each.algorithm == algorithm and each.protocol == protocol
+        )
         return replace(self, steps=tuple(step.alone for step in self.steps), candidates=kept)
+
+    def carried_alike(self) -> list[list[int]]:
+        """Numbers of the candidates, those together that have one carrier or none."""
+        alike: dict[int, list[int]] = {}
+        for row, candidate in enumerate(self.candidates):
+            alike.setdefault(id(candidate.carrier), []).append(row)
+        return list(alike.values())
 
     def uses(self) -> Ints:
         """How often each candidate (row) takes each step (column)."""
@@ -88,7 +132,8 @@ class Cost:
 
     `steps[i]` is the cost of `flow_steps(kind, layout, algorithm)[i]`; `launch_ps` and they add up
     to `time_ps`, unless that was `measured`. Nothing to send takes no time: then there are no
-    steps. Without its siblings it would take `alone_ps`.
+    steps. Without its siblings it would take `alone_ps`. With a `protocol` the launch includes what
+    it copies locally.
     """
 
     time_ps: int
@@ -96,12 +141,15 @@ class Cost:
     launch_ps: int
     algorithm: AlgorithmChoice
     steps: tuple[StepCost, ...] = ()
+    protocol: str = ""
     measured: bool = False
 
     @property
     def way(self) -> str:
         """The algorithm in words, or that the time was measured."""
-        return MEASURED if self.measured else str(self.algorithm)
+        if self.measured:
+            return MEASURED
+        return f"{self.algorithm} {self.protocol}" if self.protocol else str(self.algorithm)
 
     def measured_as(self, alone_ps: int) -> "Cost":
         """The cost with the time that was measured of a lone group in place of the model's."""
@@ -130,6 +178,7 @@ def collective_shape(
     """
     layout = topology.layout(members)
     others = [topology.layout(look) for look in siblings.looks[1:]] if siblings else []
+    beside_npus = siblings.groups if siblings else ()
     numbers: dict[bytes, int] = {}
     shapes: list[StepShape] = []
 
@@ -145,7 +194,8 @@ def collective_shape(
         able = candidates(kind, other, wanted, topology.algorithms)
         return flow_steps(kind, other, choice if choice in able else able[0], loads)
 
-    found = []
+    found: list[TracedAlgorithm] = []
+    bare: list[TracedAlgorithm] = []
     wanted = UNEVEN if loads else algorithm
     for choice in candidates(kind, layout, wanted, topology.algorithms):
         steps = flow_steps(kind, layout, choice, loads)
@@ -155,11 +205,19 @@ def collective_shape(
             for i, step in enumerate(steps)
         )
         repeats = tuple(step.repeat for step in steps)
-        found.append(TracedAlgorithm(algorithm=choice, order=order, repeats=repeats))
+        alone = TracedAlgorithm(algorithm=choice, order=order, repeats=repeats)
+        bare.append(alone)
+        found += [
+            replace(alone, carrier=carrier)
+            for carrier in carriers(
+                topology, topology.library, members, kind, choice.algorithm, beside_npus
+            )
+        ]
     return CollectiveShape(
         steps=tuple(shapes),
-        candidates=tuple(found),
-        launches=bool(shapes) and kind is not CollectiveKind.SEND_RECV,
+        candidates=tuple(found or bare),
+        launches=bool(shapes)
+        and (kind is not CollectiveKind.SEND_RECV or bool(topology.library.protocols)),
     )
 
 
@@ -167,7 +225,7 @@ def collective_times_ps(
     shape: CollectiveShape,
     size_bytes: Floats,
     launch_ps: Ints,
-    links: tuple[Floats, Floats, Floats],
+    links: Links,
 ) -> tuple[Ints, Ints]:
     """Time and candidate taken for many scenarios at once; the first of equally fast candidates.
 
@@ -175,18 +233,33 @@ def collective_times_ps(
     0 bytes take no time. A time of 2**63 - 1 means that or more.
     """
     scenarios = len(size_bytes)
-    times = np.zeros((len(shape.steps), scenarios))
-    for number, step in enumerate(shape.steps):
-        with np.errstate(over="ignore"):
-            times[number] = np.minimum(step_times_ps(step, size_bytes, *links), _LONGEST_PS)
-    uses = shape.uses()
-    overflow = uses @ times >= _LONGEST_PS
-    totals = uses @ np.where(times < _LONGEST_PS, times, 0.0).astype(np.int64)
-    totals[overflow] = MAX_INT64
+    uses, totals = shape.uses(), np.zeros((len(shape.candidates), scenarios), dtype=np.int64)
+    for rows in shape.carried_alike():
+        totals[rows] = _totals_ps(shape, uses, rows, size_bytes, links)
     chosen = totals.argmin(axis=0).astype(np.int64)
     fastest = totals[chosen, np.arange(scenarios)]
     launched = np.where(fastest < MAX_INT64, fastest + launch_ps * shape.launches, fastest)
     return np.where(size_bytes > 0, launched, 0), chosen
+
+
+def _totals_ps(
+    shape: CollectiveShape, uses: Ints, rows: list[int], size_bytes: Floats, links: Links
+) -> Ints:
+    """Times of candidates (rows) with one carrier in all scenarios; 2**63 - 1: that or more."""
+    first = shape.candidates[rows[0]]
+    used = np.flatnonzero(uses[rows].any(axis=0))
+    times = np.zeros((len(used), len(size_bytes)))
+    with np.errstate(over="ignore"):
+        for place, number in enumerate(used):
+            times[place] = first.step_times_ps(shape.steps[number], size_bytes, links)
+    times = np.minimum(times, _LONGEST_PS)
+    once = first.carrier.once_ps(size_bytes) if first.carrier else np.zeros(len(size_bytes))
+    often = uses[rows][:, used]
+    overflow = often @ times + once >= _LONGEST_PS
+    whole = np.where(times < _LONGEST_PS, times, 0.0).astype(np.int64)
+    totals: Ints = often @ whole + np.minimum(once, _LONGEST_PS).astype(np.int64)
+    totals[overflow] = MAX_INT64
+    return totals
 
 
 def lone_times_ps(
@@ -194,12 +267,13 @@ def lone_times_ps(
     chosen: Ints,
     size_bytes: Floats,
     launch_ps: Ints,
-    links: tuple[Floats, Floats, Floats],
+    links: Links,
 ) -> Ints:
     """As `collective_times_ps`, without siblings, with the candidate `chosen` in each scenario."""
     times = np.zeros_like(chosen)
     for candidate in np.unique(chosen).tolist():
-        alone = shape.alone(shape.candidates[candidate].algorithm)
+        taken = shape.candidates[candidate]
+        alone = shape.alone(taken.algorithm, taken.protocol)
         found = collective_times_ps(alone, size_bytes, launch_ps, links)[0]
         times = np.where(chosen == candidate, found, times)
     return times
@@ -235,19 +309,22 @@ def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int)
         return Cost(time_ps=0, alone_ps=0, launch_ps=0, algorithm=candidate.algorithm)
     steps = tuple(
         StepCost(
-            time_ps=int(step_times_ps(shape.steps[number], size, *links)[0]),
-            latency_ps=int(step_latencies_ps(shape.steps[number], *links[1:])[0]),
+            time_ps=int(candidate.step_times_ps(step, size, links)[0]),
+            latency_ps=int(candidate.step_latencies_ps(step, links)[0]),
             repeat=repeat,
         )
-        for number, repeat in zip(candidate.order, candidate.repeats, strict=True)
+        for step, repeat in steps_of(shape, int(chosen[0]))
     )
     alone_ps = lone_times_ps(shape, chosen, size, launch, links) if shape.is_shared else times
+    launch_ps = topology.launch_latency_ps if shape.launches else 0
+    carrier = candidate.carrier
     return Cost(
         time_ps=int(times[0]),
         alone_ps=int(alone_ps[0]),
-        launch_ps=topology.launch_latency_ps if shape.launches else 0,
+        launch_ps=launch_ps + (int(carrier.once_ps(size)[0]) if carrier else 0),
         algorithm=candidate.algorithm,
         steps=steps,
+        protocol=candidate.protocol,
     )
 
 

@@ -82,5 +82,6 @@ DIRECT = FlatAlgorithm(
     basic=(CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV),
     level=True,
     worth_pricing=_worth_pricing,
+    copies_own=True,
     best_on=(DimensionKind.FULLY_CONNECTED,),
 )

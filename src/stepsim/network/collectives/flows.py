@@ -6,7 +6,7 @@ pattern and priced for any size, bandwidth and latency by one function, `step_ti
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -27,12 +27,15 @@ class FlowStep:
     Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
     member `destinations[i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
     stages through which a pipelined algorithm fills, which stand before the step that carries.
+    With `chained` each flow hands on what the one before it brought, as along a ring, so that the
+    repeats pass all of them in turn.
     """
 
     sources: Ints
     destinations: Ints
     fraction: float | Floats
     repeat: int = 1
+    chained: bool = False
 
     def __post_init__(self) -> None:
         if self.sources.shape != self.destinations.shape or self.repeat < 1:
@@ -40,7 +43,7 @@ class FlowStep:
 
     def key(self) -> bytes:
         """A digest that equal steps share, whatever their number."""
-        digest = blake2b(digest_size=16)
+        digest = blake2b(bytes([self.chained]), digest_size=16)
         for part in (self.sources, self.destinations, np.asarray(self.fraction)):
             digest.update(np.ascontiguousarray(part).data)
         return digest.digest()
@@ -52,12 +55,14 @@ class StepShape:
 
     `loads[c]`: the largest number of collective sizes that crosses one link of class c; `shared[c]`
     counts those of sibling groups too. `hops[p, c]`: links of class c on the p-th distinct kind of
-    path.
+    path. `shares[p]`: how many of the flows take it, of a chained step whose flows are counted;
+    else none.
     """
 
     loads: Floats
     hops: Ints
     shared: Floats
+    shares: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def alone(self) -> "StepShape":
@@ -94,7 +99,9 @@ def trace(topology: Topology, members: Ints, step: FlowStep) -> StepShape:
     load = step_load(topology, members, step)
     largest = np.zeros(len(topology.link_classes))
     np.maximum.at(largest, topology.link_class(load.links), load.loads)
-    return StepShape(loads=largest, hops=load.hops, shared=largest)
+    counted = step.chained and load.flows.any()
+    shares = load.flows / load.flows.sum() if counted else np.zeros(0)
+    return StepShape(loads=largest, hops=load.hops, shared=largest, shares=shares)
 
 
 def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
@@ -107,6 +114,7 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
     groups = members.size // members.shape[-1]
     parts, hops = [], [np.zeros((0, len(topology.link_classes)), dtype=np.int64)]
+    counts = [np.zeros(0, dtype=np.int64)]
     for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // groups)):
         load = topology.load(
             members[..., step.sources[part]].reshape(-1),
@@ -115,7 +123,8 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
         )
         parts.append((load.links, load.loads))
         hops.append(load.hops)
-    load = sum_loads(parts, np.concatenate(hops))
+        counts.append(load.flows)
+    load = sum_loads(parts, np.concatenate(hops), np.concatenate(counts))
     return load if uneven else replace(load, loads=load.loads * step.fraction)
 
 
@@ -124,28 +133,52 @@ def _slices(count: int, most: int) -> Iterator[slice]:
     return (slice(first, first + most) for first in range(0, count, most))
 
 
-def step_latencies_ps(shape: StepShape, latency_ps: Floats, endpoint_ps: Floats) -> Floats:
+def step_latencies_ps(
+    shape: StepShape, latency_ps: Floats, endpoint_ps: Floats, *, along: bool = False
+) -> Floats:
     """Picoseconds of a step's slowest path for many scenarios, without bytes.
 
     The link parameters have shape (scenarios, classes), in ps. The endpoint latency of a message is
-    the largest of the classes it crosses.
+    the largest of the classes it crosses. With `along` a chained step has the mean of its paths, as
+    what is handed on passes all of them in turn.
     """
     crossed = shape.hops > 0
     endpoint = np.where(crossed, endpoint_ps[:, None, :], 0.0).max(axis=2, initial=0.0)
-    path: Floats = (latency_ps @ shape.hops.T + endpoint).max(axis=1, initial=0.0)
-    return path
+    paths: Floats = latency_ps @ shape.hops.T + endpoint
+    if along:
+        mean: Floats = (paths * shape.shares).sum(axis=1)
+        return mean
+    slowest: Floats = paths.max(axis=1, initial=0.0)
+    return slowest
+
+
+def sent_s_per_byte(shape: StepShape, capacity: Floats, rates: Floats | None) -> Floats:
+    """Seconds per byte of the collective that each class of links is busy: (scenarios, classes).
+
+    A group alone gets at most the share `rates` of the capacity (1 where there are none); with its
+    siblings, whose bytes count too, all of it.
+    """
+    busy: Floats = shape.shared / capacity
+    return busy if rates is None else np.maximum(busy, shape.loads / (capacity * rates))
 
 
 def step_times_ps(
-    shape: StepShape, size_bytes: Floats, capacity: Floats, latency_ps: Floats, endpoint_ps: Floats
+    shape: StepShape,
+    size_bytes: Floats,
+    capacity: Floats,
+    latency_ps: Floats,
+    endpoint_ps: Floats,
+    *,
+    along: bool = False,
+    rates: Floats | None = None,
 ) -> Floats:
     """Picoseconds of one step for many scenarios at once, rounded to whole ps.
 
     `size_bytes` has shape (scenarios,), the link parameters (scenarios, classes) in payload
-    bytes/s and ps.
+    bytes/s and ps; `along` as for `step_latencies_ps`, `rates` as for `sent_s_per_byte`.
     """
-    path = step_latencies_ps(shape, latency_ps, endpoint_ps)
-    slowest = (shape.shared / capacity).max(axis=1, initial=0.0)
+    path = step_latencies_ps(shape, latency_ps, endpoint_ps, along=along)
+    slowest = sent_s_per_byte(shape, capacity, rates).max(axis=1, initial=0.0)
     times: Floats = np.rint(path + size_bytes * slowest * PS_PER_S)
     return times
 

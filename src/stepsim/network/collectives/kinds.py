@@ -32,7 +32,8 @@ class FlatAlgorithm:
     `worth_pricing` says whether `auto` prices it: whether it can win, and is soon traced if a step
     crosses so many links or dimensions in `crossed` from or to each of `ranks`. Nothing beats it
     where a group is wired as in `best_on`; with `in_switch` two ranks do not do the same as in
-    every other algorithm.
+    every other algorithm. With `copies_own` a rank first reads and writes the share of the data
+    that is its own, one of as many as there are ranks.
     """
 
     kinds: tuple[CollectiveKind, ...]
@@ -43,6 +44,7 @@ class FlatAlgorithm:
     worth_pricing: Callable[[CollectiveKind, int, int], bool] = lambda kind, crossed, ranks: True
     best_on: tuple[DimensionKind, ...] = ()
     in_switch: bool = False
+    copies_own: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

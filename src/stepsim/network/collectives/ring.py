@@ -31,6 +31,7 @@ def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
             destinations=destinations,
             fraction=1 / layout.ranks / len(layout.orders),
             repeat=_rounds(kind) * (layout.ranks - 1),
+            chained=True,
         )
     ]
 
@@ -119,7 +120,10 @@ RING = FlatAlgorithm(
     steps=_ring,
     basic=REDUCING,
     level=True,
+    copies_own=True,
     worth_pricing=lambda kind, crossed, ranks: kind is not CollectiveKind.ALL_TO_ALL,
 )
 """An all-to-all round a ring is never faster than one sent directly."""
-BIDIRECTIONAL_RING = FlatAlgorithm(kinds=REDUCING, steps=_bidirectional, level=True)
+BIDIRECTIONAL_RING = FlatAlgorithm(
+    kinds=REDUCING, steps=_bidirectional, level=True, copies_own=True
+)

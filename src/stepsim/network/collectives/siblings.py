@@ -65,7 +65,7 @@ def _largest(topology: Topology, parts: Sequence[Load]) -> Floats:
     if len(parts) > 1:
         total = sum_loads([(part.links, part.loads) for part in parts], parts[0].hops)
         crossed = np.isin(total.links, parts[0].links)
-        total = Load(links=total.links[crossed], loads=total.loads[crossed], hops=total.hops)
+        total = replace(total, links=total.links[crossed], loads=total.loads[crossed])
     largest = np.zeros(len(topology.link_classes))
     np.maximum.at(largest, topology.link_class(total.links), total.loads)
     return largest

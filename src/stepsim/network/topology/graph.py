@@ -13,6 +13,7 @@ import networkx as nx
 import numpy as np
 
 from stepsim.base.errors import TopologyError
+from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LINK_FIELDS, LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
@@ -38,6 +39,7 @@ def graph_of(topology: Topology, *, npus_forward: bool) -> nx.DiGraph:
         "npus_forward": npus_forward,
         "launch_latency_ps": topology.launch_latency_ps,
         "algorithms": topology.algorithms,
+        **({"library": topology.library} if topology.library != PLAIN else {}),
     }
     graph.add_nodes_from((f"npu{i}" for i in range(topology.npus)), kind="npu")
     graph.add_nodes_from(
@@ -70,6 +72,7 @@ def listed_topology(
     npus_forward: bool = False,
     launch_latency_ps: int = 0,
     algorithms: tuple[str, ...] = (),
+    library: Library = PLAIN,
 ) -> ListedTopology:
     """The topology of a graph: of nodes only their `kind` is read, of edges class and `count`.
 
@@ -91,6 +94,7 @@ def listed_topology(
         npus_forward=npus_forward,
         launch_latency_ps=launch_latency_ps,
         algorithms=algorithms,
+        library=library,
     )
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, count_rows
 from stepsim.base.errors import TopologyError
 from stepsim.base.quantities import Quantity
 
@@ -99,15 +101,21 @@ class Load:
 
     `links` are the distinct links crossed, ascending, and `loads` the flow weights (or shares of
     them, where a flow spreads) that cross each. `hops[p, c]` is the number of links of class c on
-    the p-th distinct kind of path.
+    the p-th distinct kind of path, which `flows[p]` flows take; 0 where they are not counted.
     """
 
     links: Ints
     loads: Floats
     hops: Ints
+    flows: Ints
 
 
-def sum_loads(parts: Sequence[Summand], hops: Ints) -> Load:
-    """Load of (links, loads) that may name a link several times; `hops` has a row per flow."""
+def sum_loads(parts: Sequence[Summand], hops: Ints, flows: Ints | None = None) -> Load:
+    """Load of (links, loads) that may name a link several times.
+
+    `hops` has a row per flow, or per `flows[i]` flows.
+    """
     links, loads = add_up(parts)
-    return Load(links=links, loads=loads, hops=distinct_rows(hops))
+    counts = np.ones(len(hops), dtype=np.int64) if flows is None else flows
+    distinct, summed = count_rows(hops, counts)
+    return Load(links=links, loads=loads, hops=distinct, flows=summed)

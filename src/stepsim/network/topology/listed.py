@@ -9,6 +9,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.network.topology.layout import Layout
+from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
 from stepsim.network.topology.rings.order import node_rings
@@ -43,8 +44,10 @@ class ListedTopology:
     npus_forward: bool = False
     launch_latency_ps: int = 0
     algorithms: tuple[str, ...] = ()
+    library: Library = PLAIN
 
     def __post_init__(self) -> None:
+        self.library.check(self.name, [link.name for link in self.link_classes])
         _ = self.router
 
     @property
@@ -143,7 +146,7 @@ class ListedTopology:
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows put on the links: each takes the route of its pair."""
         part, hops = self.router.load(sources, destinations, weights)
-        return sum_loads([part], hops)
+        return sum_loads([part], hops, np.zeros(len(hops), dtype=np.int64))
 
     def loads_apart(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints

@@ -18,6 +18,7 @@ from stepsim.base.errors import TopologyError
 from stepsim.network.topology import alike
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.layout import Layout
+from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
 from stepsim.network.topology.placed import PlacedWiring
@@ -32,7 +33,8 @@ class NestedTopology:
     """A network of nested dimensions, innermost first.
 
     `launch_latency_ps` is paid once per collective; `algorithms` are those that may be chosen
-    automatically (none: all); `grows` says that the outermost dimension takes the size a job needs.
+    automatically (none: all), `library` has their protocols; `grows` says that the outermost
+    dimension takes the size a job needs.
     """
 
     name: str
@@ -40,6 +42,7 @@ class NestedTopology:
     dimensions: tuple[Dimension, ...]
     launch_latency_ps: int = 0
     algorithms: tuple[str, ...] = ()
+    library: Library = PLAIN
     grows: bool = False
 
     def __post_init__(self) -> None:
@@ -48,6 +51,7 @@ class NestedTopology:
         names = [link.name for link in self.link_classes]
         if len(set(names)) < len(names):
             raise TopologyError(f"{self.name}: dimension names repeat: {', '.join(names)}")
+        self.library.check(self.name, names)
         _ = self.axes
 
     @cached_property
@@ -182,7 +186,7 @@ class NestedTopology:
         return Layout(
             coordinates=coordinates,
             kinds=kinds,
-            orders=rings(members, self.node_size, self.axes),
+            orders=rings(members, self.node_size, self.axes, duplex=bool(self.library.protocols)),
             reduces=bool(reducing),
             reduces_inside=self.axes[0].reduces
             and self.axes[0].wiring.share_a_switch(np.arange(self.node_size, dtype=np.int64)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.layout import Layout
+from stepsim.network.topology.library import Library
 from stepsim.network.topology.links import LinkClass, Load
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class Topology(Protocol):
     @property
     def algorithms(self) -> tuple[str, ...]:
         """Names of the collective algorithms that may be chosen automatically; empty: all."""
+
+    @property
+    def library(self) -> Library:
+        """Protocols of the machine's communication library."""
 
     @property
     def link_classes(self) -> tuple[LinkClass, ...]:

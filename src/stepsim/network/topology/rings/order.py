@@ -14,15 +14,27 @@ from stepsim.network.topology.wirings import Cables
 _GRID = (DimensionKind.RING, DimensionKind.LINE)
 
 
-def rings(members: Ints, node_size: int, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]:
+def rings(
+    members: Ints, node_size: int, axes: Sequence[PlacedWiring], *, duplex: bool = False
+) -> tuple[Ints, ...]:
     """Member positions in ring order, one order per channel.
 
     A group within a torus, mesh or cabled node goes from neighbour to neighbour, where it fills a
-    block; any other goes node by node, and through each node in that way.
+    block; any other goes node by node, and through each node in that way. With `duplex` each
+    ring over cables has one the other way round beside it, as NCCL's have.
     """
-    return _neighbours(members, axes) or node_rings(
+    found = _neighbours(members, axes) or node_rings(
         members, node_size, _inside(members, node_size, axes)
     )
+    if duplex and _over_cables(members, axes):
+        return found + tuple(order[::-1] for order in found)
+    return found
+
+
+def _over_cables(members: Ints, axes: Sequence[PlacedWiring]) -> bool:
+    """Whether the group lies within wirings of single cables."""
+    spread = [axis for axis in axes if len(np.unique(axis.coordinates(members))) > 1]
+    return all(isinstance(axis.wiring, Cables) for axis in spread)
 
 
 def node_rings(members: Ints, node_size: int, inside: tuple[Ints, ...] = ()) -> tuple[Ints, ...]:
