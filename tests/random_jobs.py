@@ -15,6 +15,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
+from stepsim.network.topology.library import PLAIN, Library, Protocol
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
@@ -176,6 +177,29 @@ def link_classes(draw: st.DrawFn, name: str) -> LinkClass:
 
 
 @st.composite
+def libraries(draw: st.DrawFn) -> Library:
+    """None, or two protocols on the links `inner` and `outer`."""
+    rates = st.sampled_from([1.0, 0.3, 0.07])
+
+    def protocol(name: str, *algorithms: str) -> Protocol:
+        return Protocol(
+            name=name,
+            algorithms=algorithms,
+            launch_ps=draw(st.sampled_from([0, 5_000])),
+            steps_ps=(("inner", draw(st.sampled_from([0, 700]))), ("outer", 90_000)),
+            rates=(("inner", draw(rates)), ("outer", draw(rates))),
+            copy_bandwidth=draw(st.sampled_from([1e9, 7e11, float("inf")])),
+        )
+
+    if draw(st.booleans()):
+        return PLAIN
+    ring = protocol("LL", "ring")
+    every = protocol("Simple")
+    reach = draw(st.sampled_from([(), (("outer", 1),)]))
+    return Library(protocols=(ring, every), reach=reach)
+
+
+@st.composite
 def nested(draw: st.DrawFn) -> NestedTopology:
     """Two dimensions of any kind; a job of 24 ranks fits."""
     kinds = st.sampled_from(list(DimensionKind))
@@ -188,6 +212,7 @@ def nested(draw: st.DrawFn) -> NestedTopology:
             Dimension(kind=draw(kinds), size=-(-24 // size), link=draw(link_classes("outer"))),
         ),
         launch_latency_ps=draw(st.sampled_from([0, 6_600])),
+        library=draw(libraries()),
     )
 
 
