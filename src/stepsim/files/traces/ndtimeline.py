@@ -1,0 +1,325 @@
+"""NDTimeline parquet: the operations of production jobs as published with the study of stragglers.
+
+github ByteDance-Seed/StragglerAnalysis. A row is an operation of a worker, which stands for its
+tensor-parallel group. Times are seconds from the begin of the step, on one clock. Messages bear no
+microbatch: the n-th one of a worker belongs to the n-th compute that has one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.files.reading import open_file
+from stepsim.measured.profile.events import (
+    UNKNOWN,
+    EventKind,
+    EventPhase,
+    Events,
+    ProcessGroup,
+    Profile,
+    RankPlace,
+    counted,
+    same,
+)
+
+_COMPUTE, _UPDATES, _MESSAGES = 0, 1, 2
+"""Streams: computes, what the optimizer needs, and one for each of four kinds of messages."""
+_LONGEST_S = 1e6
+_MOST_ROWS = 50_000_000
+_MOST_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Name:
+    """What a name of an operation means."""
+
+    kind: EventKind
+    phase: EventPhase
+    stream: int
+
+
+def _name(kind: EventKind, phase: EventPhase, stream: int) -> _Name:
+    return _Name(kind=kind, phase=phase, stream=stream)
+
+
+_F, _B, _U = EventPhase.FORWARD, EventPhase.BACKWARD, EventPhase.UPDATE
+_NAMES = {
+    "forward-compute": _name(EventKind.COMPUTE, _F, _COMPUTE),
+    "backward-compute": _name(EventKind.COMPUTE, _B, _COMPUTE),
+    "gc": _name(EventKind.HOST, EventPhase.UNKNOWN, _COMPUTE),
+    "forward-send": _name(EventKind.SEND, _F, _MESSAGES),
+    "forward-recv": _name(EventKind.RECV, _F, _MESSAGES + 1),
+    "backward-send": _name(EventKind.SEND, _B, _MESSAGES + 2),
+    "backward-recv": _name(EventKind.RECV, _B, _MESSAGES + 3),
+    "params-all-gather": _name(EventKind.COLLECTIVE, _F, _UPDATES),
+    "grads-reduce-scatter": _name(EventKind.COLLECTIVE, _B, _UPDATES),
+    "layernorm-grads-all-reduce": _name(EventKind.COLLECTIVE, _B, _UPDATES),
+    "embedding-grads-all-reduce": _name(EventKind.COLLECTIVE, _B, _UPDATES),
+    "separate-grads-all-reduce": _name(EventKind.COLLECTIVE, _B, _UPDATES),
+    "optimizer-clip-main-grad": _name(EventKind.COLLECTIVE, _U, _UPDATES),
+    "optimizer": _name(EventKind.COMPUTE, _U, _UPDATES),
+}
+_OF_STAGE = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
+_OF_REPLICA = ("embedding-grads-all-reduce",)
+_OF_JOB = ("optimizer-clip-main-grad",)
+_MESSAGE_NAMES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
+_NUMBERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id", "gmc")
+_TIMES = ("start_ts", "duration")
+_LEAST = {"mc": UNKNOWN, "mb_id": UNKNOWN, "gmc": UNKNOWN}
+
+
+def is_ndtimeline(start: bytes) -> bool:
+    """Whether a file begins as Parquet does: no other form of measured runs is one."""
+    return start.startswith(b"PAR1")
+
+
+def read_ndtimeline(path: Path) -> Profile:
+    """Read a job's operations; raises TraceError naming file, column, row and value."""
+    columns, names = _columns(path)
+    places, ranks = _workers(columns, path)
+    steps, step = np.unique(columns["step"], return_inverse=True)
+    known = [_meaning(name, path) for name in names]
+    of_name = columns["optype"]
+    start = _picoseconds(columns["start_ts"])
+    events = Events.of(
+        len(of_name),
+        rank=places,
+        step=step.astype(np.int64),
+        name=of_name,
+        kind=np.array([each.kind for each in known], dtype=np.int64)[of_name],
+        phase=np.array([each.phase for each in known], dtype=np.int64)[of_name],
+        stream=np.array([each.stream for each in known], dtype=np.int64)[of_name],
+        start_ps=start,
+        end_ps=start + _picoseconds(columns["duration"]),
+        order=columns["seq_id"],
+        microbatch=columns["mb_id"],
+        chunk=_chunks(columns),
+    )
+    profile = Profile(
+        source=str(path),
+        format="NDTimeline",
+        ranks=ranks,
+        steps=tuple(steps.tolist()),
+        names=names,
+        groups=(),
+        events=events,
+    )
+    _check_once(profile)
+    return _with_meetings(profile)
+
+
+def _columns(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Numbers by column, and the distinct names; `optype` is the place of each among them."""
+    arrow, parquet = _pyarrow(path)
+    try:
+        with open_file(path) as file:
+            whole = parquet.ParquetFile(file)
+            _check_size(whole.metadata, path)
+            table = whole.read()
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read the profile: {error.strerror or error}") from None
+    except arrow.ArrowException as error:
+        raise TraceError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
+    missing = [name for name in (*_NUMBERS, *_TIMES, "optype") if name not in table.column_names]
+    if missing:
+        raise TraceError(f"{path}: no column {', '.join(missing)}: expected those of NDTimeline")
+    if not table.num_rows:
+        raise TraceError(f"{path}: no operation of any rank was recorded")
+    found = {name: _numbers(table[name], name, path) for name in (*_NUMBERS, *_TIMES)}
+    try:
+        coded = table["optype"].cast(arrow.string()).combine_chunks().dictionary_encode()
+    except arrow.ArrowException:
+        raise TraceError(f"{path}: optype is {table['optype'].type}: expected texts") from None
+    found["optype"] = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found, tuple(map(str, coded.dictionary.to_pylist()))
+
+
+def _check_size(metadata: Any, path: Path) -> None:
+    """Refuse what would fill the memory: columns may be packed a thousand times smaller."""
+    groups = range(metadata.num_row_groups)
+    size = sum(metadata.row_group(i).total_byte_size for i in groups)
+    if metadata.num_rows > _MOST_ROWS or size > _MOST_BYTES:
+        raise TraceError(
+            f"{path}: {metadata.num_rows} rows, {size} bytes: expected at most {_MOST_ROWS} rows "
+            f"and {_MOST_BYTES >> 30} GiB"
+        )
+
+
+def _numbers(column: Any, name: str, path: Path) -> Any:
+    """A column as numbers: floats of times, whole ones of others."""
+    wanted = np.float64 if name in _TIMES else np.int64
+    if column.null_count:
+        raise TraceError(f"{path}: {name} is empty in {column.null_count} rows: expected a number")
+    try:
+        values = column.to_numpy().astype(wanted)
+    except (ValueError, TypeError):
+        raise TraceError(f"{path}: {name} is {column.type}: expected numbers") from None
+    least, most = (0, _LONGEST_S) if name in _TIMES else (_LEAST.get(name, 0), MAX_INT64)
+    wrong = np.flatnonzero(~((values >= least) & (values <= most)))
+    if len(wrong):
+        row = int(wrong[0])
+        allowed = f"{least} to {most:g} s" if name in _TIMES else f"{least} or more"
+        raise TraceError(bad_value(f"{path}: row {row}", name, values[row].item(), allowed))
+    return values
+
+
+def _pyarrow(path: Path) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise TraceError(
+            f"{path}: Parquet needs pyarrow: install it with pip install 'stepsim[parquet]'"
+        ) from None
+    return pyarrow, parquet
+
+
+def _picoseconds(seconds: Any) -> Ints:
+    return np.asarray(np.rint(seconds * PS_PER_S), dtype=np.int64)
+
+
+def _meaning(name: str, path: Path) -> _Name:
+    if name not in _NAMES:
+        raise TraceError(bad_value(str(path), "optype", name, f"one of {', '.join(_NAMES)}"))
+    return _NAMES[name]
+
+
+def _workers(columns: Mapping[str, Any], path: Path) -> tuple[Ints, tuple[RankPlace, ...]]:
+    """The place of every row's worker, and the workers; TraceError where some are missing."""
+    number, first, place = np.unique(columns["rank"], return_index=True, return_inverse=True)
+    stage, replica = columns["stage"][first], columns["dp_rank"][first]
+    moves = (columns["stage"] != stage[place]) | (columns["dp_rank"] != replica[place])
+    moved = np.flatnonzero(moves)
+    if len(moved):
+        row = int(moved[0])
+        raise TraceError(
+            f"{path}: row {row}: rank {columns['rank'][row]} is on another stage or replica than "
+            "before: expected one run per file"
+        )
+    expected = (int(stage.max()) + 1) * (int(replica.max()) + 1)
+    if len(number) != expected:
+        raise TraceError(
+            f"{path}: {len(number)} workers in {int(stage.max()) + 1} stages and "
+            f"{int(replica.max()) + 1} replicas: expected {expected}, some are missing"
+        )
+    ranks = tuple(
+        RankPlace(rank=rank, stage=at, replica=of, file=str(path))
+        for rank, at, of in zip(number.tolist(), stage.tolist(), replica.tolist(), strict=True)
+    )
+    return place.astype(np.int64), ranks
+
+
+def _chunks(columns: Mapping[str, Any]) -> Ints:
+    """Chunk in the whole model: as written, else that of the stage's own chunk."""
+    stages = int(columns["stage"].max()) + 1
+    own = np.where(columns["mc"] >= 0, columns["mc"] * stages + columns["stage"], UNKNOWN)
+    return np.asarray(np.where(columns["gmc"] >= 0, columns["gmc"], own), dtype=np.int64)
+
+
+def _check_once(profile: Profile) -> None:
+    """Refuse an operation that is there twice: two runs in one file."""
+    events = profile.events
+    again = np.flatnonzero(counted(events.rank, events.step, events.name, events.order))
+    if len(again):
+        raise TraceError(
+            f"{profile.source}: row {again[0]}: {profile.describe(int(again[0]))} with seq_id "
+            f"{events.order[again[0]]} is there twice: expected one run per file"
+        )
+
+
+def _with_meetings(profile: Profile) -> Profile:
+    """Messages with the microbatch of their compute, and who meets whom."""
+    warnings: list[str] = []
+    events = _attached(profile, warnings)
+    groups, group = _groups(profile)
+    events = replace(events, meeting=_meetings(profile, events), group=group, peer=_peers(profile))
+    return replace(profile, events=events, groups=groups, warnings=tuple(warnings))
+
+
+def _attached(profile: Profile, warnings: list[str]) -> Events:
+    """Operations whose messages have chunk and microbatch of the compute they belong to."""
+    events = profile.events
+    microbatch, chunk = events.microbatch.copy(), events.chunk.copy()
+    microbatch[~events.of_kind(EventKind.COMPUTE)] = UNKNOWN
+    last = int(chunk[events.of_kind(EventKind.COMPUTE)].max(initial=0))
+    for name in _MESSAGE_NAMES:
+        message = np.flatnonzero(profile.named(name))
+        compute = np.flatnonzero(profile.named(f"{name.split('-')[0]}-compute"))
+        end = last if name in ("forward-send", "backward-recv") else 0
+        compute = compute[chunk[compute] != end]
+        compute, message = (each[_in_order(events, each)] for each in (compute, message))
+        if not all(
+            np.array_equal(column[compute], column[message])
+            for column in (events.rank, events.step)
+        ):
+            warnings.append(
+                f"{profile.source}: {len(message)} {name} for {len(compute)} computes that have "
+                "one: they are not matched"
+            )
+            continue
+        microbatch[message], chunk[message] = microbatch[compute], chunk[compute]
+    return replace(events, microbatch=microbatch, chunk=chunk)
+
+
+def _in_order(events: Events, places: Ints) -> Ints:
+    columns = (events.order, events.step, events.rank)
+    return np.lexsort([column[places] for column in columns])
+
+
+def _meetings(profile: Profile, events: Events) -> Ints:
+    """Both ends of a message, and the members of a collective: equal numbers."""
+    message = events.of_kind(EventKind.SEND, EventKind.RECV) & (events.microbatch != UNKNOWN)
+    back = np.where(events.phase == EventPhase.BACKWARD, 1, -1)
+    sender = events.chunk + np.where(events.of_kind(EventKind.RECV), back, 0)
+    stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
+    kind = np.where(message, events.phase, UNKNOWN)
+    place, number = replica.copy(), np.where(message, sender, events.order)
+    for names, column in _members(stage, replica):
+        which = profile.named(*names)
+        kind[which] = events.name[which] + len(EventPhase)
+        place[which] = column[which]
+    microbatch = np.where(message, events.microbatch, UNKNOWN)
+    joined = same(kind, events.step, place, number, microbatch)
+    return np.asarray(np.where(kind == UNKNOWN, UNKNOWN, joined), dtype=np.int64)
+
+
+def _members(stage: Ints, replica: Ints) -> tuple[tuple[tuple[str, ...], Ints], ...]:
+    """Names of collectives, and what their members have in common."""
+    return (_OF_STAGE, stage), (_OF_REPLICA, replica), (_OF_JOB, np.zeros_like(stage))
+
+
+def _groups(profile: Profile) -> tuple[tuple[ProcessGroup, ...], Ints]:
+    """Groups of the collectives, and that of each operation."""
+    events, ranks = profile.events, profile.ranks
+    stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
+    group = np.full(len(events), UNKNOWN, dtype=np.int64)
+    groups: list[ProcessGroup] = []
+    labels = ("replicas of stage", "ends of replica", "all workers")
+    for label, (names, column) in zip(labels, _members(stage, replica), strict=True):
+        which = profile.named(*names)
+        for value in np.unique(column[which]).tolist():
+            members = which & (column == value)
+            held = tuple(ranks[place].rank for place in np.unique(events.rank[members]).tolist())
+            group[members] = len(groups)
+            name = label if label == labels[-1] else f"{label} {value}"
+            groups.append(ProcessGroup(name=name, ranks=held))
+    return tuple(groups), group
+
+
+def _peers(profile: Profile) -> Ints:
+    """The place of the other end's rank, of every message."""
+    stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
+    count = int(stage.max()) + 1
+    table = np.full((count, int(replica.max()) + 1), UNKNOWN, dtype=np.int64)
+    for place, rank in enumerate(profile.ranks):
+        table[rank.stage, rank.replica] = place
+    ahead = profile.named("forward-send", "backward-recv")
+    behind = profile.named("forward-recv", "backward-send")
+    other = table[(stage + np.where(ahead, 1, -1)) % count, replica]
+    return np.asarray(np.where(ahead | behind, other, UNKNOWN), dtype=np.int64)

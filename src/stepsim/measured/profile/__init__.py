@@ -1,0 +1,1 @@
+"""Profiles: what every rank did in some steps, whatever tool recorded it."""

@@ -1,0 +1,201 @@
+"""A profile: operations of all ranks in columns, one numpy array per field.
+
+Readers make it, everything else works on it. What a format does not say is `UNKNOWN`, or an empty
+tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
+"""
+
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import Self
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import TraceError
+from stepsim.measured.run import Bools
+
+UNKNOWN = -1
+"""What a format does not say, in every column of numbers."""
+
+
+class EventKind(IntEnum):
+    """What an operation is. `HOST` is work of the host that holds a rank up, such as a gc."""
+
+    COMPUTE = 0
+    COLLECTIVE = 1
+    SEND = 2
+    RECV = 3
+    COPY = 4
+    HOST = 5
+
+
+COMMUNICATIONS = (EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)
+
+
+class EventPhase(IntEnum):
+    """The part of a step that an operation belongs to, where it can be told."""
+
+    UNKNOWN = -1
+    FORWARD = 0
+    BACKWARD = 1
+    UPDATE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """A traced rank: its pipeline stage and its data-parallel replica, None where not known.
+
+    Ranks of the same `clock` have comparable times. `file` is where it was read.
+    """
+
+    rank: int
+    stage: int | None = None
+    replica: int | None = None
+    clock: int = 0
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroup:
+    """Ranks that communicate: none listed where the format names the group only."""
+
+    name: str
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Events:
+    """Operations in columns of one length, `UNKNOWN` where not told.
+
+    `rank` and `peer` are places in the profile's ranks, `step`, `name` and `group` in its steps,
+    names and groups. `kind` is an `EventKind`, `phase` an `EventPhase`; `stream` tells what runs
+    one after the other on a rank. `launch_ps` is when the host launched it. `chunk` is the model
+    chunk in the whole model, `order` the place among operations of its name, rank and step.
+    Operations of one `meeting` wait for each other: the members of a collective, or both ends of a
+    message.
+    """
+
+    rank: Ints
+    step: Ints
+    kind: Ints
+    name: Ints
+    stream: Ints
+    start_ps: Ints
+    end_ps: Ints
+    launch_ps: Ints
+    size_bytes: Ints
+    group: Ints
+    peer: Ints
+    phase: Ints
+    microbatch: Ints
+    chunk: Ints
+    order: Ints
+    meeting: Ints
+
+    @classmethod
+    def of(cls, count: int, **columns: Ints) -> Self:
+        """Operations of the columns given; the others are not known."""
+        unknown = np.full(count, UNKNOWN, dtype=np.int64)
+        return cls(**{each.name: columns.get(each.name, unknown) for each in fields(cls)})
+
+    def __post_init__(self) -> None:
+        lengths = {each.name: len(getattr(self, each.name)) for each in fields(self)}
+        if len(set(lengths.values())) != 1:
+            raise TraceError(f"columns of a profile have different lengths: {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def duration_ps(self) -> Ints:
+        """From start to end."""
+        return self.end_ps - self.start_ps
+
+    def taken(self, places: Ints) -> "Events":
+        """The operations at some places, in their order."""
+        return Events(**{each.name: getattr(self, each.name)[places] for each in fields(self)})
+
+    def of_kind(self, *kinds: EventKind) -> Bools:
+        """Which operations are of these kinds."""
+        return np.isin(self.kind, kinds)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+    """Steps of a job as a tool recorded them; `ranks` and `steps` ascending.
+
+    `format` names the form it was read from, `steps` are the numbers the job gave them.
+    """
+
+    source: str
+    format: str
+    ranks: tuple[RankPlace, ...]
+    steps: tuple[int, ...]
+    names: tuple[str, ...]
+    groups: tuple[ProcessGroup, ...]
+    events: Events
+    warnings: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.ranks or not len(self.events):
+            raise TraceError(f"{self.source}: no operation of any rank was recorded")
+        wrong = np.flatnonzero(self.events.end_ps < self.events.start_ps)
+        if len(wrong):
+            raise TraceError(
+                f"{self.source}: operation {self.describe(int(wrong[0]))} ends before it starts: "
+                f"expected no negative duration ({len(wrong)} of them)"
+            )
+
+    def describe(self, place: int) -> str:
+        """An operation, for messages: its name, rank and step."""
+        events = self.events
+        step = events.step[place]
+        told = f", step {self.steps[step]}" if step >= 0 else ""
+        return f"{self.names[events.name[place]]} of rank {self.rank_number(place)}{told}"
+
+    def rank_number(self, place: int) -> int:
+        """The rank that ran an operation."""
+        return self.ranks[int(self.events.rank[place])].rank
+
+    def named(self, *names: str) -> Bools:
+        """Which operations bear one of these names."""
+        wanted = [place for place, name in enumerate(self.names) if name in names]
+        return np.isin(self.events.name, wanted)
+
+    def column_of_ranks(self, name: str) -> Ints:
+        """A field of the rank of every operation, `UNKNOWN` where it is not told."""
+        told = [getattr(each, name) for each in self.ranks]
+        values = np.array([UNKNOWN if each is None else each for each in told], dtype=np.int64)
+        return np.asarray(values[self.events.rank], dtype=np.int64)
+
+    def step_times_ps(self) -> Ints:
+        """From the first start to the last end of every step."""
+        events, count = self.events, len(self.steps)
+        inside = events.step >= 0
+        first = np.full(count, np.iinfo(np.int64).max)
+        last = np.full(count, np.iinfo(np.int64).min)
+        np.minimum.at(first, events.step[inside], events.start_ps[inside])
+        np.maximum.at(last, events.step[inside], events.end_ps[inside])
+        return np.asarray(np.maximum(last - first, 0), dtype=np.int64)
+
+
+def same(*columns: Ints) -> Ints:
+    """A number for every place, equal where all columns are equal; numbers count from 0."""
+    order = np.lexsort(columns)
+    changes = np.zeros(len(order), dtype=np.int64)
+    for column in columns:
+        changes[1:] |= column[order][1:] != column[order][:-1]
+    found = np.empty(len(order), dtype=np.int64)
+    found[order] = np.cumsum(changes)
+    return found
+
+
+def counted(*columns: Ints) -> Ints:
+    """How many earlier places have the same values in all columns, for every place."""
+    alike = same(*columns)
+    order = np.argsort(alike, kind="stable")
+    ordered = alike[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    found = np.empty(len(order), dtype=np.int64)
+    found[order] = np.arange(len(order)) - first
+    return found

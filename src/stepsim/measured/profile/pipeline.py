@@ -1,0 +1,99 @@
+"""What waits for what in the profile of a pipelined job.
+
+Every stream of a rank runs in the order that was recorded. Between streams: a compute waits for its
+message, a send for its compute; the first forward of a chunk waits for its parameters, gradients
+are reduced once the last backward of their chunk has ended.
+"""
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Events, Profile, same
+from stepsim.measured.profile.waits import Following, Waits, chained
+from stepsim.measured.run import Bools
+
+
+def pipeline_waits(profile: Profile) -> Waits:
+    """The waits of a profile that tells phases, chunks and microbatches."""
+    events = profile.events
+    in_order = np.empty(len(events), dtype=np.int64)
+    recorded = np.lexsort((events.order, events.end_ps, events.start_ps))
+    in_order[recorded] = np.arange(len(events))
+    found = [
+        chained(events.rank, events.step, events.stream, order=in_order),
+        *_messages(events),
+        *_parameters(events, in_order),
+        *_gradients(events, in_order),
+    ]
+    before, after = (np.concatenate(each) for each in zip(*found, strict=True))
+    return Waits(profile=profile, before=before, after=after)
+
+
+def _messages(events: Events) -> list[Following]:
+    """A message is received before its compute, and sent after it."""
+    told = events.microbatch != UNKNOWN
+    compute = events.of_kind(EventKind.COMPUTE) & told
+    received = events.of_kind(EventKind.RECV) & told
+    sent = events.of_kind(EventKind.SEND) & told
+    key = same(events.rank, events.step, events.phase, events.chunk, events.microbatch)
+    return [_joined(received, compute, key), _joined(compute, sent, key)]
+
+
+def _parameters(events: Events, in_order: Ints) -> list[Following]:
+    """Gathered parameters come before the first forward of their chunk, or of all chunks."""
+    first = _ends_of_chunks(events, EventPhase.FORWARD, -in_order)
+    return _with_chunks(events, EventPhase.FORWARD, first, gathers=True)
+
+
+def _gradients(events: Events, in_order: Ints) -> list[Following]:
+    """Gradients are reduced after the last backward of their chunk, or of all chunks."""
+    last = _ends_of_chunks(events, EventPhase.BACKWARD, in_order)
+    return _with_chunks(events, EventPhase.BACKWARD, last, gathers=False)
+
+
+def _ends_of_chunks(events: Events, phase: EventPhase, order: Ints) -> tuple[Bools, Bools]:
+    """The computes that come last by `order`, of every chunk and of every rank, in each step."""
+    compute = np.flatnonzero(events.of_kind(EventKind.COMPUTE) & (events.phase == phase))
+    found = []
+    for columns in (
+        (events.chunk, events.rank, events.step),
+        (events.rank, events.step),
+    ):
+        key = same(*(column[compute] for column in columns))
+        by_key = np.lexsort((order[compute], key))
+        is_last = np.append(key[by_key][1:] != key[by_key][:-1], True)
+        chosen = np.zeros(len(events), dtype=np.bool_)
+        chosen[compute[by_key[is_last]]] = True
+        found.append(chosen)
+    return found[0], found[1]
+
+
+def _with_chunks(
+    events: Events, phase: EventPhase, ends: tuple[Bools, Bools], *, gathers: bool
+) -> list[Following]:
+    """Collectives of a phase beside the compute that they wait for, or that waits for them."""
+    collective = events.of_kind(EventKind.COLLECTIVE) & (events.phase == phase)
+    of_chunk = same(events.rank, events.step, events.chunk)
+    of_rank = same(events.rank, events.step)
+    told = events.chunk != UNKNOWN
+    found = []
+    for which, end, key in (
+        (collective & told, ends[0], of_chunk),
+        (collective & ~told, ends[1], of_rank),
+    ):
+        found.append(_joined(which, end, key) if gathers else _joined(end, which, key))
+    return found
+
+
+def _joined(before: Bools, after: Bools, key: Ints) -> Following:
+    """Pairs of equal keys; of the earlier ones each key has one at most."""
+    left, right = np.flatnonzero(before), np.flatnonzero(after)
+    by_left = np.argsort(key[left], kind="stable")
+    by_right = np.argsort(key[right], kind="stable")
+    left, right = left[by_left], right[by_right]
+    first = np.searchsorted(key[right], key[left], side="left")
+    count = np.searchsorted(key[right], key[left], side="right") - first
+    places = np.repeat(np.arange(len(left)), count)
+    skipped = np.repeat(np.cumsum(count) - count, count)
+    within = np.arange(int(count.sum())) - skipped
+    return left[places], right[np.repeat(first, count) + within]

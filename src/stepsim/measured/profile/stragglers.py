@@ -1,0 +1,174 @@
+"""What a profile's slow workers cost: steps with ideal durations in place of their own.
+
+The method and the definitions are those of "Understanding Stragglers in Large Model Training Using
+What-if Analysis" (ByteDance, OSDI 2025). A step is replayed without delays of the host. Ideal are
+the mean of all computes of a name, and the median of what communications of a name take once
+everybody is there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import TraceError
+from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile
+from stepsim.measured.profile.waits import Waits
+from stepsim.measured.run import Bools
+
+_CASES_AT_ONCE = 16
+_SLOW_SHARE = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSlowdown:
+    """A worker, and the mean step over the ideal one where it alone keeps its own durations."""
+
+    rank: int
+    stage: int
+    replica: int
+    slowdown: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stragglers:
+    """What-if numbers of a profile. Steps are in ps, in the order of the profile's steps.
+
+    `measured` as recorded, `replayed` with the host's delays, `prompt` without them, `ideal` with
+    ideal durations. Slowdowns are mean steps over the mean ideal step where everything but the one
+    stage, replica, kind of operation or worker is ideal. Shares are those of the slowdown that go
+    where the last stage, or the slowest 3 % of the workers, are ideal and nothing else.
+    """
+
+    profile: Profile
+    measured_ps: Ints
+    replayed_ps: Ints
+    prompt_ps: Ints
+    ideal_ps: Ints
+    by_stage: tuple[float, ...]
+    by_replica: tuple[float, ...]
+    by_kind: dict[str, float]
+    workers: tuple[WorkerSlowdown, ...]
+    slowest: tuple[int, ...]
+    last_stage_share: float
+    slowest_share: float
+
+    @property
+    def slowdown(self) -> float:
+        """Mean step without the host's delays over the mean ideal step."""
+        return float(self.prompt_ps.mean() / self.ideal_ps.mean())
+
+    @property
+    def host_slowdown(self) -> float:
+        """Mean measured step over the mean step without the host's delays."""
+        return float(self.measured_ps.mean() / self.prompt_ps.mean())
+
+    @property
+    def errors(self) -> Floats:
+        """Replayed over measured step, minus 1, of every step."""
+        return np.asarray(self.replayed_ps / self.measured_ps - 1, dtype=np.float64)
+
+
+def find_stragglers(waits: Waits) -> Stragglers:
+    """Replay all steps of a profile, as they were and with ideal durations.
+
+    Raises TraceError where stages and replicas of its ranks are not known.
+    """
+    profile = waits.profile
+    stage, replica = (_known(profile, name) for name in ("stage", "replica"))
+    own, ideal = waits.own_ps, ideal_ps(waits)
+    ideal_step = waits.steps_ps(ideal)
+    stages, replicas = (range(int(column.max()) + 1) for column in (stage, replica))
+    kinds = _kinds(profile)
+    ranks = range(len(profile.ranks))
+    kept = [
+        *(stage == each for each in stages),
+        *(replica == each for each in replicas),
+        *kinds.values(),
+        *(profile.events.rank == each for each in ranks),
+    ]
+    means = _mean_steps(waits, ideal, own, kept) / ideal_step.mean()
+    by_stage, by_replica, by_kind, by_rank = np.split(
+        means, np.cumsum([len(stages), len(replicas), len(kinds)])
+    )
+    prompt = waits.steps_ps(own)
+    slowest = _slowest(profile, by_stage, by_replica)
+    gone = _mean_steps(
+        waits, own, ideal, [stage == stages[-1], np.isin(profile.events.rank, slowest)]
+    )
+    lost = float(prompt.mean() - ideal_step.mean())
+    shares = (prompt.mean() - gone) / lost if lost > 0 else np.zeros(2)
+    return Stragglers(
+        profile=profile,
+        measured_ps=profile.step_times_ps(),
+        replayed_ps=waits.steps_ps(own, waits.delay_ps),
+        prompt_ps=prompt,
+        ideal_ps=ideal_step,
+        by_stage=tuple(by_stage.tolist()),
+        by_replica=tuple(by_replica.tolist()),
+        by_kind=dict(zip(kinds, by_kind.tolist(), strict=True)),
+        workers=tuple(_workers(profile, by_rank.tolist())),
+        slowest=tuple(profile.ranks[place].rank for place in slowest),
+        last_stage_share=float(shares[0]),
+        slowest_share=float(shares[1]),
+    )
+
+
+def ideal_ps(waits: Waits) -> Ints:
+    """The ideal of every operation's name: means of computes, medians of communications."""
+    events, found = waits.profile.events, np.zeros(len(waits.profile.events), dtype=np.int64)
+    communicates = events.of_kind(*COMMUNICATIONS)
+    for name in range(len(waits.profile.names)):
+        for which, middle in ((communicates, np.median), (~communicates, np.mean)):
+            chosen = which & (events.name == name)
+            if chosen.any():
+                found[chosen] = round(float(middle(waits.own_ps[chosen])))
+    return found
+
+
+def _known(profile: Profile, name: str) -> Ints:
+    column = profile.column_of_ranks(name)
+    if column.min() < 0:
+        raise TraceError(f"{profile.source}: the {name} of its ranks is not known")
+    return column
+
+
+def _kinds(profile: Profile) -> dict[str, Bools]:
+    """Operations by name; both ends of messages together, as in the study."""
+    found: dict[str, Bools] = {}
+    messages = profile.events.of_kind(EventKind.SEND, EventKind.RECV)
+    for name in profile.names:
+        which = profile.named(name)
+        is_message = bool((which & messages).any())
+        kind = f"{name.rpartition('-')[0]}-pp-comm" if is_message else name
+        found[kind] = found.get(kind, np.zeros_like(which)) | which
+    return found
+
+
+def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools]) -> Floats:
+    """Mean step in ps where the chosen operations take `other`, for each choice."""
+    found: list[float] = []
+    for first in range(0, len(chosen), _CASES_AT_ONCE):
+        several = np.stack(chosen[first : first + _CASES_AT_ONCE], axis=1)
+        cases = np.where(several, other[:, None], usual[:, None])
+        found += waits.steps_ps(cases).mean(axis=0).tolist()
+    return np.array(found)
+
+
+def _slowest(profile: Profile, by_stage: Floats, by_replica: Floats) -> list[int]:
+    """Places of the slowest 3 % of the ranks, at least one.
+
+    A worker counts as slow as its stage or its replica, whichever is the faster, as in the study.
+    """
+    slow = [min(by_stage[each.stage or 0], by_replica[each.replica or 0]) for each in profile.ranks]
+    order = sorted(range(len(slow)), key=lambda place: (-slow[place], place))
+    return order[: ceil(_SLOW_SHARE * len(slow))]
+
+
+def _workers(profile: Profile, slowdowns: Iterable[float]) -> Iterable[WorkerSlowdown]:
+    for each, slowdown in zip(profile.ranks, slowdowns, strict=True):
+        yield WorkerSlowdown(
+            rank=each.rank, stage=each.stage or 0, replica=each.replica or 0, slowdown=slowdown
+        )

@@ -1,0 +1,120 @@
+"""Made profiles of pipelined jobs, as NDTimeline writes them."""
+
+from pathlib import Path
+from typing import Any
+
+from stepsim.parallel.schedules import ActionKind, build
+
+HOP = 0.25
+"""Seconds of a message once both ends are there."""
+
+Rows = list[dict[str, Any]]
+
+
+def made_rows(
+    *,
+    stages: int,
+    replicas: int,
+    microbatches: int,
+    chunks: int = 1,
+    steps: int = 1,
+    slow: int = -1,
+) -> Rows:
+    """Rows of every worker: forwards take 1 s, backwards 2 s, twice that on the stage `slow`.
+
+    Operations start as soon as they can; parameters are gathered and gradients reduced in 0.5 s.
+    """
+    rows: Rows = []
+    for step in range(steps):
+        for replica in range(replicas):
+            rows += _replica_rows(stages, replica, microbatches, chunks, step, slow)
+    return rows
+
+
+def _replica_rows(
+    stages: int, replica: int, microbatches: int, chunks: int, step: int, slow: int
+) -> Rows:
+    schedule = (
+        build("interleaved", ranks=stages, microbatches=microbatches, chunks=chunks)
+        if chunks > 1
+        else build("1f1b", ranks=stages, microbatches=microbatches)
+    )
+    rows: Rows = []
+    count: dict[tuple[str, int], int] = {}
+
+    def add(rank: int, name: str, start: float, duration: float, **more: int) -> None:
+        place = count.setdefault((name, rank), 0)
+        count[name, rank] += 1
+        plain = {"mc": -1, "mb_id": -1, "gmc": -1}
+        rows.append(
+            {
+                "dp_rank": replica,
+                "stage": rank,
+                "rank": rank * 100 + replica,
+                "step": 10 + step,
+                "optype": name,
+                "start_ts": start,
+                "duration": duration,
+                "seq_id": place,
+                **plain,
+                **more,
+            }
+        )
+
+    waiting = [list(schedule.actions(rank))[::-1] for rank in range(stages)]
+    last = stages * chunks - 1
+    clock = [0.5] * stages
+    arrived: dict[tuple[str, int, int], float] = {}
+    for rank in range(stages):
+        for chunk in range(chunks):
+            start, took = (0.5, 0.0) if chunk else (0.0, 0.5)
+            add(rank, "params-all-gather", start, took, mc=chunk)
+    while any(waiting):
+        for rank, actions in enumerate(waiting):
+            while actions:
+                action = actions[-1]
+                way = "forward" if action.kind is ActionKind.FORWARD else "backward"
+                ahead = 1 if way == "forward" else -1
+                source, target = action.stage - ahead, action.stage + ahead
+                arrival = 0.0
+                if 0 <= source <= last:
+                    if (way, source, action.microbatch) not in arrived:
+                        break
+                    sent = arrived[way, source, action.microbatch]
+                    begin = max(clock[rank], sent)
+                    arrival = sent + HOP
+                    add(rank, f"{way}-recv", min(begin, sent), arrival - min(begin, sent))
+                took = (1.0 if way == "forward" else 2.0) * (2 if rank == slow else 1)
+                start = max(clock[rank], arrival)
+                clock[rank] = start + took
+                add(
+                    rank,
+                    f"{way}-compute",
+                    start,
+                    took,
+                    mc=action.chunk,
+                    mb_id=action.microbatch,
+                    gmc=action.stage,
+                )
+                if 0 <= target <= last:
+                    arrived[way, action.stage, action.microbatch] = clock[rank]
+                    add(rank, f"{way}-send", clock[rank], HOP)
+                actions.pop()
+    for rank in range(stages):
+        for chunk in range(chunks):
+            start, took = (0.5, 0.0) if chunk else (0.0, 0.5)
+            add(rank, "grads-reduce-scatter", clock[rank] + start, took, mc=chunk)
+    end = max(clock) + 0.5
+    for rank in range(stages):
+        add(rank, "optimizer-clip-main-grad", clock[rank] + 0.5, end - clock[rank] - 0.25)
+        add(rank, "optimizer", end + 0.25, 1.0)
+    return rows
+
+
+def write_rows(rows: Rows, path: Path) -> Path:
+    """The rows as Parquet."""
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path

@@ -1,0 +1,248 @@
+"""Profiles: columns, what waits for what, and what slow workers cost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import HOP, Rows, made_rows, write_rows
+
+from stepsim.base.errors import TraceError
+from stepsim.base.units import PS_PER_S
+from stepsim.files.traces.ndtimeline import read_ndtimeline
+from stepsim.measured.profile.events import (
+    UNKNOWN,
+    EventKind,
+    EventPhase,
+    Events,
+    Profile,
+    RankPlace,
+    counted,
+    same,
+)
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.stragglers import Stragglers, find_stragglers
+from stepsim.measured.profile.waits import Waits, chained
+
+pytest.importorskip("pyarrow")
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def profile_of(**columns: Any) -> Profile:
+    """A profile of one step and nameless operations; times in ps."""
+    count = len(columns["start_ps"])
+    zeros = np.zeros(count, dtype=np.int64)
+    plain = {"rank": zeros, "step": zeros, "name": zeros, "kind": zeros, **columns}
+    ranks = tuple(RankPlace(rank=rank) for rank in range(int(plain["rank"].max()) + 1))
+    events = Events.of(count, **plain)
+    return Profile(
+        source="made",
+        format="test",
+        ranks=ranks,
+        steps=(7,),
+        names=("work",),
+        groups=(),
+        events=events,
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=30))
+def test_equal_columns_bear_equal_numbers(pairs: list[tuple[int, int]]) -> None:
+    columns = [ints(*column) for column in zip(*pairs, strict=True)] if pairs else [ints()] * 2
+    numbers, earlier = same(*columns).tolist(), counted(*columns).tolist()
+    for i, one in enumerate(pairs):
+        assert earlier[i] == pairs[:i].count(one)
+        assert all((numbers[i] == numbers[j]) == (one == other) for j, other in enumerate(pairs))
+    assert sorted(set(numbers)) == list(range(len(set(pairs))))
+
+
+def test_what_is_not_told_is_unknown() -> None:
+    events = profile_of(start_ps=ints(0, 5), end_ps=ints(5, 9)).events
+    assert set(events.peer.tolist()) == set(events.chunk.tolist()) == {UNKNOWN}
+    assert events.taken(ints(1)).duration_ps.tolist() == [4]
+    with pytest.raises(TraceError, match="different lengths"):
+        Events.of(2, rank=ints(0))
+
+
+def test_an_operation_that_ends_before_it_starts_is_refused() -> None:
+    with pytest.raises(TraceError, match="work of rank 0, step 7 ends before it starts"):
+        profile_of(start_ps=ints(0, 5), end_ps=ints(5, 4))
+
+
+def test_a_meeting_starts_with_its_last_member() -> None:
+    """Rank 0 computes 10, rank 1 30; both then meet for 5: recorded 20 later than rank 0 came."""
+    profile = profile_of(
+        rank=ints(0, 1, 0, 1),
+        start_ps=ints(0, 0, 12, 30),
+        end_ps=ints(10, 30, 35, 36),
+        meeting=ints(-1, -1, 0, 0),
+        kind=ints(0, 0, 1, 1),
+    )
+    pairs = chained(profile.events.rank, order=profile.events.start_ps)
+    waits = Waits(profile=profile, before=pairs[0], after=pairs[1])
+    assert waits.own_ps.tolist() == [10, 30, 5, 6]
+    assert waits.delay_ps.tolist() == [0, 0, 2, 0]
+    assert waits.ends_ps(waits.own_ps).tolist() == [10, 30, 35, 36]
+    assert waits.ends_ps(waits.own_ps, waits.delay_ps).tolist() == [10, 30, 35, 36]
+    shorter = np.stack([waits.own_ps, ints(10, 3, 5, 6)], axis=1)
+    assert waits.ends_ps(shorter)[:, 1].tolist() == [10, 3, 15, 16]
+    assert waits.steps_ps(shorter).tolist() == [[36, 16]]
+
+
+def test_operations_that_wait_for_each_other_are_refused() -> None:
+    profile = profile_of(start_ps=ints(0, 5), end_ps=ints(5, 9))
+    circle = Waits(profile=profile, before=ints(0, 1), after=ints(1, 0))
+    with pytest.raises(TraceError, match="work of rank 0, step 7 waits for itself"):
+        circle.ends_ps(circle.own_ps)
+
+
+def stragglers_of(rows: Rows, folder: Path) -> Stragglers:
+    profile = read_ndtimeline(write_rows(rows, folder / "job.parquet"))
+    return find_stragglers(pipeline_waits(profile))
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (4, 1), (2, 2), (4, 3)])
+def test_messages_meet_between_neighbours(stages: int, chunks: int, tmp_path: Path) -> None:
+    """A message has the microbatch of its compute; its ends lie on chunks side by side."""
+    rows = made_rows(stages=stages, replicas=2, microbatches=8, chunks=chunks, steps=2)
+    profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
+    assert not profile.warnings
+    events = profile.events
+    for phase, ahead in ((EventPhase.FORWARD, 1), (EventPhase.BACKWARD, -1)):
+        sent = np.flatnonzero(events.of_kind(EventKind.SEND) & (events.phase == phase))
+        received = np.flatnonzero(events.of_kind(EventKind.RECV) & (events.phase == phase))
+        assert len(sent) == len(received) == 2 * 2 * 8 * (stages * chunks - 1)
+        sent = sent[np.argsort(events.meeting[sent])]
+        received = received[np.argsort(events.meeting[received])]
+        assert np.array_equal(events.meeting[sent], events.meeting[received])
+        assert np.array_equal(events.microbatch[sent], events.microbatch[received])
+        assert np.array_equal(events.chunk[sent] + ahead, events.chunk[received])
+        assert np.array_equal(events.peer[sent], events.rank[received])
+    waits = pipeline_waits(profile)
+    assert not waits.delay_ps[events.of_kind(EventKind.COMPUTE)].any()
+    assert np.array_equal(waits.steps_ps(waits.own_ps, waits.delay_ps), profile.step_times_ps())
+
+
+def test_even_workers_are_no_stragglers(tmp_path: Path) -> None:
+    found = stragglers_of(made_rows(stages=2, replicas=2, microbatches=4), tmp_path)
+    assert found.slowdown == found.host_slowdown == 1
+    assert set(found.by_stage) == set(found.by_replica) == {1.0}
+    assert found.last_stage_share == found.slowest_share == 0
+
+
+def test_a_slow_stage_is_found(tmp_path: Path) -> None:
+    """Stage 1 of 2 takes twice as long: it sets the pace, and ideal it is a mean of both.
+
+    1F1B of two stages with four microbatches: the slow stage runs 4 * 6 s behind a forward of 1 s
+    and before a backward of 2 s; all messages that it waits for take a hop. Ideally every stage
+    takes 1.5 s and 3 s.
+    """
+    found = stragglers_of(made_rows(stages=2, replicas=2, microbatches=4, slow=1), tmp_path)
+    once = 0.5 + 0.5 + 0.25 + 1
+    slow, ideal = (np.array(each) / PS_PER_S for each in (found.prompt_ps, found.ideal_ps))
+    assert slow[0] == pytest.approx(once + 1 + 24 + 2 + 2 * HOP)
+    assert ideal[0] == pytest.approx(once + 1.5 + 4 * 4.5 + 3 + 5 * HOP, abs=HOP)
+    assert found.slowdown == pytest.approx(slow[0] / ideal[0])
+    assert found.by_stage[1] > found.slowdown > 1 > found.by_stage[0]
+    assert found.slowest == (100,)
+    assert [each.slowdown for each in found.workers[2:]] == [found.workers[2].slowdown] * 2
+    assert found.last_stage_share > 1, "the ideal keeps a part of its time on stage 0"
+
+
+@pytest.fixture(scope="module")
+def st_job(shared: Path) -> tuple[Stragglers, dict[str, Any]]:
+    folder = shared / "reference/profiles/ndtimeline"
+    published = {
+        name: json.loads((folder / f"{name}-ST.json").read_text())
+        for name in ("result", "ms", "mw")
+    }
+    profile = read_ndtimeline(folder / "trace-ST.parquet")
+    return find_stragglers(pipeline_waits(profile)), published
+
+
+def test_every_step_of_the_production_job_is_replayed(
+    st_job: tuple[Stragglers, dict[str, Any]],
+) -> None:
+    """32 steps with the host's delays: within 0.002 %; the measured step is the published one."""
+    found, published = st_job
+    measured = np.array([*published["result"]["step_t_base"].values()])
+    assert found.measured_ps / PS_PER_S == pytest.approx(measured, abs=1e-6)
+    assert np.abs(found.errors).max() < 2e-5
+
+
+def test_published_slowdowns_of_the_production_job(
+    st_job: tuple[Stragglers, dict[str, Any]],
+) -> None:
+    """Ideal step, slowdowns by stage, replica, kind and worker as published, to six digits."""
+    found, published = st_job
+    result = published["result"]
+    steps = {"step_t_nodelay": found.prompt_ps, "step_t_noblk": found.ideal_ps}
+    for name, times in steps.items():
+        assert times / PS_PER_S == pytest.approx(np.array([*result[name].values()]), abs=1e-6)
+    assert found.slowdown == pytest.approx(result["blocking_slowdown"], abs=1e-6)
+    assert found.host_slowdown == pytest.approx(result["launch_slowdown"], abs=1e-6)
+    by: dict[str, dict[Any, float]] = {
+        "stage": dict(enumerate(found.by_stage)),
+        "dp_rank": dict(enumerate(found.by_replica)),
+        "optype": found.by_kind,
+    }
+    for name, mine in by.items():
+        told = result[f"blocking_decompose_by_{name}"]
+        assert {str(key): value for key, value in mine.items()} == pytest.approx(told, abs=1e-6)
+    assert found.last_stage_share == pytest.approx(published["ms"]["Ms"], abs=1e-5)
+    assert found.slowest_share == pytest.approx(published["mw"]["Mw"], abs=1e-5)
+    slowest = max(found.workers, key=lambda worker: worker.slowdown)
+    assert found.slowest == (slowest.rank,)
+    ideal = published["mw"]["tideal"]
+    assert slowest.slowdown == pytest.approx(published["mw"]["tadd"] / ideal, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"duration": -1.0}, "row 3: duration is -1.0: expected 0 to"),
+        ({"duration": float("nan")}, "row 3: duration is nan"),
+        ({"start_ts": 1e9}, "row 3: start_ts is"),
+        ({"optype": "sleep"}, "optype is 'sleep': expected one of"),
+        ({"stage": -1}, "row 3: stage is -1"),
+        ({"rank": 77}, "5 workers in 2 stages and 2 replicas: expected 4"),
+        ({"rank": 100}, "rank 100 is on another stage or replica"),
+        ({"step": None}, "step is empty in 1 rows"),
+        ({"stage": 1 << 40, "rank": 5}, "some are missing"),
+    ],
+)
+def test_bad_rows_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    rows = made_rows(stages=2, replicas=2, microbatches=2)
+    rows[3] |= change
+    with pytest.raises(TraceError, match=message):
+        read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
+
+
+def test_bad_files_are_refused(tmp_path: Path) -> None:
+    rows = made_rows(stages=2, replicas=1, microbatches=2)
+    path = write_rows([*rows, rows[5]], tmp_path / "job.parquet")
+    with pytest.raises(TraceError, match=r"with seq_id \d+ is there twice"):
+        read_ndtimeline(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(TraceError, match="not a Parquet file"):
+        read_ndtimeline(path)
+    with pytest.raises(TraceError, match="cannot read the profile"):
+        read_ndtimeline(tmp_path / "none.parquet")
+    less = [{key: value for key, value in row.items() if key != "gmc"} for row in rows]
+    with pytest.raises(TraceError, match="no column gmc: expected those of NDTimeline"):
+        read_ndtimeline(write_rows(less, path))
+
+
+def test_messages_that_are_missing_are_named(tmp_path: Path) -> None:
+    rows = made_rows(stages=2, replicas=1, microbatches=2)
+    place = next(i for i, row in enumerate(rows) if row["optype"] == "forward-send")
+    del rows[place]
+    profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
+    assert ["1 forward-send for 2 computes" in text for text in profile.warnings] == [True]
+    assert find_stragglers(pipeline_waits(profile)).slowdown > 0
