@@ -192,17 +192,6 @@ def test_auto_zb_is_searched_with_the_prices_it_runs_with(moe: Path) -> None:
     assert len({*orders}) > 1
 
 
-def test_noise_without_fold_draws_for_every_rank(
-    moe: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
-    found = [
-        stepsim.noise(moe, "hgx-h100", model=NoiseModel(task=0.1), samples=2, fold_ranks=fold)
-        for fold in (True, False)
-    ]
-    assert [each.every_rank for each in found] == [False, True]
-
-
 @pytest.mark.parametrize("name", [name for name, each in OPTIONS.items() if "{names}" in each.help])
 def test_a_help_that_speaks_of_names_says_them_all(name: str) -> None:
     option = OPTIONS[name]

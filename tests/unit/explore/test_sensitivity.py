@@ -122,7 +122,6 @@ def noisy(model: NoiseModel, **options: Any) -> Any:
 def test_no_noise_is_the_plan() -> None:
     found = noisy(NoiseModel(), samples=3)
     report = simulate(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100").report
-    assert found.every_rank
     assert found.planned_ps == report.step_time_ps
     assert found.step_time_ps.tolist() == [report.step_time_ps] * 3
 
@@ -144,15 +143,10 @@ def test_seeds() -> None:
     assert not np.array_equal(few, other)
 
 
-def test_slowest_of_many_is_slower_than_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = NoiseModel(task=0.05)
-    ranks = noisy(model)
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
-    classes = noisy(model)
-    assert (ranks.every_rank, classes.every_rank) == (True, False)
-    assert ranks.planned_ps == classes.planned_ps
-    assert ranks.planned_ps < classes.mean_ps * 1.001 < ranks.mean_ps
-    assert ranks.percentile_ps(50) < ranks.percentile_ps(95) < ranks.percentile_ps(99)
+def test_slowest_of_many_is_slower_than_planned() -> None:
+    found = noisy(NoiseModel(task=0.05))
+    assert found.planned_ps < found.mean_ps
+    assert found.percentile_ps(50) < found.percentile_ps(95) < found.percentile_ps(99)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ class NoiseDocument(Document, frozen=True, kw_only=True):
 
     model: NoiseModel
     seed: int
-    every_rank: bool
     planned_ps: Picoseconds
     mean_ps: Picoseconds
     p50_ps: Picoseconds
@@ -41,7 +40,6 @@ class _ScenarioEntry(Entry, frozen=True, kw_only=True):
     """A scenario's step times, or why it failed."""
 
     settings: dict[str, str]
-    every_rank: bool | UnsetType = UNSET
     planned_ps: Picoseconds | UnsetType = UNSET
     mean_ps: Picoseconds | UnsetType = UNSET
     p5_ps: Picoseconds | UnsetType = UNSET
@@ -56,7 +54,6 @@ class _ScenarioEntry(Entry, frozen=True, kw_only=True):
             return cls(settings=settings, error=found)
         return cls(
             settings=settings,
-            every_rank=found.every_rank,
             planned_ps=found.planned_ps,
             mean_ps=round(found.mean_ps),
             p5_ps=round(found.percentile_ps(5)),

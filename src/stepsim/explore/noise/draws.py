@@ -10,11 +10,11 @@ from math import log, sqrt
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
-from stepsim.explore.batch.lengths import CommLength
+from stepsim.explore.noise.columns import Columns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.workload.rows import Workload
@@ -23,7 +23,13 @@ _SAMPLES_AT_ONCE = 256
 """Part of what a seed means: samples are drawn so many at a time."""
 
 _MOST_TASKS = 250_000
-"""Jobs of more tasks, all ranks together, are evaluated with one draw per class of ranks."""
+"""Jobs of more tasks, all ranks together, are evaluated folded, with a column per rank."""
+
+_MOST_DRAWS = 50_000_000_000
+"""Most tasks times samples: minutes of computing."""
+
+_AT_ONCE = 8192
+"""Ranks times samples evaluated together, so that what is in use fits the cache: measured."""
 
 _MOST_SAMPLES = 10_000_000
 _DEFAULTS = StepOptions()
@@ -62,15 +68,13 @@ class NoiseModel:
 class NoiseResult:
     """Step times of the samples in ps, in the order drawn, and the one without noise.
 
-    `every_rank` says whether each rank had draws of its own; else each class of ranks that behave
-    alike had, which leaves out that the slowest of many ranks is slower than one.
+    Each rank has draws of its own, so that the slowest of many is slower than one.
     """
 
     model: NoiseModel
     seed: int
     step_time_ps: Times
     planned_ps: int
-    every_rank: bool
     warnings: tuple[str, ...]
 
     @property
@@ -95,25 +99,27 @@ def simulate_noise(
 ) -> NoiseResult:
     """Distribution of the step time of a job under noise.
 
-    Without `fold_ranks` each rank has draws of its own, however many there are. Equal arguments
-    give equal samples. Raises PlanError for a number of samples or a seed that cannot be, and the
-    errors of `make_batch`.
+    Large jobs are evaluated folded, unless `fold_ranks` is off: it takes other draws from the same
+    distribution. Equal arguments give equal samples. Raises PlanError for a number of samples or a
+    seed that cannot be, and the errors of `make_batch`.
     """
     if not 1 <= samples <= _MOST_SAMPLES:
         raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
     batch = make_batch(workload, topology, options, notes=notes, coalesce=False)
-    every_rank = len(batch.actors) == batch.job.graph.plan.npus
-    if not every_rank and _tasks_of_all_ranks(batch) <= _MOST_TASKS:
-        unfolded, every_rank = replace(options, fold_ranks=False), True
+    tasks = _tasks_of_all_ranks(batch)
+    if tasks * samples > _MOST_DRAWS:
+        most = f"at most {_MOST_DRAWS // tasks} of a job of {tasks:,} tasks"
+        raise PlanError(f"samples is {samples}: expected {most}")
+    if len(batch.actors) < batch.job.graph.plan.npus and tasks <= _MOST_TASKS:
+        unfolded = replace(options, fold_ranks=False)
         batch = make_batch(workload, topology, unfolded, notes=notes, coalesce=False)
     return NoiseResult(
         model=model,
         seed=seed,
         step_time_ps=_samples(batch, model, samples, seed),
         planned_ps=int(batch.evaluate({}).step_time_ps[0]),
-        every_rank=every_rank,
         warnings=batch.job.warnings,
     )
 
@@ -125,59 +131,86 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: int) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
+    folded = len(batch.actors) < batch.job.graph.plan.npus
+    columns = Columns(batch) if folded else None
+    widest = int(batch.actors.counts.max())
+    at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)
-    firsts = range(0, samples, _SAMPLES_AT_ONCE)
+    firsts = range(0, samples, at_once)
     streams = np.random.SeedSequence(seed).spawn(len(firsts))
     for first, stream in zip(firsts, streams, strict=True):
-        draws = _Draws(batch=batch, model=model, random=np.random.default_rng(stream))
-        times = batch.passes.totals(draws.lengths(), _SAMPLES_AT_ONCE).step_time_ps
-        found[first : first + _SAMPLES_AT_ONCE] = times[: samples - first]
+        random = np.random.default_rng(stream)
+        draws = _Draws(batch=batch, model=model, random=random, samples=at_once)
+        if columns:
+            times = columns.step_time_ps(draws, at_once)
+        else:
+            times = batch.passes.totals(draws.lengths(), at_once).step_time_ps
+        found[first : first + at_once] = times[: samples - first]
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Draws:
-    """Random durations of the nodes of a program, in its order."""
+    """Random durations: node by node, or of all ranks of an actor and all groups at once."""
 
-    batch: Batch
-    model: NoiseModel
-    random: np.random.Generator
+    def __init__(
+        self, batch: Batch, model: NoiseModel, random: np.random.Generator, samples: int
+    ) -> None:
+        self._batch = batch
+        self._model = model
+        self._random = random
+        self._samples = samples
+        self._planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
+        self._ranks = [self._slowness(count) for count in batch.actors.counts.tolist()]
+        self._steady: dict[tuple[int, int], Times] = {}
 
     def lengths(self) -> Iterator[Times]:
-        """A vector of samples per node."""
-        program = self.batch.passes.program
-        values = self.batch.lengths(self.batch.scenarios({}))
-        sent = [isinstance(length, CommLength) for length in self.batch.table.lengths]
-        ranks, actor = self._ranks(), self._actors()
-        for node, number in enumerate(program.length):
-            planned = values[number]
-            if not planned[0]:
-                yield planned
-            elif sent[number]:
-                yield self._noisy(planned * self._factors(self.model.communication))
-            else:
-                yield self._noisy(planned * self._factors(self.model.task) * ranks[actor[node]])
-
-    def _actors(self) -> Ints:
-        """The actor of each node, that of one member for transfers."""
-        actor = np.zeros(len(self.batch.passes.program), dtype=np.int64)
-        for number, nodes in enumerate(self.batch.passes.program.nodes):
+        """A vector of samples per node of an unfolded program."""
+        program = self._batch.passes.program
+        is_sent = np.zeros(len(program), dtype=bool)
+        actor = np.zeros(len(program), dtype=np.int64)
+        for number, (laid, nodes) in enumerate(
+            zip(self._batch.programs, program.nodes, strict=True)
+        ):
+            is_sent[nodes] = [group is not None for group in laid.group]
             actor[nodes] = number
-        return actor
+        for node, number in enumerate(program.length):
+            if is_sent[node]:
+                yield self.sent(number, 1)[0]
+            else:
+                yield self.computed(number, int(actor[node]))[0]
 
-    def _ranks(self) -> Floats:
-        """Factor on the compute of every actor, of shape (actors, samples)."""
-        shape = len(self.batch.actors), _SAMPLES_AT_ONCE
-        straggles = self.random.random(shape) < self.model.straggler_probability
-        factors = np.where(straggles, self.model.straggler_factor, 1.0)
-        return factors * np.stack([self._factors(self.model.rank) for _ in factors])
+    def sent(self, number: int, columns: int) -> Times:
+        """A transfer in every group, by the number of its length: (groups or 1, samples)."""
+        return self._noisy(self._planned[number], self._model.communication, columns, 1)
 
-    def _factors(self, variation: float) -> Floats:
+    def computed(self, number: int, actor: int) -> Times:
+        """A task on every rank of an actor, by the number of its length: (ranks, samples)."""
+        ranks = self._ranks[actor]
+        if self._model.task:
+            return self._noisy(self._planned[number], self._model.task, len(ranks), ranks)
+        if (number, actor) not in self._steady:
+            self._steady[number, actor] = self._noisy(self._planned[number], 0, len(ranks), ranks)
+        return self._steady[number, actor]
+
+    def _noisy(
+        self, planned: int, variation: float, columns: int, slowness: Floats | float
+    ) -> Times:
+        """Planned ps times a draw of that variation and times `slowness`, rounded."""
+        if not planned:
+            return np.zeros((1, 1), dtype=np.int64)
+        return np.rint(planned * self._factors(variation, columns) * slowness).astype(np.int64)
+
+    def _slowness(self, ranks: int) -> Floats:
+        """Factor on the compute of ranks, of shape (ranks, samples)."""
+        shape = ranks, self._samples
+        straggles = self._random.random(shape) < self._model.straggler_probability
+        factors = np.where(straggles, self._model.straggler_factor, 1.0)
+        return factors * self._factors(self._model.rank, ranks)
+
+    def _factors(self, variation: float, columns: int) -> Floats:
         """Lognormal factors of mean 1 with a coefficient of variation."""
         if not variation:
-            return np.ones(1)
+            return np.ones((1, 1))
         variance = log(1 + variation**2)
-        return self.random.lognormal(-variance / 2, sqrt(variance), _SAMPLES_AT_ONCE)
-
-    def _noisy(self, times: Floats) -> Times:
-        return np.rint(times).astype(np.int64)
+        shape = columns, self._samples
+        return self._random.lognormal(-variance / 2, sqrt(variance), shape)

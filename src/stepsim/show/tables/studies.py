@@ -75,11 +75,6 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
             "over planned": ERROR.of(lambda item: item[1] / planned - 1 if planned else ""),
         },
     )
-    if not found.every_rank:
-        yield (
-            "note: one draw per class of ranks that behave alike, for the job is too large: a "
-            "lower bound, since the slowest of many ranks is slower than one"
-        )
 
 
 def noise_sweep_shown(found: NoiseSweep) -> Iterator[Shown]:
@@ -94,11 +89,6 @@ def noise_sweep_shown(found: NoiseSweep) -> Iterator[Shown]:
             for i, each in enumerate(found.scenarios)
         ),
     )
-    if any(not each.every_rank for each in found.results):
-        yield (
-            "note: one draw per class of ranks that behave alike where jobs are too large: a lower "
-            "bound, since the slowest of many ranks is slower than one"
-        )
     for i, each in enumerate(found.scenarios):
         if isinstance(each, str):
             shown = ", ".join(f"{name}={text}" for name, text in found.grid.values(i).items())

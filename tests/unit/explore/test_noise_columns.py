@@ -1,0 +1,130 @@
+"""Large jobs under noise: folded with a column per rank, equal to the unfolded job."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import collective, uniform_workload
+from jobs import make_batch
+
+from stepsim import noise, simulate
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import PlanError
+from stepsim.engine.lay_out import Times
+from stepsim.explore.batch import Batch
+from stepsim.explore.noise.columns import Columns
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import Group, Work, Workload
+
+SAMPLES = 3
+
+
+@pytest.fixture(autouse=True)
+def every_job_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
+
+
+class Slowed:
+    """Planned times, those of compute times a factor per rank and sample."""
+
+    def __init__(self, batch: Batch, factors: Floats) -> None:
+        self.batch = batch
+        self.factors = factors
+        self.planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
+
+    def computed(self, number: int, actor: int) -> Times:
+        ranks = np.flatnonzero(self.batch.actors.actor_of == actor)
+        return np.rint(self.planned[number] * self.factors[ranks]).astype(np.int64)
+
+    def sent(self, number: int, columns: int) -> Times:
+        return np.full((columns, 1), self.planned[number])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"schedule": "zb-v", "microbatches": 8},
+        {"p2p": "eager", "dp_overlap": True},
+        {"ep_layout": "folded", "rank_order": "pp-tp-dp"},
+    ],
+)
+def test_columns_equal_the_unfolded_job(options: dict[str, Any], moe: Path) -> None:
+    """Every rank slowed by a factor of its own, three times."""
+    batch = make_batch(moe, "hgx-h100", coalesce=False, **options)
+    assert len(batch.actors) < batch.job.graph.plan.npus == 128
+    random = np.random.default_rng(3)
+    factors = np.round(random.choice([1.0, 1.0, 1.2, 1.5], (128, SAMPLES)), 1)
+    found = Columns(batch).step_time_ps(Slowed(batch, factors), SAMPLES)
+    for sample in range(SAMPLES):
+        slow = ",".join(f"{rank}:{each}" for rank, each in enumerate(factors[:, sample]))
+        assert simulate(moe, "hgx-h100", slow=slow, **options).report.step_time_ps == found[sample]
+
+
+def data_parallel(npus: int, reduced: int = 0) -> Workload:
+    """One rank computes 1 ms; all reduce their gradients at the end."""
+    work = uniform_workload(forward=10**9, backward=0, pp=1, microbatches=1)
+    block = work.microbatches[0]
+    row = block.layers[0][0]
+    gradients = collective(reduced, Group.DP)
+    assert gradients.axis is ParallelAxis.DP
+    reducing = replace(row, weight_grad=Work(comms=(gradients,)))
+    return replace(
+        work,
+        microbatches=(replace(block, layers=((reducing,),)),),
+        made_for=replace(work.made_for, npus=npus),
+    )
+
+
+@pytest.mark.parametrize("npus", [8, 64, 1024])
+def test_stragglers_follow_the_closed_form(npus: int) -> None:
+    """The step is slow if any rank straggles: 1 - (1 - p)^n."""
+    probability = 0.5 / npus
+    model = NoiseModel(straggler_probability=probability, straggler_factor=1.2)
+    found = noise(data_parallel(npus), "ideal", model=model, samples=2000, seed=1)
+    slow = found.step_time_ps == round(1.2e9)
+    assert np.all(slow | (found.step_time_ps == 10**9))
+    expected = 1 - (1 - probability) ** npus
+    assert slow.mean() == pytest.approx(expected, abs=3.5 * (0.25 / 2000) ** 0.5)
+
+
+def test_the_slowest_of_many_has_the_distribution_of_a_maximum() -> None:
+    """P(max <= x) = P(one <= x)^n: the median is the 0.5^(1/n) quantile of a lognormal."""
+    npus, variation = 1024, 0.05
+    found = noise(
+        data_parallel(npus), "ideal", model=NoiseModel(rank=variation), samples=1000, seed=2
+    )
+    variance = np.log(1 + variation**2)
+    one = np.random.default_rng(0).lognormal(-variance / 2, variance**0.5, 2_000_000)
+    median = float(np.quantile(one, 0.5 ** (1 / npus)))
+    assert found.percentile_ps(50) == pytest.approx(1e9 * median, rel=0.002)
+    assert median > 1.15
+
+
+def test_one_per_cent_stragglers_of_1024_ranks_move_the_median(workloads: Path) -> None:
+    model = NoiseModel(straggler_probability=0.01, straggler_factor=1.2)
+    found = noise(workloads / "gpt_1024.txt", "hgx-h100", model=model, samples=24)
+    report = simulate(workloads / "gpt_1024.txt", "hgx-h100").report
+    assert found.planned_ps == report.step_time_ps
+    assert 0.07 < found.percentile_ps(50) / found.planned_ps - 1 < 0.2
+
+
+def test_folded_and_unfolded_draws_have_one_distribution(
+    moe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = NoiseModel(task=0.1, communication=0.2, rank=0.05)
+    columns = noise(moe, "hgx-h100", model=model, samples=256)
+    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 250_000)
+    ranks = noise(moe, "hgx-h100", model=model, samples=256)
+    assert not np.array_equal(columns.step_time_ps, ranks.step_time_ps)
+    spread = ranks.step_time_ps.std() / 256**0.5
+    assert columns.mean_ps == pytest.approx(ranks.mean_ps, abs=4.5 * spread)
+    assert columns.percentile_ps(95) == pytest.approx(ranks.percentile_ps(95), rel=0.01)
+
+
+def test_more_draws_than_can_be_made_are_refused(workloads: Path) -> None:
+    with pytest.raises(PlanError, match=r"samples is 1000000: expected at most \d+ of a job of"):
+        noise(workloads / "gpt_1024.txt", "hgx-h100", model=NoiseModel(), samples=10**6)
