@@ -15,6 +15,7 @@ from stepsim.cli.terminal import (
     QuietOption,
     check_outputs,
     command_line,
+    named_files,
     show,
     show_tables,
     warn,
@@ -95,6 +96,11 @@ def validate_command(
     limit, durations = _limit(max_error), parse_durations(times)
     known = read_calibration(calibration) if calibration else None
     loaded, steps = load_measurements(runs, node_size=node_size)
+    named = [
+        *(step.workload for step in steps),
+        *named_files((step.topology, step.schedule) for step in steps),
+    ]
+    check_outputs(named, json=json, figures=[plot])
     found = validate_measured(
         loaded,
         steps,

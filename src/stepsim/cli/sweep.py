@@ -10,7 +10,7 @@ from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
 from stepsim.cli.options import NO_MEMORY, RunOptions, SetOption, takes
-from stepsim.cli.terminal import check_outputs, command_line, show_tables, warn
+from stepsim.cli.terminal import check_outputs, command_line, named_files, show_tables, warn
 from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
@@ -241,7 +241,8 @@ def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
     from stepsim.show.figures.sweep import figure_kind
     from stepsim.show.figures.sweep.views import PlotLayout
 
-    options.check([*inputs, options.database])
+    named = named_files([options.topology, *options.asked.values(), *(options.axes or ())])
+    options.check([*inputs, *named, options.database])
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
         if name not in known:

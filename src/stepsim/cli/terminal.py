@@ -2,8 +2,10 @@
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +35,10 @@ def check_outputs(
     files: Iterable[Path | None] = (),
     page: Path | None = None,
 ) -> None:
-    """Refuse outputs that cannot be written before the work, not after it; raises OutputError."""
+    """Refuse outputs that cannot be written before the work, not after it; raises OutputError.
+
+    `inputs` are files to read beside those that stand on the command line.
+    """
     from stepsim.files.writing import (
         check_figure_path,
         check_page_path,
@@ -49,11 +54,44 @@ def check_outputs(
         if str(path) == STDOUT:
             raise OutputError("only --json can be written to stdout: name a file")
         check_writable(path)
-    check_separate(inputs, written)
+    check_separate([*inputs, *_typed_inputs(written)], written)
     for path in drawn:
         check_figure_path(path)
     if page:
         check_page_path(page)
+
+
+def named_files(values: Iterable[object]) -> Iterator[Path]:
+    """Files that may be read for values of options: those they name, in lists and axes too."""
+    from stepsim.files.shipped import topology_file, topology_names
+
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from named_files(value)
+        elif isinstance(value, str | Path):
+            text = str(value)
+            for each in {text, *text.split(","), *text.partition("=")[2].split(",")} - {""}:
+                path = topology_file(each) if each in topology_names() else Path(each.strip())
+                yield from _traces(path) if isdir(path) else [path]
+
+
+def _traces(folder: Path) -> Iterator[Path]:
+    from stepsim.files.traces.megatron_trace import SUFFIXES
+
+    return (file for file in folder.iterdir() if file.suffix in SUFFIXES)
+
+
+def _typed_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
+    """Files that stand on the command line where no output does."""
+    written = Counter(outputs)
+    for word in sys.argv[1:]:
+        flag = word.startswith("-")
+        texts = [word[2:], word.partition("=")[2]] if flag else [word]
+        output = next((path for path in map(Path, texts) if written[path]), None)
+        if output:
+            written[output] -= 1
+        else:
+            yield from named_files(texts)
 
 
 def command_line() -> str:

@@ -65,7 +65,7 @@ def read_sweep(path: Path) -> SweepFile:
         file.output,
         **{
             name: _beside(path, getattr(file.output, name))
-            for name in ("database", "plot", "pareto")
+            for name in ("database", "plot", "pareto", "report")
         },
         export=[str(path.parent / name) for name in file.output.export],
     )

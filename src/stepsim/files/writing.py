@@ -34,14 +34,27 @@ def check_writable(path: Path) -> None:
 
 
 def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
-    """Raise OutputError when an output would replace an input or another output."""
-    known = {realpath(path) for path in inputs if "\0" not in str(path)}
+    """Raise OutputError when an output would replace an input or another output.
+
+    A file is the same under each of its names, links and hard links too.
+    """
+    known = {_identity(path) for path in inputs}
     for path in outputs:
-        if realpath(path) in known:
+        if _identity(path) in known:
             raise OutputError(
                 f"{path}: cannot write: it is an input, or two outputs go to the same file"
             )
-        known.add(realpath(path))
+        known.add(_identity(path))
+
+
+def _identity(path: Path) -> object:
+    """What is the same for all names of a file."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # there is none, or cannot be
+        return str(path) if "\0" in str(path) else realpath(path)
+    # a pipe or a device takes all that is written into it
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else realpath(path)
 
 
 def check_figure_path(path: Path) -> None:
