@@ -1,6 +1,7 @@
 """A path is the user's: it may be no file, or have a name that a terminal obeys."""
 
 import os
+import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_result
 from stepsim.files.measured import is_measured, load_run
+from stepsim.files.reading import read_bytes
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.step_table import is_step_table, read_step_table
@@ -72,6 +74,41 @@ def test_device_without_end(reader: str, tmp_path: Path) -> None:
     path = named(tmp_path, reader)
     path.symlink_to("/dev/zero")
     assert "device" in refusal(reader, path) or reader == "database"
+
+
+@every_reader
+@pytest.mark.parametrize("made_up", ["/proc/self/environ", "/proc/kmsg"])
+def test_file_that_the_system_makes_up(reader: str, made_up: str, tmp_path: Path) -> None:
+    if not os.access(made_up, os.R_OK):
+        pytest.skip(f"{made_up} cannot be read here")
+    path = named(tmp_path, reader)
+    path.symlink_to(made_up)
+    refusal(reader, path)
+
+
+@every_reader
+def test_sparse_file_of_10_gigabytes(reader: str, tmp_path: Path) -> None:
+    path = named(tmp_path, reader)
+    with path.open("wb") as file:
+        file.truncate(10 << 30)
+    tracemalloc.start()
+    try:
+        message = refusal(reader, path)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert "256 MiB" in message or reader == "database"
+
+
+def test_no_buffer_is_larger_than_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "small.txt"
+    path.write_bytes(b"x" * 10_000)
+    tracemalloc.start()
+    try:
+        assert read_bytes(path) == b"x" * 10_000
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @every_reader

@@ -3,7 +3,7 @@
 import os
 import sys
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -22,6 +22,7 @@ from stepsim.cli.simulate import simulate_command
 from stepsim.cli.sweep import sweep_command, sweep_report_command
 
 _STDOUT = "<stdout>"
+_NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
 app = typer.Typer(
     name="stepsim",
@@ -77,18 +78,33 @@ class _Stdout(FileIO):
 
 def main() -> None:
     """Run the command line; a user's mistake prints one message and exits with 2."""
+    # numpy's own threads are of no use here, and each takes memory that there may not be
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _prepare_output()
     try:
         app()
     except StepsimError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
     except OSError as error:
-        typer.echo(f"error: {one_line(_system_error(error))}", err=True)
-        sys.exit(2)
+        _fail(one_line(_system_error(error)))
+    except (MemoryError, ImportError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        _fail("not enough memory")
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
+
+
+def _fail(why: str) -> NoReturn:
+    typer.echo(f"error: {why}", err=True)
+    sys.exit(2)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether Python, the loader of libraries or a new thread found no memory."""
+    text = str(error)
+    return isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY)
 
 
 def _prepare_output() -> None:

@@ -23,35 +23,49 @@ _DEEPEST_KEY = 100
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*(?:"|$)|\'[^\'\n]*(?:\'|$)', re.MULTILINE)
 
 
-def open_file(path: Path) -> BinaryIO:
-    """A file opened to be read; raises OSError where there is none, or a folder, pipe or device."""
+def open_file(path: Path, most: int | None = MAX_FILE_BYTES) -> BinaryIO:
+    """A file opened to be read.
+
+    Raises OSError where there is none, it holds more than `most` bytes, or it is a folder, a pipe,
+    a device, or a file that the system makes up as it is read.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except ValueError:
         raise OSError(errno.EINVAL, "no file can have this name") from None
-    if not stat.S_ISREG(mode := os.fstat(handle).st_mode):
+    try:
+        _check_plain(handle, most)
+        return os.fdopen(handle, "rb")
+    except BaseException:
         os.close(handle)
-        what = "it is a folder" if stat.S_ISDIR(mode) else "it is a pipe or a device, not a file"
+        raise
+
+
+def _check_plain(handle: int, most: int | None) -> None:
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        folder = stat.S_ISDIR(found.st_mode)
+        what = "it is a folder" if folder else "it is a pipe or a device, not a file"
         raise OSError(errno.EINVAL, what)
-    return os.fdopen(handle, "rb")
+    if most is not None and found.st_size > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
+    if not found.st_size and os.read(handle, 1):
+        raise OSError(errno.EINVAL, "the system makes it up: it is no file")
 
 
 def first_bytes(path: Path, size: int) -> bytes:
     """The first bytes of a file; nothing where it cannot be read, which its reader will say."""
     try:
-        with open_file(path) as file:
-            return file.read(size)
+        with open_file(path, most=None) as file:
+            return file.read(min(size, os.fstat(file.fileno()).st_size))
     except OSError:
         return b""
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds; raises OSError as `open_file`, and for more than 256 MiB."""
+    """What a file holds; raises OSError as `open_file`."""
     with open_file(path) as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
-    return data
+        return file.read(os.fstat(file.fileno()).st_size)
 
 
 def read_text(

@@ -22,6 +22,7 @@ from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.grid import Grid, ScenarioSpan
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult
+from stepsim.files.reading import open_file
 from stepsim.files.writing import check_writable
 from stepsim.workload.axes import Part
 
@@ -127,6 +128,8 @@ def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
             "shows what it holds, --db names another file"
         )
     with database_errors(path):
+        if exists(path):  # SQLite would wait for what a device never says
+            open_file(path, most=None).close()
         lock = _lock(path)
         store = SweepStore(path=path, connection=_connect(path), lock=lock)
         try:
@@ -142,6 +145,7 @@ def open_for_reading(path: Path) -> SweepStore:
     if not isfile(path):
         raise SweepError(f"{path}: cannot read the sweep: no such file")
     with database_errors(path):
+        open_file(path, most=None).close()
         store = SweepStore(path=path, connection=_connect(path, read_only=True))
         try:
             _check_kind(store)
@@ -158,7 +162,7 @@ def database_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        why = str(error) or type(error).__name__
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError) and not isinstance(
             error, sqlite3.OperationalError
         ):

@@ -74,7 +74,7 @@ def write_file(source: Path, path: str | Path, *, command: str) -> None:
 
 def _starts_as_database(source: Path) -> bool:
     try:
-        with open_file(source) as file:
+        with open_file(source, most=None) as file:
             return file.read(len(_DATABASE)) == _DATABASE
     except OSError as error:
         raise StepsimError(f"{source}: cannot read the result: {error.strerror}") from None
