@@ -25,6 +25,8 @@ OUTPUTS = {
     "pareto": ".svg",
 }
 """Parameters that name a file to write, and a suffix that they take."""
+TEXTS = ("file", "topology", "schedule", "schedules", "axes")
+"""Parameters that are a name or a file."""
 OF_PAGES = {("report", "output"): ".html"}
 REQUIRED = {"kind": "all_reduce", "size": "1MiB", "axes": "microbatches=1,2"}
 ALIKE: dict[str, Callable[[Path, Path], object]] = {
@@ -51,7 +53,7 @@ def pairs(*, every: bool) -> list[Any]:
     found = []
     for words, command in commands():
         outputs = [each for each in command.params if each.name in OUTPUTS]
-        inputs = [each for each in command.params if is_input(each)]
+        inputs = [each for each in command.params if is_input(each, every=every)]
         for i, given in enumerate(inputs):
             for output in outputs if every else outputs[i % len(outputs) :][:1] if outputs else ():
                 label = f"{'-'.join(words)}-{given.name}-{output.name}"
@@ -59,9 +61,11 @@ def pairs(*, every: bool) -> list[Any]:
     return found
 
 
-def is_input(parameter: Any) -> bool:
+def is_input(parameter: Any, *, every: bool) -> bool:
+    """Whether a file may be named: as a path, or with `every` by any text."""
     kind = str(parameter.type_descriptor.annotation)
-    return parameter.name not in OUTPUTS and bool(re.search(r"\b(Path|str)\b", kind))
+    texts = r"\b(Path|str)\b" if every or parameter.name in TEXTS else r"\bPath\b"
+    return parameter.name not in OUTPUTS and bool(re.search(texts, kind))
 
 
 @pytest.mark.parametrize(("words", "command", "given", "output"), pairs(every=False))
