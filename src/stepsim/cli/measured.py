@@ -1,5 +1,6 @@
 """`stepsim validate` and `stepsim what-if`; `inspect` and `simulate` of measured runs."""
 
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,10 +84,15 @@ def validate_command(
         Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option("--leave-out", help="Source of published steps to leave out. Repeatable."),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
     from stepsim.files.measured import load_benchmarks, load_measurements
+    from stepsim.files.model_steps import is_published_steps
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.show.tables.validation import validation_shown
     from stepsim.validation.replay import parse_durations
@@ -94,6 +100,11 @@ def validate_command(
 
     check_outputs(runs, json=json, figures=[plot])
     limit, durations = _limit(max_error), parse_durations(times)
+    if is_published_steps(runs[0]):
+        _validate_published(runs, limit, leave_out or (), json, plot, style, quiet)
+        return
+    if leave_out:
+        raise PlanError("--leave-out names sources of published steps: there are none")
     known = read_calibration(calibration) if calibration else None
     loaded, steps = load_measurements(runs, node_size=node_size)
     named = [
@@ -115,6 +126,38 @@ def validate_command(
 
         plot_validation(found, plot, style=style)
     show(json, lambda: found.to_json().encode(), validation_shown(found))
+    if limit is not None and found.exceeds(limit):
+        raise typer.Exit(1)
+
+
+def _validate_published(
+    tables: Sequence[Path],
+    limit: float | None,
+    leave_out: Sequence[str],
+    json: str | None,
+    plot: Path | None,
+    style: FigureStyle,
+    quiet: bool,
+) -> None:
+    """Compare published steps of models with their closed form."""
+    from stepsim.files.model_steps import read_published_steps
+    from stepsim.show.tables.published import published_shown
+    from stepsim.validation.published import validate_published
+    from stepsim.validation.published_document import PublishedDocument
+
+    read = [read_published_steps(table) for table in tables]
+    steps = [step for found, _ in read for step in found]
+    unknown = set(leave_out) - {step.source for step in steps}
+    if unknown:
+        known = ", ".join(dict.fromkeys(step.source for step in steps))
+        raise PlanError(f"--leave-out {min(unknown)}: expected one of {known}")
+    found = validate_published(steps, leave_out=leave_out)
+    warn((*chain.from_iterable(notes for _, notes in read), *found.warnings), quiet=quiet)
+    if plot:
+        from stepsim.show.figures.published import plot_published
+
+        plot_published(found, plot, style=style)
+    show(json, lambda: PublishedDocument.of(found).to_json(), published_shown(found))
     if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
 

@@ -80,10 +80,12 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     overlaps_input_gradient: bool = True
     balances_stages: bool = False
     operator_recompute: Share = 0.3
+    operator_keep: Share = 0.58
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
     sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
-    logit_bytes: Annotated[int, Meta(ge=2)] = 8
+    logit_bytes: Annotated[int, Meta(ge=2)] = 7
     fragmentation: Annotated[float, Meta(ge=1)] = 1.0
+    reports_total: bool = False
     fused_loss: bool = True
     sources: dict[str, str] = {}
 
@@ -143,10 +145,12 @@ def read_framework(name_or_path: str | Path) -> Framework:
             overlaps_input_gradient=file.overlaps_input_gradient,
             balances_stages=file.balances_stages,
             operator_recompute=file.operator_recompute,
+            operator_keep=file.operator_keep,
             gradient_bytes=file.gradient_bytes,
             sharded_gradient_bytes=file.sharded_gradient_bytes,
             logit_bytes=file.logit_bytes,
             fragmentation=file.fragmentation,
+            reports_total=file.reports_total,
             fused_loss=file.fused_loss,
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),

@@ -12,6 +12,7 @@ from stepsim.base.documents import Document, json_text
 from stepsim.base.errors import StepsimError
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.sensitivity.analysis import Sensitivity
+from stepsim.files.accelerators import DeviceFile, FrameworkFile
 from stepsim.files.step_table import StepTable
 from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
@@ -24,6 +25,7 @@ from stepsim.results.document import ResultDocument
 from stepsim.show.doctor import Diagnosis
 from stepsim.step.document import ComparisonDocument
 from stepsim.validation.document import ValidationDocument
+from stepsim.validation.published_document import PublishedDocument
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -39,6 +41,8 @@ class Format:
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "topology": Format(what="a topology file, TOML", root=TopologyFile),
+        "device": Format(what="a device file, TOML", root=DeviceFile),
+        "framework": Format(what="a framework file, TOML", root=FrameworkFile),
         "sweep": Format(what="a sweep file, TOML", root=SweepFile),
         "calibration": Format(what="a calibration file, TOML", root=CalibrationFile),
         "step-table": Format(what="a table of measured steps, TOML", root=StepTable),
@@ -52,6 +56,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "run": Format(what="inspect --json of traces", root=RunDocument),
         "log": Format(what="inspect --json of a log of leaf modules", root=LogDocument),
         "validation": Format(what="validate --json", root=ValidationDocument),
+        "published": Format(
+            what="validate --json of published steps of models", root=PublishedDocument
+        ),
         "doctor": Format(what="doctor --json", root=Diagnosis),
         "collective-fit": Format(what="calibrate nccl --json", root=CollectiveFitDocument),
     }

@@ -1,7 +1,7 @@
 """Measured steps of published models against their closed form, zero-shot and calibrated."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -11,20 +11,28 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
-from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.step_time import StepModel
 
 _DEFAULT_TOPOLOGY = "hgx-h100"
+_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedComparison:
-    """A published run and its prediction in seconds; `calibrated_s` after its group's factor."""
+    """A published run and its prediction; `calibrated_s` after the factor of its machine."""
 
     step: PublishedStep
     predicted_s: float
     calibrated_s: float
+    predicted_gib: float
+
+    @property
+    def memory_error(self) -> float | None:
+        """Predicted over measured memory, minus 1; None where the source gives none."""
+        measured = self.step.memory_gib
+        return None if not measured else self.predicted_gib / measured - 1
 
     @property
     def measured_s(self) -> float:
@@ -54,6 +62,8 @@ class SourceErrors:
     largest: float
     calibrated_mean: float
     calibrated_largest: float
+    memory_mean: float | None
+    memory_largest: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +108,19 @@ def validate_published(
         try:
             model = model_of(step)
             model = change(step, model) if change else model
-            rows.append((step, float(model.seconds([step.plan])[0])))
+            rows.append((step, float(model.seconds([step.plan])[0]), _memory_gib(step, model)))
         except StepsimError as error:
             warnings.append(f"{step.source} {step.name} is left out: {error}")
-    factors = _factors(rows)
+    factors = _factors([(step, predicted) for step, predicted, _ in rows])
     return PublishedValidation(
         rows=tuple(
             PublishedComparison(
-                step=step, predicted_s=predicted, calibrated_s=predicted * factors[_machine(step)]
+                step=step,
+                predicted_s=predicted,
+                calibrated_s=predicted * factors[_machine(step)],
+                predicted_gib=memory_gib,
             )
-            for step, predicted in rows
+            for step, predicted, memory_gib in rows
         ),
         warnings=tuple(warnings),
     )
@@ -121,13 +134,19 @@ def model_of(step: PublishedStep) -> StepModel:
         architecture=step.architecture,
         device=device,
         framework=framework,
-        interconnect=_interconnect(step, device.topology or _DEFAULT_TOPOLOGY, framework),
+        interconnect=_interconnect(step, device.topology or _DEFAULT_TOPOLOGY),
     )
 
 
-def _interconnect(step: PublishedStep, topology: str, framework: Framework) -> Interconnect:
-    from dataclasses import replace
+def _memory_gib(step: PublishedStep, model: StepModel) -> float:
+    """Memory of the fullest rank as the run's framework reports it."""
+    plans = [step.plan]
+    found = rank_memory(model.architecture, model.device, model.framework, plans)
+    held = found.total if model.framework.reports_total else found.allocated
+    return float(held[0]) / _GIB
 
+
+def _interconnect(step: PublishedStep, topology: str) -> Interconnect:
     found = interconnect_of(load_topology(topology))
     if step.node_bandwidth is None:
         return found
@@ -149,6 +168,7 @@ def _factors(rows: Sequence[tuple[PublishedStep, float]]) -> dict[tuple[str, str
 def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
     errors = [abs(row.error) for row in rows]
     calibrated = [abs(row.calibrated_error) for row in rows]
+    memory = [abs(row.memory_error) for row in rows if row.memory_error is not None]
     return SourceErrors(
         source=source,
         count=len(rows),
@@ -157,4 +177,6 @@ def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
         largest=max(errors),
         calibrated_mean=fmean(calibrated),
         calibrated_largest=max(calibrated),
+        memory_mean=fmean(memory) if memory else None,
+        memory_largest=max(memory, default=None),
     )

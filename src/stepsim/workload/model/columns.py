@@ -1,7 +1,7 @@
 """Plans as columns: one array per field, so that thousands are priced together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -52,6 +52,12 @@ class PlanColumns:
 
     def __len__(self) -> int:
         return len(self.tp)
+
+    def take(self, chosen: Sequence[int]) -> "PlanColumns":
+        """The columns of some of the plans."""
+        return replace(
+            self, **{each.name: getattr(self, each.name)[chosen] for each in fields(self)}
+        )
 
     @property
     def stage_ranks(self) -> Floats:

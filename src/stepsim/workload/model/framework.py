@@ -27,11 +27,13 @@ class Framework:
     overlaps_input_gradient: bool = True
     balances_stages: bool = False
     operator_recompute: float = 0.3
+    operator_keep: float = 0.58
     skew: float = 0.0
     gradient_bytes: int = 4
     sharded_gradient_bytes: int = 2
-    logit_bytes: int = 8
+    logit_bytes: int = 7
     fragmentation: float = 1.0
+    reports_total: bool = False
     fused_loss: bool = True
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -6,7 +6,6 @@ what the other ranks take for one microbatch of one of their v chunks (Narayanan
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -24,9 +23,9 @@ from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.layout import LayerLayout, layer_ranges
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.shares import counts_by_chunk, dense_parameters, routed_parameters
 from stepsim.workload.rows import CollectiveKind, Group
 
 
@@ -202,7 +201,8 @@ class StepModel:
         )
 
     def _fsdp(self, layer: Layer, columns: PlanColumns) -> tuple[Floats, Floats]:
-        parameters = self._layer_parameters(layer, columns)
+        parameters = dense_parameters(layer, self.architecture, columns)
+        parameters = parameters + routed_parameters(layer, self.architecture, columns)
         gather = self.interconnect.seconds(
             CollectiveKind.ALL_GATHER, 2.0 * parameters, columns.shards, columns.tp
         )
@@ -213,13 +213,6 @@ class StepModel:
             columns.tp,
         )
         return gather, scatter
-
-    def _layer_parameters(self, layer: Layer, columns: PlanColumns) -> Floats:
-        """Parameters of a layer on one rank before sharding."""
-        h, norm = self.architecture.hidden, self.architecture.norm
-        whole = layer.parameters(h, norm)
-        routed = layer.mlp.routed_parameters(h) if isinstance(layer.mlp, ExpertMlp) else 0
-        return (whole - routed) / columns.tp + routed / (columns.ep * columns.expert_tp)
 
     def _send(self, message: Floats, columns: PlanColumns) -> Floats:
         near = columns.tp * columns.cp * columns.dp < self.interconnect.domain
@@ -244,7 +237,8 @@ class StepModel:
             groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
         for chosen in groups.values():
             first = plans[chosen[0]]
-            counts = _counts_by_rank(self.architecture, first.layout, first.pp, first.chunks)
+            by_chunk = counts_by_chunk(self.architecture, first.layout, first.pp, first.chunks)
+            counts = by_chunk.sum(axis=2)
             times = table[chosen] @ counts
             slowest[chosen], total[chosen] = times.max(axis=1), times.sum(axis=1)
         if self.framework.balances_stages:
@@ -316,22 +310,3 @@ class StepModel:
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
         bandwidth = self.device.memory_bandwidth * self.device.memory_share
         return (per_own * own + every * (dense + routed)) / bandwidth
-
-
-@lru_cache(maxsize=4096)
-def _counts_by_rank(
-    architecture: Architecture, layout: LayerLayout, pp: int, chunks: int
-) -> Floats:
-    """Layers of each kind, embeddings and heads on each rank; shape (kinds + 2, pp)."""
-    slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), pp * chunks)
-    number = {kind: i for i, kind in enumerate(architecture.layer_kinds())}
-    counts = np.zeros((len(number) + 2, pp))
-    for stage, (each, layers) in enumerate(zip(slices, layer_ranges(slices), strict=True)):
-        rank = stage % pp
-        held = [architecture.layers[i] for i in layers]
-        held += architecture.prediction_layers[: each.prediction_layers]
-        for layer in held:
-            counts[number[layer], rank] += 1
-        counts[-2, rank] += each.embedding
-        counts[-1, rank] += each.head + each.prediction_layers
-    return counts

@@ -1,0 +1,42 @@
+"""How far predictions of published steps are off, by source and by run."""
+
+from collections.abc import Iterator
+
+from stepsim.base.units import PS_PER_S
+from stepsim.show.tables.model import COUNT, ERROR, SHARE, TEXT, TIME, Shown, as_number, table_of
+from stepsim.validation.published import PublishedValidation
+
+_MOST_ROWS = 40
+_GIB = as_number(".1f")
+_SOURCES = {
+    "source": TEXT.of("source"),
+    "runs": COUNT.of("count"),
+    "mean": SHARE.of("mean"),
+    "median": SHARE.of("median"),
+    "largest": SHARE.of("largest"),
+    "calibrated": SHARE.of("calibrated_mean"),
+    "its largest": SHARE.of("calibrated_largest"),
+    "memory": SHARE.of("memory_mean"),
+}
+_ROWS = {
+    "run": TEXT.of("step.name"),
+    "source": TEXT.of("step.source"),
+    "model": TEXT.of("step.architecture.name"),
+    "device": TEXT.of("step.device"),
+    "NPUs": COUNT.of("step.plan.npus"),
+    "measured": TIME.of(lambda row: round(row.measured_s * PS_PER_S)),
+    "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
+    "error": ERROR.of("error"),
+    "calibrated": ERROR.of("calibrated_error"),
+    "GiB": _GIB.of("predicted_gib").on_pages,
+}
+
+
+def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> Iterator[Shown]:
+    """The runs, at most so many of them, then errors of each source."""
+    yield table_of("published steps", found.rows, _ROWS, most=most, both_ends=True)
+    yield table_of("errors by source", found.errors(), _SOURCES)
+    yield (
+        "calibrated: after one factor per source, device and precision; memory: mean error where "
+        "the source reports it"
+    )

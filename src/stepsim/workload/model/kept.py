@@ -1,0 +1,117 @@
+"""What a layer keeps of a microbatch from its forward to its backward, in bytes."""
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.architecture import (
+    Architecture,
+    Attention,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    Layer,
+    LinearBlock,
+    Mlp,
+)
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.framework import Framework
+
+
+def layer_bytes(
+    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Bytes that a layer keeps of a microbatch; with full recomputation its input alone.
+
+    That input is shared out over tp with sequence parallelism. Selective recomputation drops the
+    scores of unfused attention; per operator it keeps `framework.operator_keep` of all.
+    """
+    whole = _whole(layer, architecture, columns)
+    scores = _scores(layer.attention, columns)
+    kept = np.where(columns.recompute_selective > 0, whole, whole + scores)
+    kept = np.where(columns.recompute_operators > 0, framework.operator_keep * kept, kept)
+    return np.asarray(np.where(columns.recompute_full > 0, _input(architecture, columns), kept))
+
+
+def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
+    """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation."""
+    whole = [
+        _whole(layer, architecture, columns) + _scores(layer.attention, columns)
+        for layer in architecture.layer_kinds()
+    ]
+    scores = [_scores(layer.attention, columns) for layer in architecture.layer_kinds()]
+    full = np.max(whole, axis=0) * columns.recompute_full
+    by_operator = np.max(whole, axis=0) * columns.recompute_operators
+    saved = by_operator * (1 - framework.operator_keep)
+    return np.asarray(full + saved + np.max(scores, axis=0) * columns.recompute_selective)
+
+
+def _input(architecture: Architecture, columns: PlanColumns) -> Floats:
+    return 2.0 * columns.shard_tokens * architecture.hidden
+
+
+def _whole(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Inputs and outputs of norms, and what attention and MLP keep, without scores."""
+    masks = 1.0 if architecture.dropout else 0.0
+    norms: Floats = layer.norms * (4.0 + masks) * columns.shard_tokens * architecture.hidden
+    return norms + _attention(layer.attention, columns) + _mlp(layer.mlp, architecture, columns)
+
+
+def _attention(attention: Attention | None, columns: PlanColumns) -> Floats:
+    """Queries, keys and values, and the output's input."""
+    if attention is None or isinstance(attention, LinearBlock):
+        return np.zeros_like(columns.tp)
+    t, heads = columns.tokens, attention.heads / columns.tp
+    if isinstance(attention, GroupedAttention):
+        kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
+        inner = heads * attention.head_dim + kv * (attention.head_dim + attention.values)
+        return np.asarray(2.0 * t * (inner + heads * attention.values))
+    ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
+    inner = heads * (2 * attention.head_dim + attention.value_dim)
+    return 2.0 * t * (inner + heads * attention.value_dim) + 4.0 * ranks
+
+
+def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
+    """Softmax, its dropout's mask and output of unfused attention: 5 bytes a score."""
+    if attention is None or isinstance(attention, LinearBlock):
+        return np.zeros_like(columns.tp)
+    scores = columns.tokens * columns.sequence * attention.heads / columns.tp
+    return 5.0 * scores * (1 - columns.flash)
+
+
+def _mlp(mlp: Mlp | None, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Inputs and output of the activation; of experts also their inputs and outputs."""
+    if mlp is None or isinstance(mlp, LinearBlock):
+        return np.zeros_like(columns.tp)
+    if isinstance(mlp, DenseMlp):
+        return _between(mlp, columns.tokens, mlp.width / columns.tp)
+    tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
+    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp)
+    moved = 2.0 * 2.0 * tokens * architecture.hidden
+    router = 4.0 * columns.shard_tokens * mlp.experts
+    shared = mlp.shared
+    if shared is None:
+        return routed + moved + router
+    return routed + moved + router + _between(shared, columns.tokens, shared.width / columns.tp)
+
+
+def _between(mlp: DenseMlp, tokens: Floats, width: Floats) -> Floats:
+    inputs = 2 if mlp.activation.gated else 1
+    return 2.0 * tokens * width * (inputs + 1)
+
+
+def expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Elements of the weights of a rank's experts of one layer."""
+    inputs = 2 if mlp.activation.gated else 1
+    each = (inputs + 1) * mlp.width * architecture.hidden
+    return mlp.experts * each / (columns.ep * columns.expert_tp)
+
+
+def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Elements of the weights of a layer's MLP on a rank."""
+    mlp = layer.mlp
+    if isinstance(mlp, ExpertMlp):
+        return expert_weights(mlp, architecture, columns)
+    if isinstance(mlp, DenseMlp):
+        inputs = 2 if mlp.activation.gated else 1
+        return (inputs + 1) * mlp.width * architecture.hidden / columns.tp
+    return np.zeros_like(columns.tp)

@@ -1,0 +1,164 @@
+"""Memory of a rank: weights, gradients, optimizer, activations, logits, buffers; bytes.
+
+What each operator keeps for its backward follows Korthikanti et al. 2022; how many microbatches a
+rank keeps is the schedule's (`kept`, or `kept_by_1f1b`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.kept import layer_bytes, mlp_weights, working_bytes
+from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.shares import (
+    counts_by_chunk,
+    dense_parameters,
+    rank_parameters,
+    routed_parameters,
+)
+
+_ADAM_BYTES = 12.0  # fp32 master weight and two moments
+_TIGHT = 0.92
+_GATHERED_LAYERS = 2
+
+Kept = tuple[tuple[int, ...], ...]
+"""Microbatches kept by each rank, of each of its chunks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """Bytes of the fullest rank of each plan, arrays over plans.
+
+    `buffers` are gathered parameters and a layer's weight gradients before they are added up,
+    `reserved` contexts and communication buffers.
+    """
+
+    weights: Floats
+    gradients: Floats
+    optimizer: Floats
+    activations: Floats
+    logits: Floats
+    buffers: Floats
+    reserved: Floats
+
+    @property
+    def allocated(self) -> Floats:
+        """What the framework's allocator holds."""
+        states = self.weights + self.gradients + self.optimizer
+        return states + self.activations + self.logits + self.buffers
+
+    @property
+    def total(self) -> Floats:
+        """Everything."""
+        return self.allocated + self.reserved
+
+    def share_of(self, device: Device) -> Floats:
+        """Of the device's capacity; above 1 a plan does not fit."""
+        return self.total / device.memory_bytes
+
+    def is_tight(self, device: Device) -> Floats:
+        """1 where retries of the allocator cost 20 to 30 %: from 92 % of the capacity."""
+        return np.asarray(self.share_of(device) >= _TIGHT, dtype=np.float64)
+
+
+def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> Kept:
+    """Microbatches that each rank keeps of each chunk under 1F1B, or its interleaved form.
+
+    A rank runs its warm-up forwards and one more before its first backward: pp - rank of one
+    chunk, 2 (pp - rank - 1) + (v - 1) pp + 1 of v chunks, in groups of pp.
+    """
+    return tuple(_kept(rank, pp, chunks, microbatches) for rank in range(pp))
+
+
+def _kept(rank: int, pp: int, chunks: int, microbatches: int) -> tuple[int, ...]:
+    if chunks == 1:
+        return (min(pp - rank, microbatches),)
+    warm = min(2 * (pp - rank - 1) + (chunks - 1) * pp + 1, microbatches * chunks)
+    kept = [0] * chunks
+    for place in range(warm):
+        kept[place // pp % chunks] += 1
+    return tuple(kept)
+
+
+def rank_memory(
+    architecture: Architecture,
+    device: Device,
+    framework: Framework,
+    plans: Sequence[ModelPlan],
+    kept: Sequence[Kept] | None = None,
+) -> RankMemory:
+    """Memory of the fullest rank of each plan; `kept` has an entry per plan."""
+    columns = plan_columns(plans)
+    if kept is None:
+        kept = [kept_by_1f1b(plan.pp, plan.chunks, plan.microbatches) for plan in plans]
+    held = np.stack(
+        [layer_bytes(each, architecture, columns, framework) for each in architecture.layer_kinds()]
+    )
+    working = working_bytes(architecture, columns, framework)
+    parts = np.empty((6, len(plans)))
+    groups: dict[object, list[int]] = {}
+    for i, plan in enumerate(plans):
+        groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
+    for chosen in groups.values():
+        plan = plans[chosen[0]]
+        some = columns.take(chosen)
+        states = _states(architecture, framework, some, plan)
+        counts = counts_by_chunk(architecture, plan.layout, plan.pp, plan.chunks)
+        alive = np.array([kept[i] for i in chosen], dtype=np.float64)
+        live = np.einsum("kg,kpc,gpc->gp", held[:, chosen], counts[:-2], alive)
+        live += working[chosen][:, None]
+        heads = counts[-1].sum(axis=1) > 0
+        logits = np.outer(some.tokens / some.tp, heads) * architecture.vocabulary
+        found = np.stack([*states, live, logits * framework.logit_bytes])
+        found[3:] *= framework.fragmentation
+        fullest = found.sum(axis=0).argmax(axis=1)
+        parts[:5, chosen] = np.take_along_axis(found, fullest[None, :, None], axis=2)[:, :, 0]
+    parts[5] = _buffers(architecture, columns, framework)
+    names = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
+    reserved = np.full(len(plans), float(device.reserved_bytes))
+    return RankMemory(reserved=reserved, **dict(zip(names, parts, strict=True)))
+
+
+def _states(
+    architecture: Architecture, framework: Framework, columns: PlanColumns, plan: ModelPlan
+) -> tuple[Floats, Floats, Floats]:
+    """Weights, gradients and optimizer of each rank; shape (plans, pp).
+
+    Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole. Shards of parameters
+    are the fp32 master weights themselves; their gradients are fp32.
+    """
+    dense, routed = rank_parameters(architecture, columns, plan.layout, plan.pp, plan.chunks)
+    whole = dense + routed
+    replicas = columns.stage_ranks / columns.tp
+    expert_replicas = columns.stage_ranks / (columns.ep * columns.expert_tp)
+    shards = np.where(columns.zero >= 1, np.minimum(replicas, columns.shards), 1.0)
+    expert_shards = np.where(columns.zero >= 1, np.maximum(expert_replicas, 1.0), 1.0)
+    own = dense / shards[:, None] + routed / expert_shards[:, None]
+    sharded = (columns.zero >= 3)[:, None]
+    copies = (2.0 + columns.casts * 2.0 * columns.element_bytes)[:, None]
+    weights = np.where(sharded, 0.0, copies * whole)
+    reduced = np.where((columns.zero >= 2)[:, None], own, whole)
+    gradients = np.where(sharded, 4.0 * own, framework.gradient_bytes * reduced)
+    return weights, gradients, _ADAM_BYTES * own
+
+
+def _buffers(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
+    """Weight gradients of one MLP in 2 bytes, and gathered parameters of two layers."""
+    kinds = architecture.layer_kinds()
+    gradients = np.max([mlp_weights(each, architecture, columns) for each in kinds], axis=0)
+    largest = np.max(
+        [
+            dense_parameters(each, architecture, columns)
+            + routed_parameters(each, architecture, columns)
+            for each in kinds
+        ],
+        axis=0,
+    )
+    gathered = np.where(columns.zero >= 3, 2.0 * _GATHERED_LAYERS * largest, 0.0)
+    return np.asarray(framework.fragmentation * (2.0 * gradients + gathered))

@@ -1,0 +1,71 @@
+"""Device and framework files: the shipped ones, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from stepsim.base.errors import PlanError
+from stepsim.files.accelerators import (
+    device_names,
+    framework_names,
+    read_device,
+    read_framework,
+)
+from stepsim.files.load import load_topology
+from stepsim.files.shipped import shipped_folder
+from stepsim.workload.model.plan import Precision
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_a_shipped_device_says_where_its_numbers_are_from(name: str) -> None:
+    device = read_device(name)
+    assert {"memory", "peak", "rate", "sustained", "attention"} <= device.sources.keys()
+    for rate in device.rates.values():
+        assert 0 < rate.rate <= rate.peak
+    if device.topology:
+        load_topology(device.topology)
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_a_shipped_framework_says_where_its_numbers_are_from(name: str) -> None:
+    framework = read_framework(name)
+    assert framework.sources["memory_factor"].startswith("dev ")
+    assert framework.memory_factor > 0
+
+
+def test_names_are_read_in_any_case_and_by_their_other_names() -> None:
+    assert read_device("a100") == read_device("A100-80GB")
+    assert read_framework("nemo").name == "megatron-core"
+
+
+def test_fp16_is_as_fast_as_bf16_and_mxfp8_as_fp8() -> None:
+    rates = read_device("h100").rates
+    assert rates[Precision.FP16] == rates[Precision.BF16]
+    assert rates[Precision.MXFP8] == rates[Precision.FP8]
+
+
+def test_an_unknown_device_is_refused_by_name() -> None:
+    with pytest.raises(PlanError, match=r"no device named 'h10' \(did you mean h100\?\)"):
+        read_device("h10")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('memory = "80 GiB"', "", "missing required field `memory`"),
+        ('memory = "80 GiB"', 'memory = "80"', "80"),
+        ("rate = 741", "rate = -1", "rate"),
+        ("[rate.bf16]", "[rate.bf17]", "bf16"),
+        ("sustained = 0.89", "sustainable = 0.89", "sustainable"),
+    ],
+)
+def test_a_wrong_device_file_names_the_entry(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    text = (shipped_folder("devices") / "h100.toml").read_text()
+    assert before in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(before, after))
+    with pytest.raises(PlanError, match=message) as error:
+        read_device(path)
+    assert "mine.toml" in str(error.value)

@@ -1,0 +1,152 @@
+"""Published steps: read, refused, and predicted as well as promised."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from stepsim.base.errors import TraceError
+from stepsim.files.model_steps import is_published_steps, read_published_steps
+from stepsim.validation.published import PublishedValidation, validate_published
+from stepsim.validation.published_document import PublishedDocument
+
+ROW = {
+    "id": "1",
+    "source": "made",
+    "model": "small",
+    "gpu": "H100",
+    "n_gpus": "8",
+    "gpn": "8",
+    "seq": "2048",
+    "gbs": "64",
+    "mbs": "2",
+    "tp": "2",
+    "pp": "2",
+    "vpp": "1",
+    "dp": "2",
+    "precision": "bf16",
+    "recompute": "none",
+    "attn": "flash",
+    "hidden": "2048",
+    "layers": "8",
+    "heads": "16",
+    "kv_heads": "16",
+    "head_dim": "128",
+    "ffn": "8192",
+    "act": "gelu",
+    "vocab": "32000",
+    "experts": "0",
+    "topk": "0",
+    "step_s": "0.5",
+    "mem_gib": "20",
+    "framework": "megatron-core",
+    "note": "4x100Gb RoCE per node",
+    "complete": "1",
+}
+
+
+def table(folder: Path, *changes: dict[str, str]) -> Path:
+    path = folder / "steps.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ROW)
+        writer.writeheader()
+        writer.writerows(ROW | change for change in changes)
+    return path
+
+
+def test_a_table_is_known_by_its_header(tmp_path: Path) -> None:
+    assert is_published_steps(table(tmp_path, {}))
+    other = tmp_path / "other.csv"
+    other.write_text("workload,topology,measured_s\n")
+    assert not is_published_steps(other)
+
+
+def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
+    (step,), warnings = read_published_steps(table(tmp_path, {}))
+    assert not warnings
+    assert (step.plan.npus, step.plan.microbatches) == (8, 16)
+    assert step.architecture.depth == 8
+    assert step.node_bandwidth == 50e9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tp": "-2"}, "row 2: run: tp is '-2': expected a whole number"),
+        ({"act": "tanh"}, "row 2: run: act is 'tanh': expected one of swiglu"),
+        ({"precision": "int8"}, "row 2: run: precision is 'int8'"),
+        ({"step_s": "fast"}, "row 2: run: step_s is 'fast': expected a number from 0"),
+    ],
+)
+def test_a_wrong_cell_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
+    with pytest.raises(TraceError, match=message) as error:
+        read_published_steps(table(tmp_path, change))
+    assert "steps.csv" in str(error.value)
+
+
+def test_rows_that_no_plan_expresses_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    steps, warnings = read_published_steps(table(tmp_path, {}, {"gbs": "65"}))
+    assert len(steps) == 1
+    assert "row 3 is left out: global_batch is 65" in warnings[0]
+    found = validate_published(
+        read_published_steps(table(tmp_path, {}, {"gpu": "Z1"}))[0], leave_out=()
+    )
+    assert len(found.rows) == 1
+    assert "no device named 'Z1'" in found.warnings[0]
+
+
+def test_one_factor_makes_one_row_exact(tmp_path: Path) -> None:
+    found = validate_published(read_published_steps(table(tmp_path, {}))[0])
+    assert found.rows[0].calibrated_error == pytest.approx(0)
+    assert found.rows[0].error != 0
+    (errors, dense) = found.errors()
+    assert (errors.source, errors.count, errors.memory_mean is None) == ("made", 1, False)
+    assert dense.source == "all dense"
+
+
+@pytest.fixture(scope="module")
+def dev(shared: Path) -> PublishedValidation:
+    steps, warnings = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    assert not warnings
+    found = validate_published(steps, leave_out=["nanotron"])
+    assert not found.warnings
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sources", "promised"),
+    [
+        ("korthikanti22 sc21-megatron", 0.03),
+        ("simumax-b200", 0.03),
+        ("llm-foundry", 0.04),
+        ("nemo-24.07", 0.05),
+        ("vtrain-multi", 0.09),
+        ("bigscience", 0.15),
+        ("mlperf-gpt3", 0.10),
+    ],
+)
+def test_sources_are_predicted_as_promised(
+    dev: PublishedValidation, sources: str, promised: float
+) -> None:
+    errors = [abs(row.error) for row in dev.rows if row.step.source in sources.split()]
+    assert sum(errors) / len(errors) <= promised
+
+
+def test_all_dense_sources_together(dev: PublishedValidation) -> None:
+    dense = next(each for each in dev.errors() if each.source == "all dense")
+    assert dense.mean <= 0.09
+    assert dense.calibrated_mean <= 0.05
+
+
+def test_memory_of_simumax_runs(dev: PublishedValidation) -> None:
+    simumax = next(each for each in dev.errors() if each.source == "simumax-b200")
+    assert simumax.memory_mean is not None
+    assert simumax.memory_largest is not None
+    assert simumax.memory_mean <= 0.015
+    assert simumax.memory_largest <= 0.04
+
+
+def test_the_document_holds_every_row(dev: PublishedValidation) -> None:
+    document = PublishedDocument.of(dev)
+    assert len(document.rows) == len(dev.rows)
+    assert document.rows[0].error == dev.rows[0].error

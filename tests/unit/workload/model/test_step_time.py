@@ -1,0 +1,83 @@
+"""The closed form of a step: what it adds up, and how fast plans are priced."""
+
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from stepsim.base.errors import PlanError
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.load import load_topology
+from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
+from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
+from stepsim.workload.model.step_time import StepModel
+
+LAYER = Layer(
+    attention=GroupedAttention(heads=32, kv_heads=8, head_dim=128), mlp=DenseMlp(width=14336)
+)
+LLAMA = Architecture(name="llama-8b", hidden=4096, layers=(LAYER,) * 32, vocabulary=128256)
+
+
+def model(device: str = "h100") -> StepModel:
+    return StepModel(
+        architecture=LLAMA,
+        device=read_device(device),
+        framework=read_framework("megatron-core"),
+        interconnect=interconnect_of(load_topology("hgx-h100")),
+    )
+
+
+PLAN = ModelPlan(tp=2, pp=4, dp=4, global_batch=128, sequence=8192)
+
+
+def test_parts_add_up_and_one_stage_has_no_bubble() -> None:
+    parts = model().parts([PLAN, replace(PLAN, pp=1, dp=16)], Precision.BF16)
+    total = parts.pipeline + parts.bubble + parts.data_parallel + parts.optimizer + parts.host
+    np.testing.assert_array_equal(parts.step, total)
+    assert parts.bubble[0] > 0
+    assert parts.bubble[1] == 0
+
+
+def test_a_pipeline_takes_as_long_as_its_microbatches() -> None:
+    once, twice = (replace(PLAN, global_batch=batch) for batch in (128, 256))
+    parts = model().parts([once, twice], Precision.BF16)
+    assert parts.pipeline[1] == pytest.approx(2 * parts.pipeline[0])
+    assert parts.bubble[1] == parts.bubble[0]
+
+
+def test_chunks_divide_the_bubble() -> None:
+    parts = model().parts([PLAN, replace(PLAN, chunks=4)], Precision.BF16)
+    assert parts.bubble[1] < 0.5 * parts.bubble[0]
+
+
+def test_full_recomputation_costs_a_third_of_the_computation() -> None:
+    alone = ModelPlan(global_batch=8, sequence=8192)
+    plain, again = model().seconds([alone, replace(alone, recompute=Recompute.FULL)])
+    assert 1.25 < again / plain < 1.37
+
+
+def test_plans_of_several_precisions_are_priced_together() -> None:
+    plans = [PLAN, replace(PLAN, precision=Precision.FP8)]
+    together = model().seconds(plans)
+    assert together[1] < together[0]
+    assert together[0] == model().seconds(plans[:1])[0]
+
+
+def test_a_precision_that_the_device_lacks_is_refused() -> None:
+    with pytest.raises(PlanError, match="precision is fp8: A100-80GB has bf16, fp16"):
+        model("a100-80gb").seconds([replace(PLAN, precision=Precision.FP8)])
+
+
+def test_a_thousand_plans_cost_less_than_a_tenth_of_a_millisecond_each() -> None:
+    plans = [
+        replace(PLAN, tp=tp, pp=pp, global_batch=4 * batch)
+        for tp in (1, 2, 4, 8)
+        for pp in (1, 2, 4, 8)
+        for batch in range(8, 73)
+    ]
+    model().seconds(plans)
+    start = perf_counter()
+    model().seconds(plans)
+    assert (perf_counter() - start) / len(plans) < 100e-6
