@@ -41,11 +41,11 @@ class Format:
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "topology": Format(what="a topology file, TOML", root=TopologyFile),
-        "device": Format(what="a device file, TOML", root=DeviceFile),
-        "framework": Format(what="a framework file, TOML", root=FrameworkFile),
         "sweep": Format(what="a sweep file, TOML", root=SweepFile),
         "calibration": Format(what="a calibration file, TOML", root=CalibrationFile),
         "step-table": Format(what="a table of measured steps, TOML", root=StepTable),
+        "device": Format(what="a device file, TOML", root=DeviceFile),
+        "framework": Format(what="a framework file, TOML", root=FrameworkFile),
         "result": Format(what="simulate --json", root=ResultDocument),
         "comparison": Format(what="compare --json", root=ComparisonDocument),
         "collective": Format(what="collective --json", root=CollectiveDocument),

@@ -17,6 +17,7 @@ VALIDATE_OPTIONS = {
     "--comm-source",
     "--json",
     "--leave-one-out",
+    "--leave-out",
     "--max-error",
     "--nccl",
     "--node-size",

@@ -43,6 +43,7 @@ WRITTEN = {
     "run": ("inspect {trace} --json -",),
     "log": ("inspect {leaf} --json -",),
     "validation": ("validate {trace} {table} --json -",),
+    "published": ("validate {published} --json -",),
     "collective-fit": ("calibrate nccl {nccl} --json -",),
 }
 """Commands that write every document with `--json`."""
@@ -66,12 +67,19 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         for size, time in times.items()
     ]
     nccl.write_text("machine,kind,ranks,nodes,bytes,time_us\n" + "\n".join(lines) + "\n")
+    published = tmp_path / "published.csv"
+    published.write_text(
+        "id,source,model,gpu,n_gpus,seq,gbs,mbs,tp,pp,dp,precision,hidden,layers,heads,kv_heads,"
+        "head_dim,ffn,act,vocab,step_s,framework\n"
+        "1,made,small,H100,8,2048,64,2,2,2,2,bf16,2048,8,16,16,128,8192,gelu,32000,0.5,nemo\n"
+    )
     return {
         "moe": str(workloads / "moe_128.txt"),
         "leaf": str(workloads / "measured" / "llama_pp8_a40.txt"),
         "trace": str(workloads / "measured" / "megatron_moe_rank0.txt"),
         "table": str(table),
         "nccl": str(nccl),
+        "published": str(published),
     }
 
 
