@@ -71,9 +71,8 @@ class Pricer:
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
                 return amounts.flops / self.device.vector_rate
             case OperatorKind.GROUPED:
-                slower = _WEIGHT_GRADIENT if phase == 2 else 1.0
                 moved = amounts.bytes_moved / self._bandwidth
-                return slower * self._product(amounts, self.precision) + moved
+                return self._product(amounts, self.precision) + moved
             case kind:
                 head = kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
                 product = self._product(amounts, Precision.BF16 if head else self.precision)
