@@ -25,7 +25,7 @@ ROOMS = (
     ("step",),
     ("explore", "validation"),
     ("show",),
-    ("face",),
+    ("face", "serve"),
     ("cli",),
 )
 HEAVY = {
@@ -35,6 +35,7 @@ HEAVY = {
     "networkx": ("network/topology", "files/topology"),
     "matplotlib": ("show", "cli"),
     "rich": ("show", "cli"),
+    "tornado": ("serve/server.py",),
 }
 
 

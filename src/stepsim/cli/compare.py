@@ -19,7 +19,7 @@ from stepsim.cli.figures import (
     check_trace,
 )
 from stepsim.cli.measured import CalibrationOption
-from stepsim.cli.options import ON_COMMAND_LINE, RunOptions, takes
+from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
@@ -32,10 +32,10 @@ from stepsim.cli.terminal import (
 from stepsim.show.figures.style import FigureStyle
 
 
-@takes(RunOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
+@takes(OneStepOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
 def compare_command(
     file: WorkloadArgument,
-    options: RunOptions,
+    options: OneStepOptions,
     schedules: Annotated[
         str,
         typer.Option(

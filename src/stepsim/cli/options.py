@@ -77,11 +77,13 @@ class CommandOptions:
         """The options of a step that were given, as flags."""
         own = ("topology", "strict", "comm_source")
         names = [*(name for name in own if getattr(self, name, None)), *self.asked]
-        return ["--" + name.replace("_", "-") for name in names]
+        given = ["--" + name.replace("_", "-") for name in names]
+        return [*given, "--set"] if getattr(self, "numbers", None) else given
 
     def inputs(self, file: Path, calibration: Path | None = None) -> "StepInputs":
         """Read everything that the options name; raises the errors of the readers."""
         from stepsim.files.asked import read_inputs
+        from stepsim.files.topology.typed import read_numbers
 
         read = read_inputs(
             file,
@@ -89,6 +91,7 @@ class CommandOptions:
             self.asked,
             comm_source=getattr(self, "comm_source", None) or "",
             strict=self.strict,
+            numbers=read_numbers(getattr(self, "numbers", None) or ()),
         )
         return _calibrated(read, calibration) if calibration else read
 
@@ -102,6 +105,21 @@ class RunOptions(CommandOptions):
         typer.Option(
             "--comm-source",
             help="Text in machine or run of the curves to use; !: not.",
+            rich_help_panel=Panel.NETWORK.value,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStepOptions(RunOptions):
+    """What commands take whose topology has one value of each number."""
+
+    numbers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A number of the topology, e.g. 'fabric.bandwidth=400 Gbps'. Repeatable.",
             rich_help_panel=Panel.NETWORK.value,
         ),
     ] = None

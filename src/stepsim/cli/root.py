@@ -18,6 +18,7 @@ from stepsim.cli.documents import report_command, schema_command
 from stepsim.cli.inspect import inspect_command
 from stepsim.cli.measured import validate_command, what_if_command
 from stepsim.cli.sensitivity import noise_command, sensitivity_command
+from stepsim.cli.serve import export_site_command, serve_command
 from stepsim.cli.simulate import simulate_command
 from stepsim.cli.sweep import sweep_command, sweep_report_command
 
@@ -55,6 +56,8 @@ for command in (
     what_if_command,
     sweep_command,
     sweep_report_command,
+    serve_command,
+    export_site_command,
     report_command,
     schema_command,
     doctor_command,

@@ -23,7 +23,7 @@ from stepsim.cli.measured import (
     refuse_run_options,
     simulate_measured,
 )
-from stepsim.cli.options import ON_COMMAND_LINE, RunOptions, takes
+from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
@@ -35,10 +35,10 @@ from stepsim.cli.terminal import (
 from stepsim.show.figures.style import FigureStyle
 
 
-@takes(RunOptions, ON_COMMAND_LINE)
+@takes(OneStepOptions, ON_COMMAND_LINE)
 def simulate_command(
     file: WorkloadArgument,
-    options: RunOptions,
+    options: OneStepOptions,
     json: JsonOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,

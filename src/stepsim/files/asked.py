@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError
@@ -12,6 +13,7 @@ from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_comm_table, load_topology, load_workload
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.shipped import DEFAULT_TOPOLOGY
+from stepsim.files.topology.typed import with_numbers
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
@@ -20,6 +22,8 @@ from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
+
+_NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 
 
 def read_options(
@@ -74,10 +78,15 @@ def read_inputs(
     *,
     comm_source: str = "",
     strict: bool = False,
+    numbers: Mapping[str, object] = _NO_NUMBERS,
 ) -> StepInputs:
-    """Everything that a person named, read; raises the errors of the readers."""
+    """Everything that a person named, read; raises the errors of the readers.
+
+    `numbers` replace those of the topology, see `with_numbers`.
+    """
     options, noticed = read_options(typed, comm_source=comm_source)
     network, assumed = topology_or_default(topology)
+    network = with_numbers(network, numbers)
     if not isinstance(workload, Workload):
         workload = load_workload(workload, strict=strict)
     return StepInputs(

@@ -1,6 +1,6 @@
 """Workloads, topologies and measured collectives by file or by name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from stepsim.files.reading import first_bytes, read_json
 from stepsim.files.shipped import topology_file
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.topology.formats import read_topology
+from stepsim.files.topology.typed import with_numbers
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.listed import ListedTopology
@@ -50,16 +51,22 @@ def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
     return found.read(Path(path), strict)
 
 
-def load_topology(topology: "TopologyLike", npus: int | None = None) -> Topology:
+def load_topology(
+    topology: "TopologyLike",
+    npus: int | None = None,
+    *,
+    numbers: Mapping[str, object] | None = None,
+) -> Topology:
     """A shipped topology by name, a user's file, or a networkx graph, with room for `npus`.
 
     A file is TOML, ASTRA-sim's network YAML or SimAI's topology text; what a graph must have is in
-    `stepsim.files.topology.graph`. A topology is taken as it is. Raises TopologyError naming the
+    `stepsim.files.topology.graph`. A topology is taken as it is. `numbers` replace those of its
+    links, e.g. `{"fabric.bandwidth": "400 Gbps"}`. Raises TopologyError naming the
     file and entry, or the node or edge, at fault, or when the topology is too small.
     """
     if npus is not None and npus < 1:
         raise PlanError(f"npus is {npus}: expected at least 1")
-    found = _topology(topology)
+    found = with_numbers(_topology(topology), numbers or {})
     return found if npus is None else found.fit(npus)
 
 

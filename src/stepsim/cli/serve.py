@@ -1,0 +1,87 @@
+"""`stepsim serve`: the explorer in the browser."""
+
+import asyncio
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepsim.base.errors import OutputError
+
+if TYPE_CHECKING:
+    from stepsim.serve.server import Service
+
+
+def serve_command(
+    workloads: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[WORKLOAD]...", help="Workload files that the page offers."),
+    ] = None,
+    topology: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topology", "-t", help="A topology file beside the shipped ones. Repeatable."
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 5006,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="Let other machines connect to this address, with a token."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show/--no-show", help="Open the browser.")] = True,
+) -> None:
+    """Open a page in the browser that simulates while you turn the knobs."""
+    from stepsim.serve.answers import Answers
+    from stepsim.serve.explorer import Explorer
+    from stepsim.serve.library import Library
+    from stepsim.serve.server import LOOPBACK, Service, new_token
+
+    library = Library()
+    for path in workloads or ():
+        library.open(path)
+    for each in topology or ():
+        library.open_topology(each)
+    token = new_token() if host else ""
+    service = Service(answers=Answers(explorer=Explorer(library=library)), token=token)
+    if host:
+        typer.echo(f"warning: everyone who has the link can use stepsim on {host}", err=True)
+    asyncio.run(_serve(service, host or LOOPBACK, port, show=show))
+
+
+async def _serve(service: "Service", host: str, port: int, *, show: bool) -> None:
+    from stepsim.serve.server import make_server
+
+    try:
+        _, address = make_server(service, host, port)
+    except OSError as error:
+        raise OutputError(f"port {port} of {host}: {error.strerror}: choose another") from None
+    typer.echo(f"stepsim explorer: {address}")
+    typer.echo("Press Ctrl+C to end it.", err=True)
+    if show:
+        webbrowser.open(address)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        service.workers.shutdown(wait=False, cancel_futures=True)
+
+
+def export_site_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    workloads: Annotated[
+        list[Path], typer.Argument(metavar="WORKLOAD...", help="Workload files that it offers.")
+    ],
+) -> None:
+    """Write the explorer as a folder of files that any web server can offer.
+
+    The page runs stepsim in the browser. It fetches Python from a public address, so it needs the
+    internet.
+    """
+    from stepsim.files.load import load_workload
+    from stepsim.serve.alone import PYODIDE, write_site
+
+    for path in workloads:
+        load_workload(path)
+    for written in write_site(folder, workloads):
+        typer.echo(f"{written}")
+    typer.echo(f"the page fetches Python from {PYODIDE}", err=True)

@@ -1,0 +1,105 @@
+"""One question of a page and its answer, both plain data: what a server and a page alone share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from stepsim.base.errors import PlanError, StepsimError, one_line
+from stepsim.base.option import Option
+from stepsim.base.quantities import Quantity
+from stepsim.serve.explorer import Explorer, Progress
+from stepsim.serve.export import EXPORTS
+from stepsim.serve.state import KNOBS, ExplorerState
+from stepsim.show.palette import PART_COLOURS, PATH, SHADES
+from stepsim.workload.axes import Part
+
+_FIRST = ("schedule", "pp", "microbatches", "npus", "p2p", "contention")
+_SECOND = ("rank_order", "dp_overlap", "tp_overlap", "stage_rows", "compute_scale", "host_overhead")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Answers questions, each an object with `kind`, `state` and what the kind needs."""
+
+    explorer: Explorer
+
+    def answer(self, question: object, progress: Progress | None = None) -> dict[str, object]:
+        """The answer to a question; a mistake of the person's is an answer with `error`.
+
+        Whatever `progress` raises, and the program's own mistakes, are raised.
+        """
+        try:
+            if not isinstance(question, dict) or question.get("kind") not in _KINDS:
+                raise PlanError(f"a question has a kind: expected one of {', '.join(_KINDS)}")
+            return _KINDS[question["kind"]](self, question, progress)
+        except StepsimError as error:
+            return {"error": one_line(str(error))}
+
+    def choices(self) -> dict[str, object]:
+        """What a page needs once: names, controls, colours."""
+        library = self.explorer.library
+        return {
+            "workloads": list(library.workloads),
+            "topologies": library.topology_choices(),
+            "controls": [_control(KNOBS[name]) for name in (*_FIRST, *_SECOND)],
+            "first": len(_FIRST),
+            "exports": EXPORTS,
+            "shades": [(name, colour) for _, (name, colour) in sorted(SHADES.items())],
+            "parts": {part.key: (part.key.replace("_", " "), PART_COLOURS[part]) for part in Part},
+            "path": PATH,
+        }
+
+    def lines(self, state: ExplorerState) -> dict[str, object]:
+        """The command and the Python lines that give the state's step."""
+        library = self.explorer.library
+        names = library.file_of(state.workload), library.file_of(state.topology)
+        return {"command": state.command(*names), "python": state.python(*names)}
+
+
+def _control(option: Option) -> dict[str, object]:
+    """How a page shows an option: its name, help, default and choices."""
+    choices = list(option.choices() if option.choices else option.offers() if option.offers else ())
+    if option.quantity is Quantity.SWITCH:
+        choices = ["on", "off"]
+    absent = option.absent or option.text(option.default)
+    return {
+        "name": option.name,
+        "help": option.about,
+        "choices": list(map(str, choices)),
+        "open": option.offers is not None,
+        "absent": absent or "as in the file",
+        "durations_only": option.durations_only,
+        "numeric": option.quantity.numeric,
+    }
+
+
+def _text(question: Mapping[str, object], name: str) -> str:
+    value = question.get(name)
+    if not isinstance(value, str):
+        raise PlanError(f"{name} is {value!r}: expected a text")
+    return value
+
+
+_Kind = Callable[[Answers, Mapping[str, object], Progress | None], dict[str, object]]
+
+
+def _state(question: Mapping[str, object]) -> ExplorerState:
+    return ExplorerState.of(question.get("state"))
+
+
+def _map(asked: Answers, question: Mapping[str, object], _: Progress | None) -> dict[str, object]:
+    axes = (_text(question, "x"), _text(question, "y"))
+    return asked.explorer.map(_state(question), *axes)
+
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "choices": lambda asked, question, _: asked.choices(),
+        "numbers": lambda asked, question, _: {"numbers": asked.explorer.numbers(_state(question))},
+        "lines": lambda asked, question, _: asked.lines(_state(question)),
+        "live": lambda asked, question, _: asked.explorer.live(_state(question)),
+        "step": lambda asked, question, go: asked.explorer.step(_state(question), go),
+        "worth": lambda asked, question, _: asked.explorer.worth(_state(question)),
+        "map": _map,
+    }
+)

@@ -1,0 +1,221 @@
+"""The explorer's server: one page, one address for questions, uploads and files to take away.
+
+The only module that imports tornado, the web server that Bokeh's server is built on.
+"""
+
+import asyncio
+import hmac
+import json
+import secrets
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, HTTPError, RequestHandler
+
+from stepsim.base.errors import StepsimError, one_line
+from stepsim.serve.answers import Answers
+from stepsim.serve.export import exported
+from stepsim.serve.page import page_and_policy
+from stepsim.serve.state import ExplorerState
+
+LOOPBACK = "127.0.0.1"
+_MOST_UPLOADED = 64 << 20
+_WORKERS = 2
+_MOST_TABS = 1000
+_LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class _ObsoleteError(Exception):
+    """A newer question of the same tab has come, or the tab is gone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """What all requests share: the answers, the workers, and the newest question of each tab.
+
+    `token` is asked for where other machines can connect, empty on the loopback.
+    """
+
+    answers: Answers
+    token: str = ""
+    newest: dict[str, int] = field(default_factory=dict)
+    workers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_WORKERS, thread_name_prefix="stepsim")
+    )
+
+    def begin(self, tab: str, number: int) -> None:
+        """Take note of a tab's newest question."""
+        if tab not in self.newest and len(self.newest) >= _MOST_TABS:
+            self.newest.pop(next(iter(self.newest)))
+        self.newest[tab] = max(number, self.newest.get(tab, 0))
+
+    def end(self, tab: str) -> None:
+        """A tab is closed: what is computed for it ends at the next sign of progress."""
+        self.newest.pop(tab, None)
+
+    def answer(self, question: Mapping[str, object], tab: str, number: int) -> dict[str, object]:
+        """The answer to a question, or that it is out of date; runs in a worker."""
+
+        def go_on(*_: int) -> None:
+            if self.newest.get(tab) != number:
+                raise _ObsoleteError
+
+        try:
+            go_on()
+            return self.answers.answer(question, go_on)
+        except _ObsoleteError:
+            return {"obsolete": True}
+
+    def export(self, question: Mapping[str, object]) -> tuple[str, bytes]:
+        """Name and content of a file; raises StepsimError."""
+        state, explorer = ExplorerState.of(question.get("state")), self.answers.explorer
+        job = explorer.inputs(state)
+        command = str(self.answers.lines(state)["command"])
+        return exported(str(question.get("export")), explorer.run(job), job, command)
+
+
+def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str]:
+    """A server that listens, and its address; port 0 is any free one.
+
+    Must be called inside a running event loop. Raises OSError when the address is taken.
+    """
+    sockets = bind_sockets(port, host)
+    port = sockets[0].getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    application = Application(
+        [
+            (r"/", _PageHandler, {"service": service}),
+            (r"/answer", _AnswerHandler, {"service": service}),
+            (r"/upload", _UploadHandler, {"service": service}),
+            (r"/export", _ExportHandler, {"service": service}),
+            (r"/bye", _ByeHandler, {"service": service}),
+        ],
+        log_function=lambda handler: None,
+    )
+    server = HTTPServer(application, max_body_size=_MOST_UPLOADED, max_buffer_size=_MOST_UPLOADED)
+    server.add_sockets(sockets)
+    query = f"?token={service.token}" if service.token else ""
+    return server, f"http://{shown}:{port}/{query}"
+
+
+def new_token() -> str:
+    """A secret that cannot be guessed."""
+    return secrets.token_urlsafe(24)
+
+
+class _Handler(RequestHandler):
+    """What every request must pass: a host name of this server, its origin, the token."""
+
+    service: Service
+
+    def initialize(self, service: Service) -> None:
+        self.service = service
+
+    def prepare(self) -> None:
+        name = self.request.host_name.strip("[]")
+        if not self.service.token and name not in _LOOPBACK_NAMES:
+            raise HTTPError(403, reason="another host name")
+        origin = self.request.headers.get("Origin")
+        if origin is not None and origin != f"{self.request.protocol}://{self.request.host}":
+            raise HTTPError(403, reason="another origin")
+        if self.request.method == "POST" and self.request.headers.get("X-Stepsim") != "1":
+            raise HTTPError(403, reason="not the page of this server")
+        if self.service.token:
+            given = self.get_query_argument("token", "") or self.request.headers.get("X-Token", "")
+            if not hmac.compare_digest(given.encode(), self.service.token.encode()):
+                raise HTTPError(403, reason="the token is missing")
+
+    def set_default_headers(self) -> None:
+        self.set_header("Server", "stepsim")
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cross-Origin-Resource-Policy", "same-origin")
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        self.finish({"error": self._reason})
+
+    def message(self) -> dict[str, object]:
+        """The JSON object in a request's body."""
+        try:
+            found = json.loads(self.request.body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise HTTPError(400, reason="expected a JSON object")
+        return found
+
+
+class _PageHandler(_Handler):
+    def get(self) -> None:
+        page, policy = page_and_policy()
+        self.set_header("Content-Security-Policy", policy)
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(page)
+
+
+class _AnswerHandler(_Handler):
+    tab = ""
+
+    async def post(self) -> None:
+        question = self.message()
+        self.tab, number = str(question.get("tab", ""))[:64], question.get("number")
+        if not isinstance(number, int):
+            raise HTTPError(400, reason="number: expected a whole number")
+        self.service.begin(self.tab, number)
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                self.service.workers, self.service.answer, question, self.tab, number
+            )
+        except Exception as error:  # the page lives on, whatever went wrong
+            found = {"error": one_line(f"{type(error).__name__}: {error}"), "crash": True}
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(found, separators=(",", ":")))
+
+    def on_connection_close(self) -> None:
+        """The page asked something newer, or is gone."""
+
+
+class _UploadHandler(_Handler):
+    async def post(self) -> None:
+        kind, name = (self.get_query_argument(each, "") for each in ("kind", "name"))
+        loop = asyncio.get_running_loop()
+        library = self.service.answers.explorer.library
+        try:
+            called = await loop.run_in_executor(
+                self.service.workers, library.upload, kind, name, self.request.body
+            )
+        except StepsimError as error:
+            self.finish({"error": one_line(str(error))})
+        else:
+            self.finish({"name": called})
+
+
+class _ExportHandler(_Handler):
+    async def post(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            name, content = await loop.run_in_executor(
+                self.service.workers, self.service.export, self.message()
+            )
+        except StepsimError as error:
+            self.set_status(400)
+            self.finish({"error": one_line(str(error))})
+            return
+        self.set_header("Content-Type", "application/octet-stream")
+        self.set_header("Content-Disposition", f'attachment; filename="{name}"')
+        self.finish(content)
+
+
+class _ByeHandler(_Handler):
+    def prepare(self) -> None:
+        """A closing page sends nothing but its own number."""
+
+    def post(self) -> None:
+        self.service.end(self.request.body.decode(errors="replace")[:64])
+        self.set_status(204)

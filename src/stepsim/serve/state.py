@@ -1,0 +1,92 @@
+"""What the explorer's page asks: names and texts, as a person types them on the command line."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from stepsim.base.errors import PlanError
+from stepsim.base.option import Option
+from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.options import OPTIONS
+
+_MOST_NAMES, _LONGEST = 64, 200
+
+KNOBS: Mapping[str, Option] = {
+    name: option for name, option in OPTIONS.items() if option.is_axis and not option.is_file
+}
+"""Options of a step that a page can set: none of them names a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorerState:
+    """One question: which workload on which network, with which options and link numbers.
+
+    `workload` and `topology` are names of a `Library`. `options` are options of a step that differ
+    from their default, `numbers` values of links such as `fabric.bandwidth`; both as typed.
+    """
+
+    workload: str
+    topology: str
+    options: Mapping[str, str]
+    numbers: Mapping[str, str]
+
+    @classmethod
+    def of(cls, plain: object) -> "ExplorerState":
+        """The state in a page's message, an object of texts; raises PlanError for anything else."""
+        if not isinstance(plain, dict) or len(plain) > _MOST_NAMES:
+            raise PlanError(f"a state is an object with at most {_MOST_NAMES} texts")
+        texts: dict[str, str] = {}
+        for name, text in plain.items():
+            if not isinstance(text, str) or len(text) > _LONGEST:
+                raise PlanError(f"{name!r}: expected a text of at most {_LONGEST} characters")
+            texts[name] = text
+        workload, topology = texts.pop("workload", ""), texts.pop("topology", "")
+        options = {name: text for name, text in texts.items() if name in KNOBS and text}
+        numbers = {name: text for name, text in texts.items() if _is_number(name) and text}
+        for name in texts:
+            if name not in KNOBS and not _is_number(name):
+                raise PlanError(f"unknown option {name!r}: expected one of {', '.join(KNOBS)}")
+        if options.get("schedule", "").endswith(".csv"):
+            raise PlanError("schedule: a page reads no files: expected a name")
+        return cls(
+            workload=workload,
+            topology=topology,
+            options=dict(sorted(options.items())),
+            numbers=dict(sorted(numbers.items())),
+        )
+
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """What decides which tasks there are; states that share it differ in durations only."""
+        fixed = ((n, t) for n, t in self.options.items() if not KNOBS[n].durations_only)
+        return self.workload, self.topology, *fixed
+
+    def bare(self) -> "ExplorerState":
+        """The state of the same structure with the durations of its files."""
+        kept = {n: t for n, t in self.options.items() if not KNOBS[n].durations_only}
+        return replace(self, options=kept, numbers={})
+
+    def command(self, workload_file: str, topology_file: str) -> str:
+        """The command that gives the same step."""
+        words = ["stepsim", "simulate", workload_file, "--topology", topology_file]
+        for name, text in self.options.items():
+            flags = KNOBS[name].flags or (f"--{name.replace('_', '-')}",)
+            words += [flags[0], text]
+        for name, text in self.numbers.items():
+            words += ["--set", f"{name}={text}"]
+        return shlex.join(words)
+
+    def python(self, workload_file: str, topology_file: str) -> str:
+        """Lines of Python that give the same step."""
+        numbers = f", numbers={dict(self.numbers)!r}" if self.numbers else ""
+        options = "".join(f", {name}={text!r}" for name, text in self.options.items())
+        return (
+            "import stepsim\n\n"
+            f"topology = stepsim.load_topology({topology_file!r}{numbers})\n"
+            f"result = stepsim.simulate({workload_file!r}, topology{options})\n"
+            "print(result.report.step_time_ps)\n"
+        )
+
+
+def _is_number(name: str) -> bool:
+    return name == LAUNCH_LATENCY.name or split_link(name)[1] is not None

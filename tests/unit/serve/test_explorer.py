@@ -1,0 +1,177 @@
+"""Answers of the explorer equal `stepsim.simulate`, to the picosecond."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepsim
+from stepsim.base.errors import PlanError
+from stepsim.serve.answers import Answers
+from stepsim.serve.explorer import Explorer
+from stepsim.serve.library import Library
+from stepsim.serve.state import ExplorerState
+
+WORKLOADS = Path(__file__).parents[3] / "workloads"
+FILES = ("gpt_tp4.txt", "moe_128.txt")
+CHOICES: dict[str, list[str]] = {
+    "schedule": ["", "gpipe", "zb-h1", "interleaved:2"],
+    "microbatches": ["", "8", "16"],
+    "p2p": ["", "eager", "overlap"],
+    "contention": ["", "none"],
+    "compute_scale": ["", "0.5", "1.3"],
+    "host_overhead": ["", "250 us"],
+    "fabric.bandwidth": ["", "100 Gbps", "53.2 GB/s"],
+    "fabric.latency": ["", "3 us"],
+    "nvlink.bandwidth": ["", "900 GB/s"],
+    "nvlink.efficiency": ["", "0.5"],
+}
+
+
+@pytest.fixture(scope="module")
+def explorer() -> Explorer:
+    library = Library()
+    for name in FILES:
+        library.open(WORKLOADS / name)
+    return Explorer(library=library)
+
+
+def asked(seed: int) -> dict[str, str]:
+    rng = random.Random(seed)
+    texts = {name: rng.choice(values) for name, values in CHOICES.items()}
+    return {
+        "workload": rng.choice(FILES),
+        "topology": rng.choice(["hgx-h100", "hgx-a100"]),
+        **texts,
+    }
+
+
+def simulated(state: ExplorerState) -> stepsim.Result:
+    network = stepsim.load_topology(state.topology, numbers=state.numbers)
+    options: dict[str, Any] = dict(state.options)
+    return stepsim.simulate(WORKLOADS / state.workload, network, **options)
+
+
+def check(explorer: Explorer, seed: int) -> None:
+    state = ExplorerState.of(asked(seed))
+    expected = simulated(state).report
+    whole = explorer.step(state)
+    assert whole["step_ps"] == expected.step_time_ps
+    found = Answers(explorer=explorer).answer({"kind": "live", "state": asked(seed)})
+    if whole["not_live"]:
+        return
+    assert found["step_ps"] == expected.step_time_ps
+    assert found["facts"] == whole["facts"]
+    assert found["breakdown"] == whole["breakdown"]
+    quick, slow = found["lanes"], whole["lanes"]
+    assert isinstance(quick, dict)
+    assert isinstance(slow, dict)
+    assert quick["start"] == slow["start"]
+    assert quick["end"] == slow["end"]
+    assert max(quick["end"]) == expected.step_time_ps
+    assert (quick["critical"], len(slow["critical"])) == (None, len(slow["start"]))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> None:
+    check(explorer, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20, 200))
+def test_more_states_give_what_simulate_gives(explorer: Explorer, seed: int) -> None:
+    check(explorer, seed)
+
+
+def test_the_critical_path_is_one_chain_over_the_whole_step(explorer: Explorer) -> None:
+    found = explorer.step(ExplorerState.of({"workload": FILES[1], "topology": "hgx-h100"}))
+    lanes: Any = found["lanes"]
+    spans = sorted(
+        (start, end)
+        for start, end, on in zip(lanes["start"], lanes["end"], lanes["critical"], strict=True)
+        if on
+    )
+    assert spans[0][0] == 0
+    assert max(end for _, end in spans) == found["step_ps"]
+    reached = 0
+    for start, end in spans:
+        assert start <= reached
+        reached = max(reached, end)
+
+
+def test_the_map_is_what_single_states_say(explorer: Explorer) -> None:
+    base = {"workload": FILES[1], "topology": "hgx-h100"}
+    found: Any = explorer.map(ExplorerState.of(base), "fabric.bandwidth", "nvlink.bandwidth")
+    assert len(found["x"]) == len(found["y"]) == len(found["step_ps"]) == 24
+    for i, j in ((0, 0), (5, 20), (23, 3)):
+        texts = {"fabric.bandwidth": found["x"][i], "nvlink.bandwidth": found["y"][j]}
+        single = explorer.live(ExplorerState.of({**base, **texts}))
+        assert found["step_ps"][j][i] == pytest.approx(single["step_ps"], rel=1e-3)
+    first, last = found["step_ps"][0][0], found["step_ps"][-1][-1]
+    assert first > last
+
+
+def test_what_cannot_be_on_the_map_is_refused(explorer: Explorer) -> None:
+    state = ExplorerState.of({"workload": FILES[1], "topology": "hgx-h100"})
+    for x, y in (("fabric.bandwidth", "fabric.bandwidth"), ("pp", "fabric.bandwidth")):
+        with pytest.raises(PlanError, match="cannot be an axis"):
+            explorer.map(state, x, y)
+
+
+def test_under_fair_contention_the_engine_answers(explorer: Explorer) -> None:
+    texts = {"workload": FILES[1], "topology": "hgx-h100", "contention": "fair"}
+    whole = explorer.step(ExplorerState.of(texts))
+    assert "contention is fair" in str(whole["not_live"])
+    assert whole["step_ps"] == simulated(ExplorerState.of(texts)).report.step_time_ps
+    assert "contention is fair" in str(explorer.worth(ExplorerState.of(texts))["missing"])
+
+
+@pytest.mark.parametrize("kind", ["choices", "numbers", "lines", "live", "step", "worth"])
+def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
+    state = {"workload": FILES[0], "topology": "hgx-h100"}
+    found = Answers(explorer=explorer).answer({"kind": kind, "state": state})
+    assert "error" not in found
+    assert json.loads(json.dumps(found, allow_nan=False)).keys() == found.keys()
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (None, "a question has a kind"),
+        ({"kind": "rm"}, "a question has a kind"),
+        ({"kind": "step", "state": {"workload": "/etc/passwd"}}, "no workload named '/etc/passwd'"),
+        (
+            {"kind": "step", "state": {"workload": FILES[0], "topology": "../x.toml"}},
+            "no topology named '../x.toml'",
+        ),
+        (
+            {
+                "kind": "live",
+                "state": {"workload": FILES[0], "topology": "hgx-h100", "x.bandwidth": "1 Gbps"},
+            },
+            "has no links 'x'",
+        ),
+        ({"kind": "map", "state": {"workload": FILES[0]}, "x": 1}, "x is 1: expected a text"),
+    ],
+)
+def test_a_mistake_is_an_answer(explorer: Explorer, question: object, said: str) -> None:
+    found = Answers(explorer=explorer).answer(question)
+    assert said in str(found["error"])
+    assert "\n" not in str(found["error"])
+
+
+def test_only_a_few_structures_are_kept(explorer: Explorer) -> None:
+    for count in range(4, 14):
+        texts = {"workload": FILES[1], "topology": "hgx-h100", "microbatches": str(count)}
+        explorer.live(ExplorerState.of(texts))
+    assert len(explorer._batches) == 4
+
+
+def test_a_large_timeline_shows_some_stages(explorer: Explorer) -> None:
+    explorer.library.open(WORKLOADS / "gpt_1024.txt")
+    texts = {"workload": "gpt_1024.txt", "topology": "hgx-h100", "microbatches": "512"}
+    lanes: Any = explorer.live(ExplorerState.of(texts))["lanes"]
+    assert len(lanes["row"]) <= 40_000
+    assert lanes["left_out"].startswith("first rank of one in ")

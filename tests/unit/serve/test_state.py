@@ -1,0 +1,84 @@
+"""A page's question as a state: what it may name, and the lines that repeat it."""
+
+import shlex
+from typing import Any
+
+import pytest
+
+import stepsim
+from stepsim.base.errors import PlanError
+from stepsim.serve.state import KNOBS, ExplorerState
+
+ASKED = {
+    "workload": "a.txt",
+    "topology": "hgx-h100",
+    "schedule": "interleaved:4",
+    "microbatches": "32",
+    "compute_scale": "0.5",
+    "fabric.bandwidth": "400 Gbps",
+}
+
+
+def test_states_that_differ_in_durations_share_a_structure() -> None:
+    slower = ExplorerState.of({**ASKED, "fabric.bandwidth": "100 Gbps", "compute_scale": "2"})
+    assert slower.structure == ExplorerState.of(ASKED).structure
+    other = ExplorerState.of({**ASKED, "microbatches": "64"})
+    assert other.structure != ExplorerState.of(ASKED).structure
+
+
+def test_a_bare_state_keeps_the_structure_and_nothing_else() -> None:
+    bare = ExplorerState.of(ASKED).bare()
+    assert bare.structure == ExplorerState.of(ASKED).structure
+    assert dict(bare.options) == {"schedule": "interleaved:4", "microbatches": "32"}
+    assert not bare.numbers
+
+
+def test_the_command_has_every_option_and_number() -> None:
+    words = shlex.split(ExplorerState.of(ASKED).command("my file.txt", "hgx-h100"))
+    assert words[:5] == ["stepsim", "simulate", "my file.txt", "--topology", "hgx-h100"]
+    given = dict(zip(words[5::2], words[6::2], strict=True))
+    assert given == {
+        "--schedule": "interleaved:4",
+        "--microbatches": "32",
+        "--compute-scale": "0.5",
+        "--set": "fabric.bandwidth=400 Gbps",
+    }
+
+
+def test_empty_texts_are_defaults() -> None:
+    assert dict(ExplorerState.of({**ASKED, "schedule": "", "pp": ""}).options) == {
+        "microbatches": "32",
+        "compute_scale": "0.5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([], "a state is an object"),
+        ({str(i): "1" for i in range(99)}, "at most 64"),
+        ({"schedule": 3}, "'schedule': expected a text"),
+        ({"schedule": "x" * 1000}, "at most 200 characters"),
+        ({"schedule": "orders.csv"}, "a page reads no files"),
+        ({"comm_table": "/etc/passwd"}, "unknown option 'comm_table'"),
+        ({"expert_load": "/etc/passwd"}, "unknown option 'expert_load'"),
+        ({"slow": "0:2"}, "unknown option 'slow'"),
+    ],
+)
+def test_what_is_no_question_is_refused(wrong: Any, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        ExplorerState.of(wrong)
+
+
+def test_no_knob_names_a_file() -> None:
+    assert "schedule" in KNOBS
+    assert not [name for name, option in KNOBS.items() if option.is_file]
+
+
+def test_the_python_lines_give_the_same_step(capsys: pytest.CaptureFixture[str]) -> None:
+    state = ExplorerState.of({"microbatches": "4", "fabric.bandwidth": "100 Gbps"})
+    lines = state.python("workloads/moe_128.txt", "hgx-h100")
+    exec(compile(lines, "lines", "exec"), {})
+    network = stepsim.load_topology("hgx-h100", numbers={"fabric.bandwidth": "100 Gbps"})
+    step = stepsim.simulate("workloads/moe_128.txt", network, microbatches=4)
+    assert int(capsys.readouterr().out) == step.report.step_time_ps
