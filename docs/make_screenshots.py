@@ -1,4 +1,7 @@
-"""Makes the screenshots of docs/reports.md: `python docs/make_screenshots.py` (needs Chromium)."""
+"""Makes the screenshots of docs/reports.md and docs/guides/explorer.md:
+
+`python docs/make_screenshots.py` (needs Chromium).
+"""
 
 import shutil
 import subprocess
@@ -49,9 +52,13 @@ def browser(profile: str) -> Any:
 
 def open_page(driver: Any, page: Path) -> None:
     driver.get(page.as_uri())
-    while not driver.execute_script("return document.documentElement.dataset.ready"):
-        time.sleep(0.05)
+    wait_for(driver, "return document.documentElement.dataset.ready")
     time.sleep(0.5)
+
+
+def wait_for(driver: Any, script: str) -> None:
+    while not driver.execute_script(script):
+        time.sleep(0.05)
 
 
 def point_at_a_message(driver: Any) -> None:
@@ -76,6 +83,26 @@ def write(arguments: list[str], page: str, folder: str) -> Path:
     return Path(folder) / page
 
 
+def explorer(driver: Any) -> None:
+    """1F1B pinned, interleaved beside it."""
+    command = [sys.executable, "-c", "from stepsim.cli import main; main()", "serve"]
+    command += ["workloads/gpt_1024.txt", "--no-show", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        driver.get(server.stdout.readline().split()[-1])
+        wait_for(driver, "return document.documentElement.dataset.whole === '1'")
+        driver.execute_script("document.getElementById('pin').click()")
+        driver.execute_script(
+            "const field = document.getElementById('option-schedule');"
+            "field.value = 'interleaved:4'; field.dispatchEvent(new Event('change'))"
+        )
+        wait_for(driver, "return document.documentElement.dataset.whole === '2'")
+        driver.set_window_size(1440, 1240)
+        time.sleep(1)
+        driver.save_screenshot(str(FIGURES / "explorer.png"))
+        server.terminate()
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, browser(f"{folder}/profile") as driver:
         open_page(driver, write(STEP, "step.html", folder))
@@ -86,6 +113,7 @@ def main() -> None:
         driver.save_screenshot(str(FIGURES / "report_compare.png"))
         open_page(driver, write(SWEEP, "sweep.html", folder))
         driver.save_screenshot(str(FIGURES / "report_sweep.png"))
+        explorer(driver)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from stepsim import cli
 
 MARKS = {
     "installs": 6,
-    "starts servers": 2,
+    "starts servers": 3,
     "needs measured runs of your own": 1,
     "takes a quarter of an hour": 1,
 }

@@ -7,13 +7,13 @@ import asyncio
 import hmac
 import json
 import secrets
+import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
 
 from stepsim.base.errors import StepsimError, one_line
@@ -83,8 +83,10 @@ def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str
 
     Must be called inside a running event loop. Raises OSError when the address is taken.
     """
-    sockets = bind_sockets(port, host)
-    port = sockets[0].getsockname()[1]
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family)
+    listening.setblocking(False)
+    port = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     application = Application(
         [
@@ -97,7 +99,7 @@ def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str
         log_function=lambda handler: None,
     )
     server = HTTPServer(application, max_body_size=_MOST_UPLOADED, max_buffer_size=_MOST_UPLOADED)
-    server.add_sockets(sockets)
+    server.add_socket(listening)
     query = f"?token={service.token}" if service.token else ""
     return server, f"http://{shown}:{port}/{query}"
 
