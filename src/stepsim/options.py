@@ -8,25 +8,34 @@ Python read them from here. This module imports nothing heavy, so that help is q
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing, StageRows
+from stepsim.workload.model.plan import (
+    AttentionKernel,
+    ContextParallelKind,
+    ExpertDispatch,
+    Precision,
+    Recompute,
+)
 
 if TYPE_CHECKING:
     from stepsim.network.measured_times import CommTable
     from stepsim.parallel.p2p import P2PMode
     from stepsim.parallel.ranks import ParallelPlan
     from stepsim.parallel.schedules import Schedule
+    from stepsim.workload.model.device import Device
+    from stepsim.workload.model.framework import Framework
     from stepsim.workload.scaling import ComputeScale, SlowRanks
 
 MAX_FUSED_FACTOR = 100.0
 
 
 _, _TIME, _SIZE, _FACTOR, _COUNT, _SWITCH, _NAME = Quantity
-_JOB, _PIPELINE, _NETWORK, _COMPUTE, _RUN = Panel
+_JOB, _MODEL, _PIPELINE, _NETWORK, _COMPUTE, _RUN = Panel
 
 
 def _schedule_names() -> Iterable[str]:
@@ -95,6 +104,29 @@ def _slow_class() -> type:
     return SlowRanks
 
 
+def _layout(text: str) -> str:
+    from stepsim.workload.model.layout import named_layout
+
+    named_layout(text)
+    return text
+
+
+def _device_class() -> type:
+    from stepsim.workload.model.device import Device
+
+    return Device
+
+
+def _framework_class() -> type:
+    from stepsim.workload.model.framework import Framework
+
+    return Framework
+
+
+def _named(noun: Any) -> str:
+    return noun if isinstance(noun, str) else str(noun.name)
+
+
 def _algorithm(text: str) -> str:
     from stepsim.network.collectives import parse_algorithms
 
@@ -125,7 +157,12 @@ class StepOptions:
     """
 
     npus: int | None = asked(
-        None, _COUNT, _JOB, "NPUs of the job; more or fewer scale dp.", is_reported=True
+        None,
+        _COUNT,
+        _JOB,
+        "NPUs of the job; more or fewer scale dp.",
+        flags=("--npus", "--gpus"),
+        is_reported=True,
     )
     pp: int | None = asked(
         None, _COUNT, _JOB, "Pipeline stages; the layers are re-split.", is_reported=True
@@ -146,6 +183,7 @@ class StepOptions:
         _COUNT,
         _JOB,
         "Samples of a microbatch, 1 in the file: compute and activations grow in proportion.",
+        flags=("--microbatch-size", "--mbs"),
     )
     plan: "ParallelPlan | None" = asked(
         None,
@@ -156,6 +194,122 @@ class StepOptions:
         noun=_plan_class,
         is_axis=False,
         is_reported=True,
+    )
+    tp: int | None = asked(
+        None, _COUNT, _MODEL, "Ranks that split every layer.", absent="1", is_reported=True
+    )
+    cp: int | None = asked(
+        None, _COUNT, _MODEL, "Ranks that split every sequence.", absent="1", is_reported=True
+    )
+    ep: int | None = asked(
+        None, _COUNT, _MODEL, "Ranks that share out experts.", absent="1", is_reported=True
+    )
+    expert_tp: int | None = asked(
+        None,
+        _COUNT,
+        _MODEL,
+        "Ranks that split every expert.",
+        absent="as tp",
+        flags=("--expert-tp", "--etp"),
+    )
+    sequence: int | None = asked(
+        None,
+        _COUNT,
+        _MODEL,
+        "Tokens of a sample.",
+        absent="4096",
+        flags=("--sequence", "--seq"),
+    )
+    precision: Precision | None = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "Format of products: {names}.",
+        absent="bf16",
+        flags=("--precision", "--dtype"),
+        choices=lambda: Precision,
+        read=Precision,
+    )
+    recompute: Recompute | None = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "What runs again in the backward: {names}.",
+        absent="none",
+        choices=lambda: Recompute,
+        read=Recompute,
+    )
+    recompute_layers: int | None = asked(
+        None, _COUNT, _MODEL, "Layers of a stage that recompute fully.", absent="all"
+    )
+    layout: str | None = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "Layers of virtual stages: equal, even, ends, 10+12+10, or Megatron's letters.",
+        absent="equal",
+        read=_layout,
+    )
+    zero: int | None = asked(None, _COUNT, _MODEL, "ZeRO stage, 0 to 3; 3 is FSDP.", absent="1")
+    shard_ranks: int | None = asked(
+        None, _COUNT, _MODEL, "Ranks that share a copy; fewer than all: HSDP.", absent="all"
+    )
+    reshard: bool = asked(
+        True, _SWITCH, _MODEL, "Whether zero 3 drops parameters after the forward."
+    )
+    sequence_parallel: bool = asked(
+        True, _SWITCH, _MODEL, "Whether norms are split over tp too.", flags=("--sp/--no-sp",)
+    )
+    cp_comm: ContextParallelKind | None = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "How ranks of cp exchange keys and values: {names}.",
+        absent="ring",
+        choices=lambda: ContextParallelKind,
+        read=ContextParallelKind,
+    )
+    attention: AttentionKernel | None = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "Core attention: {names}.",
+        absent="flash",
+        choices=lambda: AttentionKernel,
+        read=AttentionKernel,
+    )
+    dispatch: ExpertDispatch | None = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "How tokens reach experts: {names}.",
+        absent="all_to_all",
+        choices=lambda: ExpertDispatch,
+        read=ExpertDispatch,
+    )
+    tp_comm_overlap: bool = asked(
+        False, _SWITCH, _MODEL, "Pipeline tp collectives with their products."
+    )
+    cuda_graph: bool = asked(False, _SWITCH, _MODEL, "Whether CUDA graphs launch the layers.")
+    device: "str | Device | None" = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "Accelerator: a shipped name or TOML file.",
+        absent="the topology's",
+        noun=_device_class,
+        read=str,
+        write=_named,
+    )
+    framework: "str | Framework | None" = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "Training framework: a shipped name or TOML file.",
+        absent="megatron-core",
+        noun=_framework_class,
+        read=str,
+        write=_named,
     )
     rank_order: RankOrder | None = asked(
         None,
@@ -189,7 +343,12 @@ class StepOptions:
         is_reported=True,
     )
     chunks: int | None = asked(
-        None, _COUNT, _PIPELINE, "Virtual stages of each rank.", is_reported=True
+        None,
+        _COUNT,
+        _PIPELINE,
+        "Virtual stages of each rank.",
+        flags=("--chunks", "--vpp"),
+        is_reported=True,
     )
     p2p: "P2PMode | None" = asked(
         None,
@@ -389,12 +548,12 @@ class StepOptions:
                 yield f"{option.name} {value} has no effect: {why}"
 
 
-def _named() -> Iterator[tuple[str, Option]]:
+def _by_name() -> Iterator[tuple[str, Option]]:
     for each in fields(StepOptions):
         option: Option = each.metadata["option"]
         name = each.name.removesuffix(option.quantity.suffix)
         yield name, replace(option, name=name)
 
 
-OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_named()))
+OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_by_name()))
 """Every option by its name: what flags, axes, files and Python call it."""

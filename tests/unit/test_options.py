@@ -13,6 +13,7 @@ from jobs import asked
 
 import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError
+from stepsim.base.option import Panel
 from stepsim.base.quantities import Quantity
 from stepsim.cli.options import NO_MEMORY, ON_COMMAND_LINE
 from stepsim.cli.root import app
@@ -26,6 +27,26 @@ COMMANDS = {command.__name__.removesuffix("_command"): command for command in CA
 TYPED: dict[str, Any] = {
     "npus": 128,
     "pp": 2,
+    "tp": 4,
+    "cp": 2,
+    "ep": 4,
+    "expert_tp": 2,
+    "sequence": 8192,
+    "precision": "fp8",
+    "recompute": "full",
+    "recompute_layers": 1,
+    "layout": "4+2",
+    "zero": 3,
+    "shard_ranks": 4,
+    "reshard": False,
+    "sequence_parallel": False,
+    "cp_comm": "all_to_all",
+    "attention": "unfused",
+    "dispatch": "deepep",
+    "tp_comm_overlap": True,
+    "cuda_graph": True,
+    "device": "b200",
+    "framework": "megatron-deepspeed",
     "microbatches": 8,
     "global_batch": 64,
     "microbatch_size": 2,
@@ -56,6 +77,9 @@ TYPED: dict[str, Any] = {
     "fold_ranks": False,
 }
 """A value of every option that people can give without a file."""
+OF_MODELS = {name for name, option in OPTIONS.items() if option.panel is Panel.MODEL}
+"""What only a model can be asked: a workload file has it in its numbers."""
+OF_FILES = sorted(TYPED.keys() - OF_MODELS)
 BESIDE: dict[str, dict[str, Any]] = {
     "group_size": {"schedule": "interleaved:2", "microbatches": 8},
     "chunks": {"schedule": "interleaved", "microbatches": 8},
@@ -96,7 +120,7 @@ def test_tables_of_steps_and_axes_have_the_same_options() -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(TYPED))
+@pytest.mark.parametrize("name", OF_FILES)
 def test_an_option_changes_the_result_of_simulate(name: str, moe: Path) -> None:
     beside = BESIDE.get(name, {})
     plain = stepsim.simulate(moe, "hgx-h100", **beside).report
@@ -124,7 +148,7 @@ def draws(moe: Path, **options: Any) -> object:
 
 
 @pytest.mark.parametrize("evaluate", [slopes, draws])
-@pytest.mark.parametrize("name", sorted(TYPED))
+@pytest.mark.parametrize("name", OF_FILES)
 def test_evaluators_use_an_option_or_refuse_it_by_name(
     name: str, evaluate: Evaluator, moe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +161,54 @@ def test_evaluators_use_an_option_or_refuse_it_by_name(
     else:
         expected = stepsim.simulate(moe, "hgx-h100", **options).report.step_time_ps
         assert evaluate(moe, **options) == expected
+
+
+MODEL: dict[str, Any] = {"npus": 16, "global_batch": 16, "tp": 2, "sequence": 2048}
+BESIDE_OF_MODELS: dict[str, dict[str, Any]] = {
+    "attention": {"cuda_graph": True, "sequence": 8192},
+    "expert_tp": {"expert_tp": 1},
+    "recompute_layers": {"recompute": "full"},
+    "layout": {"pp": 2},
+    "shard_ranks": {"zero": 3},
+    "reshard": {"zero": 3},
+    "cp_comm": {"cp": 4},
+    "dispatch": {"ep": 4},
+}
+SPARSE = {"ep", "expert_tp", "dispatch"}
+
+
+@pytest.mark.parametrize("evaluate", [slopes, draws, None])
+@pytest.mark.parametrize("name", sorted(OF_MODELS))
+def test_what_only_a_model_can_be_asked_changes_its_step(
+    name: str, evaluate: Evaluator | None, model: Path, moe_model: Path, moe: Path
+) -> None:
+    with pytest.raises(PlanError, match=f"^{name}: only a model can be asked that"):
+        stepsim.simulate(moe, "hgx-h100", **{name: TYPED[name]})
+    path = moe_model if name in SPARSE else model
+    plain = {**MODEL, **BESIDE_OF_MODELS.get(name, {})}
+    changed = {**plain, name: TYPED[name]}
+    if evaluate:
+        assert evaluate(path, **changed) == step_ps(path, **changed)
+    else:
+        assert step_ps(path, **changed) != step_ps(path, **plain)
+
+
+def step_ps(path: Path, **options: Any) -> int:
+    return stepsim.simulate(path, "hgx-h100", **options).report.step_time_ps
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.toml"
+    path.write_text('based_on = "llama-3.2-1b"\nnum_hidden_layers = 6\n')
+    return path
+
+
+@pytest.fixture
+def moe_model(tmp_path: Path) -> Path:
+    path = tmp_path / "moe.toml"
+    path.write_text('based_on = "qwen3-30b-a3b"\nnum_hidden_layers = 4\n')
+    return path
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ class Panel(StrEnum):
     """The part of a help text that an option stands in."""
 
     JOB = "Size of the job"
+    MODEL = "Model: how it is split and run"
     PIPELINE = "Pipeline"
     NETWORK = "Network and communication"
     COMPUTE = "Compute and host"

@@ -14,12 +14,12 @@ from stepsim.cli.measured import (
     refuse_options,
     refuse_run_options,
 )
-from stepsim.cli.options import OF_SIZE, CommandOptions, takes
+from stepsim.cli.options import OF_MODEL, OF_SIZE, CommandOptions, takes
 from stepsim.cli.terminal import JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
 
-@takes(CommandOptions, OF_SIZE | {"compute_scale"})
+@takes(CommandOptions, OF_SIZE | OF_MODEL | {"compute_scale"})
 def inspect_command(
     file: Annotated[
         str,
@@ -54,10 +54,12 @@ def _inspect_workload(file: Path, options: CommandOptions) -> None:
     from stepsim.parallel.inspection import inspect_workload
     from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inputs import choose_plan, scaled_workload
+    from stepsim.step.models import make_work
 
     job = options.inputs(file)
-    workload, _ = scaled_workload(job.workload, job.options)
-    plan, assumed = choose_plan(workload, job.topology, job.options)
+    made = make_work(job.workload, job.topology, job.options)
+    workload, _ = scaled_workload(made.workload, made.sized)
+    plan, assumed = choose_plan(workload, job.topology, made.sized)
     job.topology.fit(plan.npus)
     seen = inspect_workload(workload, plan, assumed)
     warn(seen.warnings, quiet=options.quiet)

@@ -28,6 +28,8 @@ OF_SIZE = frozenset(
     name for name in ON_COMMAND_LINE if OPTIONS[name].panel is Panel.JOB and name != "rank_order"
 )
 """Those that set the size of a job."""
+OF_MODEL = frozenset(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
+"""Those that only a model can be asked."""
 
 
 class Switch(StrEnum):

@@ -25,6 +25,7 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.show.figures.style import FigureStyle
 from stepsim.step.compare import ComparedSchedules, compare_schedules
 from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.workload.model.model import Model
 from stepsim.workload.rows import CollectiveKind, Workload
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Comparison(ComparedSchedules):
 
 
 def simulate(
-    workload: Workload | str | Path,
+    workload: Workload | Model | str | Path,
     topology: "TopologyLike | None" = None,
     *,
     progress: OnProgress | None = None,
@@ -131,7 +132,7 @@ def simulate(
 
 
 def compare(
-    workload: Workload | str | Path,
+    workload: Workload | Model | str | Path,
     schedules: Sequence[str | Path | Schedule],
     topology: "TopologyLike | None" = None,
     *,
@@ -152,7 +153,7 @@ def compare(
 
 
 def sensitivity(
-    workload: Workload | str | Path,
+    workload: Workload | Model | str | Path,
     topology: "TopologyLike | None" = None,
     **options: object,
 ) -> Sensitivity:
@@ -165,7 +166,7 @@ def sensitivity(
 
 
 def noise(
-    workload: Workload | str | Path,
+    workload: Workload | Model | str | Path,
     topology: "TopologyLike | None" = None,
     *,
     model: NoiseModel,

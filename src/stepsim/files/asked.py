@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Value
+from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.expert_load import read_expert_load
-from stepsim.files.load import load_comm_table, load_topology, load_workload
+from stepsim.files.load import load_comm_table, load_topology, load_work
 from stepsim.files.schedule_csv import read_schedule
-from stepsim.files.shipped import DEFAULT_TOPOLOGY
+from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
 from stepsim.files.topology.typed import with_numbers
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
@@ -65,14 +69,14 @@ def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepO
 class StepInputs:
     """A workload, the network it runs on, what is asked, and what was assumed on the way."""
 
-    workload: Workload
+    workload: Workload | Model
     topology: Topology
     options: StepOptions
     notes: tuple[str, ...]
 
 
 def read_inputs(
-    workload: Workload | str | Path,
+    workload: Workload | Model | str | Path,
     topology: "TopologyLike | None",
     typed: Mapping[str, object],
     *,
@@ -84,14 +88,32 @@ def read_inputs(
 
     `numbers` replace those of the topology, see `with_numbers`.
     """
-    options, noticed = read_options(typed, comm_source=comm_source)
+    work = (
+        workload if isinstance(workload, Workload | Model) else load_work(workload, strict=strict)
+    )
     network, assumed = topology_or_default(topology)
     network = with_numbers(network, numbers)
-    if not isinstance(workload, Workload):
-        workload = load_workload(workload, strict=strict)
-    return StepInputs(
-        workload=workload, topology=network, options=options, notes=(*assumed, *noticed)
-    )
+    if isinstance(work, Model):
+        typed = _asked_of(work, network, typed)
+    options, noticed = read_options(typed, comm_source=comm_source)
+    return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
+
+
+def _asked_of(
+    model: Model, topology: Topology, typed: Mapping[str, object]
+) -> Mapping[str, object]:
+    """What a person typed, and what the model's description asks where they say nothing.
+
+    The device is the topology's, the framework Megatron-Core, unless they say others.
+    """
+    typed = {name: value for name, value in typed.items() if value is not None}
+    own = dict(model.asked)
+    if "microbatches" in typed:
+        own.pop("global_batch", None)
+    defaults = {"framework": DEFAULT_FRAMEWORK}
+    if topology.device:
+        defaults["device"] = topology.device
+    return {**defaults, **own, **typed}
 
 
 def read_schedules(
@@ -125,10 +147,20 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
             table, found = load_comm_table(value, source=comm_source)
             notes += found
             return table
+        case "device" if not isinstance(value, Device):
+            return read_device(_name_or_path(option, value))
+        case "framework" if not isinstance(value, Framework):
+            return read_framework(_name_or_path(option, value))
         case "expert_load":
             return _expert_load(value)
         case _:
             return option.of(value)
+
+
+def _name_or_path(option: Option, value: object) -> str:
+    if isinstance(value, str | Path) and str(value).strip():
+        return str(value)
+    raise PlanError(f"{option.name} is {value!r}: expected a shipped name or a TOML file")
 
 
 def _expert_load(value: object) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
+from stepsim.files.models.load import is_model, read_model
 from stepsim.files.reading import first_bytes, read_json
 from stepsim.files.shipped import topology_file
 from stepsim.files.simai.text import read_simai_text
@@ -15,6 +16,7 @@ from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.results.document import ResultDocument
+from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
@@ -49,6 +51,11 @@ def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
     start = first_bytes(Path(path), _BEGINNING)
     found = next(each for each in WORKLOAD_FORMATS if each.begins(start))
     return found.read(Path(path), strict)
+
+
+def load_work(path: str | Path, *, strict: bool = False) -> Workload | Model:
+    """A model by name or file, else a workload file; raises WorkloadError."""
+    return read_model(path) if is_model(path) else load_workload(path, strict=strict)
 
 
 def load_topology(

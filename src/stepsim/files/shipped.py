@@ -7,6 +7,7 @@ from pathlib import Path
 from stepsim.base.errors import TopologyError
 
 DEFAULT_TOPOLOGY = "hgx-h100"
+DEFAULT_FRAMEWORK = "megatron-core"
 
 
 def topology_names() -> list[str]:

@@ -12,9 +12,9 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.inputs import for_schedule
+from stepsim.step.models import WorkSource
 from stepsim.step.simulate import SimulatedStep, simulate_step
 from stepsim.workload.axes import Part
-from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()
 
@@ -50,7 +50,7 @@ class ComparedSchedules:
 
 
 def compare_schedules(
-    workload: Workload,
+    workload: WorkSource,
     topology: Topology,
     schedules: Sequence[tuple[str, str | Schedule]],
     options: StepOptions = _DEFAULTS,

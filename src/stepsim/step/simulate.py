@@ -20,6 +20,7 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.stages import split_stages
 from stepsim.results.report import Report, make_report
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
+from stepsim.step.models import WorkSource, make_work
 from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()
@@ -56,7 +57,7 @@ class SimulatedStep:
 
 
 def simulate_step(
-    workload: Workload,
+    workload: WorkSource,
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,
@@ -78,21 +79,23 @@ def simulate_step(
             progress=progress,
         )
         report = make_report(
-            timeline, ready.prices, workload=workload.source, warnings=ready.warnings
+            timeline, ready.prices, workload=ready.workload.source, warnings=ready.warnings
         )
     return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
 
 
 def prepare(
-    workload: Workload,
+    workload: WorkSource,
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs."""
-    work, found = scaled_workload(workload, options)
-    plan, assumed = choose_plan(work, topology, options)
+    made = make_work(workload, topology, options)
+    options = made.options
+    work, found = scaled_workload(made.workload, made.sized)
+    plan, assumed = choose_plan(work, topology, made.sized)
     network = topology.fit(plan.npus)
     schedule = choose_schedule(work, network, plan, options)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
@@ -103,7 +106,8 @@ def prepare(
     _log.info("schedule %s: %d stages", schedule.label, plan.pp)
     _log.info("task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
-    warnings = (*work.warnings, *notes, *found, *assumed, *idle, *stages.warnings, *graph.warnings)
+    assumed = [*made.notes, *found, *assumed, *idle]
+    warnings = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
     return PreparedStep(
         workload=work,
         options=options,

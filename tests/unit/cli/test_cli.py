@@ -49,7 +49,29 @@ PLAN_OPTIONS = {
     "--topology",
     "--verbose",
 }
-RUN_OPTIONS = PLAN_OPTIONS | {
+MODEL_OPTIONS = {
+    "--attention",
+    "--cp",
+    "--cp-comm",
+    "--cuda-graph",
+    "--device",
+    "--dispatch",
+    "--ep",
+    "--expert-tp",
+    "--framework",
+    "--layout",
+    "--precision",
+    "--recompute",
+    "--recompute-layers",
+    "--reshard",
+    "--sequence",
+    "--shard-ranks",
+    "--sp",
+    "--tp",
+    "--tp-comm-overlap",
+    "--zero",
+}
+RUN_OPTIONS = (PLAN_OPTIONS | MODEL_OPTIONS) | {
     "--activation-size",
     "--algorithm",
     "--comm-source",
@@ -99,7 +121,7 @@ OPTIONS = {
     | TRACE_OPTIONS
     | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"},
     "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--calibration", "--report", "--schedules", "--with"},
-    "inspect": PLAN_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
+    "inspect": PLAN_OPTIONS | MODEL_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output", "--quiet"},

@@ -22,9 +22,9 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
 from stepsim.results.report import bubble_fraction, mean_columns
+from stepsim.step.models import WorkSource
 from stepsim.step.simulate import PreparedStep, prepare
 from stepsim.workload.axes import Part
-from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 
 _TOTALS_AT_ONCE = 2048
@@ -164,7 +164,7 @@ class Batch:
 
 
 def make_batch(
-    workload: Workload,
+    workload: WorkSource,
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,

@@ -17,7 +17,7 @@ from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import Columns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.workload.rows import Workload
+from stepsim.step.models import WorkSource
 
 _SAMPLES_AT_ONCE = 256
 """Part of what a seed means: samples are drawn so many at a time."""
@@ -88,7 +88,7 @@ class NoiseResult:
 
 
 def simulate_noise(
-    workload: Workload,
+    workload: WorkSource,
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,

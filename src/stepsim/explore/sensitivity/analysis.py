@@ -26,7 +26,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
-from stepsim.workload.rows import Workload
+from stepsim.step.models import WorkSource
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3
@@ -118,7 +118,7 @@ class _Parameter:
 
 
 def find_sensitivity(
-    workload: Workload,
+    workload: WorkSource,
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,
@@ -193,7 +193,7 @@ def _runs(batch: Batch, parameters: list[_Parameter]) -> tuple[Times, list[Criti
 
 
 def _rebuilt(
-    workload: Workload,
+    workload: WorkSource,
     topology: Topology,
     options: StepOptions,
     factors: dict[str, float],

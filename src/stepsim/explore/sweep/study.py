@@ -22,6 +22,7 @@ from stepsim.network.topology.links import split_link
 from stepsim.network.topology.numbers import with_link
 from stepsim.options import StepOptions
 from stepsim.step.inputs import for_schedule
+from stepsim.step.models import WorkSource
 from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()
@@ -35,7 +36,7 @@ class Study:
     axes that this topology does not have.
     """
 
-    workload: Workload
+    workload: WorkSource
     topology: Topology
     grid: Grid
     options: StepOptions = _DEFAULTS
@@ -93,7 +94,8 @@ def identity(study: Study) -> dict[str, str]:
 def _stages(study: Study) -> int:
     """Pipeline stages of a job where they are no axis."""
     plan = study.options.plan
-    return plan.pp if plan else study.options.pp or study.workload.made_for.pp
+    own = study.workload.made_for.pp if isinstance(study.workload, Workload) else 1
+    return plan.pp if plan else study.options.pp or own
 
 
 def _schedule_files(study: Study) -> Iterator[str]:

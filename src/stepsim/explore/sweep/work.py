@@ -24,6 +24,7 @@ from stepsim.explore.sweep.study import Study, unpack
 from stepsim.network.topology.links import LINK_FIELDS
 from stepsim.network.topology.numbers import followed
 from stepsim.step.inputs import choose_plan
+from stepsim.step.models import make_work
 from stepsim.step.simulate import prepare
 
 _GROUPS_KEPT = 4
@@ -136,7 +137,8 @@ def _prepare(packed: bytes, group: int) -> _Ready:
 
 def _links(study: Study, settings: Mapping[str, Value]) -> tuple[_Links, ...]:
     """Number and bandwidth of the links of each class in a job of the group's size."""
-    plan, _ = choose_plan(study.workload, study.topology, study.step_options(settings))
+    made = make_work(study.workload, study.topology, study.step_options(settings))
+    plan, _ = choose_plan(made.workload, study.topology, made.sized)
     topology = study.topology.fit(plan.npus)
     counts: Sequence[int] = topology.link_counts()
     leaders = followed(topology, _BANDWIDTH)

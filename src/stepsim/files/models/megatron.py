@@ -244,7 +244,7 @@ def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     if kind not in _CONTEXT:
         expected = f"one of {', '.join(_CONTEXT)}"
         raise WorkloadError(bad_value(arguments.place, "--cp-comm-type", kind, expected))
-    yield "context", _CONTEXT[kind]
+    yield "cp_comm", _CONTEXT[kind]
     if arguments.has("moe-enable-deepep"):
         yield "dispatch", "deepep"
 

@@ -48,6 +48,7 @@ def _nested(
     topology = NestedTopology(
         name=file.name,
         source=file.source,
+        device=file.device,
         dimensions=dimensions_of(file.dimension),
         launch_latency_ps=launch,
         algorithms=algorithms,
@@ -76,6 +77,7 @@ def _listed(
         [link_class(f"link_class[{i}]", table) for i, table in enumerate(file.link_class)],
         name=file.name,
         source=file.source,
+        device=file.device,
         node_size=file.node_size or file.npus,
         npus_forward=file.npus_forward,
         launch_latency_ps=launch,

@@ -73,6 +73,7 @@ def listed_topology(
     launch_latency_ps: int = 0,
     algorithms: tuple[str, ...] = (),
     library: Library = PLAIN,
+    device: str = "",
 ) -> ListedTopology:
     """The topology of a graph: of nodes only their `kind` is read, of edges class and `count`.
 
@@ -95,6 +96,7 @@ def listed_topology(
         launch_latency_ps=launch_latency_ps,
         algorithms=algorithms,
         library=library,
+        device=device,
     )
 
 

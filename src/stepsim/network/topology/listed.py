@@ -45,6 +45,7 @@ class ListedTopology:
     launch_latency_ps: int = 0
     algorithms: tuple[str, ...] = ()
     library: Library = PLAIN
+    device: str = ""
 
     def __post_init__(self) -> None:
         self.library.check(self.name, [link.name for link in self.link_classes])

@@ -44,6 +44,7 @@ class NestedTopology:
     algorithms: tuple[str, ...] = ()
     library: Library = PLAIN
     grows: bool = False
+    device: str = ""
 
     def __post_init__(self) -> None:
         if not self.dimensions:

@@ -45,6 +45,10 @@ class Topology(Protocol):
         """Where the numbers come from."""
 
     @property
+    def device(self) -> str:
+        """Name or file of the accelerator of its NPUs; empty where nobody said."""
+
+    @property
     def npus(self) -> int:
         """NPUs the network holds."""
 

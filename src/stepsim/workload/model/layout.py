@@ -25,11 +25,13 @@ class LayerLayout:
 
     `embedding_counts` and `head_counts` are Megatron-LM's `account_for_embedding_in_pipeline_split`
     and `account_for_loss_in_pipeline_split`. `slices` are the virtual stages in the model's order.
+    An `equal` layout has as many layers in every stage, or as many with both ends counted.
     """
 
     embedding_counts: bool = False
     head_counts: bool = False
     slices: tuple[StageSlice, ...] = ()
+    equal: bool = False
 
     def resolve(self, layers: int, prediction_layers: int, stages: int) -> tuple[StageSlice, ...]:
         """What each of `stages` virtual stages runs, in the model's order.
@@ -52,6 +54,13 @@ class LayerLayout:
         )
 
     def _even(self, layers: int, stages: int) -> list[int]:
+        if self.equal and layers % stages:
+            if (layers + 2) % stages:
+                raise PlanError(
+                    f"layers is {layers}: expected a multiple of the {stages} virtual stages (pp x "
+                    "chunks), two fewer (embedding and head count as layers), or a layout"
+                )
+            return LayerLayout(embedding_counts=True, head_counts=True)._even(layers, stages)
         total = layers + self.embedding_counts + self.head_counts
         counted = self.embedding_counts or self.head_counts
         if counted and total % stages:
@@ -102,6 +111,28 @@ def counted_layout(counts: Sequence[int], prediction_layers: int = 0) -> LayerLa
             for stage, count in enumerate(counts)
         )
     )
+
+
+_NAMED = {
+    "equal": LayerLayout(equal=True),
+    "even": LayerLayout(),
+    "ends": LayerLayout(embedding_counts=True, head_counts=True),
+    "embedding": LayerLayout(embedding_counts=True),
+    "head": LayerLayout(head_counts=True),
+}
+
+
+def named_layout(text: str, prediction_layers: int = 0) -> LayerLayout:
+    """The layout of a text: a name, layers of every virtual stage, or Megatron-LM's letters.
+
+    `equal` and `even` are shares without and with a rest; `ends`, `embedding` and `head` say what
+    counts as a layer; layers are `10,12,10` or `10+12+10`. Raises PlanError.
+    """
+    if text in _NAMED:
+        return _NAMED[text]
+    if re.fullmatch(r"\d{1,6}([,+]\d{1,6})*", text):
+        return counted_layout([int(n) for n in re.split("[,+]", text)], prediction_layers)
+    return parse_layout(text)
 
 
 def parse_layout(text: str) -> LayerLayout:

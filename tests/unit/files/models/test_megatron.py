@@ -52,7 +52,7 @@ def test_a_launch_script_says_the_model_and_the_plan(tmp_path: Path) -> None:
         "zero": 1,
         "recompute": "selective",
         "schedule": "interleaved:3",
-        "context": "ring",
+        "cp_comm": "ring",
     }
 
 

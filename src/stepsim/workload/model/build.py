@@ -1,0 +1,384 @@
+"""A model under a plan on a device, as a workload: the rows of all its layers, ends and steps.
+
+Blocks become rows, priced by `stepsim.workload.model.pricing`; the engine runs their exchanges on
+the network. What hides behind what is left to the engine wherever a row can say it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import log2
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.model.architecture import ExpertMlp, Layer
+from stepsim.workload.model.blocks import (
+    Block,
+    Exchange,
+    embedding_block,
+    head_blocks,
+    layer_blocks,
+)
+from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.gaps import with_gaps
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.layout import layer_ranges
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.operators import linear
+from stepsim.workload.model.plan import (
+    ContextParallelKind,
+    ExpertDispatch,
+    ModelPlan,
+    Recompute,
+)
+from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.sharding import Sharding
+from stepsim.workload.rows import (
+    CommOp,
+    Group,
+    MadeFor,
+    Microbatch,
+    Phase,
+    Role,
+    Row,
+    StepItem,
+    Work,
+    Workload,
+)
+
+_AXES = {
+    Group.TP: ParallelAxis.TP,
+    Group.ETP: ParallelAxis.TP,
+    Group.CP: ParallelAxis.CP,
+    Group.EP: ParallelAxis.EP,
+}
+_Rows = tuple[Row, ...]
+
+
+def build_workload(
+    model: Model,
+    plan: ModelPlan,
+    device: Device,
+    framework: Framework,
+    interconnect: Interconnect | None = None,
+) -> Workload:
+    """The workload of a whole model; its layers are shared out by the plan's layout.
+
+    `interconnect` tells how much of a layer's communication the host's launches hide behind, and
+    how long gathered parameters slow compute; without it neither is known. Raises PlanError where
+    plan, model and device do not go together.
+    """
+    builder = _Builder(
+        model=model, plan=plan, device=device, framework=framework, interconnect=interconnect
+    )
+    return builder.workload()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Builder:
+    """Makes rows of blocks; what is computed once is kept."""
+
+    model: Model
+    plan: ModelPlan
+    device: Device
+    framework: Framework
+    interconnect: Interconnect | None
+    notes: list[str] = field(default_factory=list)
+    columns: PlanColumns = field(init=False)
+    pricer: Pricer = field(init=False)
+
+    def __post_init__(self) -> None:
+        columns = plan_columns([self.plan])
+        pricer = Pricer(
+            device=self.device,
+            framework=self.framework,
+            columns=columns,
+            precision=self.plan.precision,
+        )
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "pricer", pricer)
+
+    @cached_property
+    def sharding(self) -> Sharding:
+        """What ranks hold of parameters, and when they bring them together."""
+        return Sharding(plan=self.plan, framework=self.framework, device=self.device)
+
+    def workload(self) -> Workload:
+        plan, architecture = self.plan, self.model.architecture
+        block = Microbatch(
+            embedding=self._embedding(),
+            layers=tuple(self._layers()),
+            head=self._head(),
+            prediction=tuple(map(self._prediction, architecture.prediction_layers)),
+        )
+        tokens = plan.microbatch_size * plan.sequence // plan.cp
+        return Workload(
+            source=self.model.source,
+            microbatches=(block,),
+            made_for=MadeFor(
+                tp=plan.tp,
+                cp=plan.cp,
+                ep=plan.ep,
+                expert_tp=plan.expert_degree,
+                fsdp=self.sharding.shards,
+                pp=plan.pp,
+                npus=plan.npus,
+            ),
+            per_step=tuple(self._host_step()),
+            pp_comm_bytes=2 * tokens * architecture.hidden // plan.tp,
+            layout=plan.layout,
+            per_parameter=tuple(self.sharding.per_parameter()),
+            warnings=(*self.model.warnings, *dict.fromkeys(self.notes)),
+        )
+
+    # the parts of a model
+
+    def _embedding(self) -> _Rows:
+        architecture = self.model.architecture
+        row = self._row(embedding_block(architecture, self.columns))
+        held = architecture.embedding_parameters // self.plan.tp
+        return self._owned((row,), held, 0)
+
+    def _head(self) -> _Rows:
+        architecture = self.model.architecture
+        rows = self._block_rows(self._head_blocks())
+        held = architecture.head_parameters
+        if architecture.tied and self.plan.pp > 1:
+            held += architecture.vocabulary * architecture.hidden
+        return self._owned(rows, held // self.plan.tp, 0)
+
+    def _head_blocks(self) -> tuple[Block, ...]:
+        fused = self.framework.fused_loss
+        return head_blocks(self.model.architecture, self.columns, fused_loss=fused)
+
+    def _layers(self) -> Iterator[_Rows]:
+        """Layers in order: alike ones are the same rows, so that their tasks are made once."""
+        known: dict[tuple[Layer, bool], _Rows] = {}
+        layers = self.model.architecture.layers
+        for layer, again in zip(layers, self._recomputed(), strict=True):
+            if (layer, again) not in known:
+                known[layer, again] = self._layer(layer, again=again)
+            yield known[layer, again]
+
+    def _recomputed(self) -> Iterator[bool]:
+        """Whether each layer runs forward again before its backward, by virtual stage."""
+        full = self.plan.recompute is Recompute.FULL
+        most = self.plan.recompute_layers
+        for stage in layer_ranges(self.plan.stage_slices(self.model.architecture)):
+            for number, _ in enumerate(stage):
+                yield full and (most is None or number < most)
+
+    def _layer(self, layer: Layer, *, again: bool) -> _Rows:
+        rows = self._block_rows(layer_blocks(layer, self.model.architecture, self.columns))
+        rows = self._held_up(layer, rows, again=again)
+        if again:
+            nothing = Work()
+            last = Row(
+                name="recompute",
+                forward=nothing,
+                input_grad=nothing,
+                weight_grad=nothing,
+                recompute=True,
+            )
+            rows = (replace(rows[0], checkpoint=True), *rows[1:], last)
+        return self._owned(rows, *self._parameters(layer))
+
+    def _prediction(self, layer: Layer) -> _Rows:
+        """A layer that predicts a further token: a product of two hidden, the layer, the head."""
+        h = self.model.architecture.hidden
+        joint = linear("joint projection", self.columns, self.columns.tokens, 2 * h, h)
+        first = self._row(Block(name="prediction", operators=(joint,)))
+        rows = (first, *self._layer(layer, again=False))
+        dense, routed = self._parameters(layer)
+        owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)
+        return (*owned, *self._block_rows(self._head_blocks()))
+
+    def _parameters(self, layer: Layer) -> tuple[int, int]:
+        """Dense parameters of a rank, and those of routed experts."""
+        architecture, plan = self.model.architecture, self.plan
+        h = architecture.hidden
+        routed = layer.mlp.routed_parameters(h) if isinstance(layer.mlp, ExpertMlp) else 0
+        dense = layer.parameters(h, architecture.norm) - routed
+        return dense // plan.tp, routed // (plan.ep * plan.expert_degree)
+
+    def _owned(self, rows: _Rows, dense: int, routed: int) -> _Rows:
+        """Rows that hold parameters, all of them counted with the first row."""
+        shards = self.sharding.shards_of(dense, routed)
+        first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
+        return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
+
+    # rows of blocks
+
+    def _block_rows(self, blocks: Iterable[Block]) -> _Rows:
+        split = [part for block in blocks for part in self._parts(block)]
+        rows = [self._row(block, lags) for block, lags in split]
+        if self.plan.tp_comm_overlap and self.plan.tp > 1:
+            return with_gaps(rows, exposed=self.framework.exposed_tp)
+        return tuple(rows)
+
+    def _parts(self, block: Block) -> Iterator[tuple[Block, tuple[int, int]]]:
+        """A block, or core attention apart from what follows it; with the lags of its exchanges.
+
+        Messages of a ring run beside core attention in both passes. What is gathered at once is
+        complete before core attention, and what is scattered follows its backward.
+        """
+        core = sum(operator.core for operator in block.operators)
+        ring = self.plan.context is ContextParallelKind.RING
+        if self.plan.cp == 1:
+            yield block, (0, 0)
+        elif not core:
+            shares = any(each.group is Group.CP for each in block.forward)
+            yield block, (1 if shares and ring else 0, 0)
+        else:
+            before, after = block.backward[:1], block.backward[1:]
+            beside = block.backward if ring else before
+            first = Block(
+                name="core attention",
+                operators=block.operators[:core],
+                backward=() if ring else after,
+            )
+            yield first, (0, 0)
+            rest = replace(block, operators=block.operators[core:], backward=beside)
+            yield rest, (0, 1 if ring else 0)
+
+    def _row(self, block: Block, lags: tuple[int, int] = (0, 0)) -> Row:
+        price = self.pricer.price(block.operators)
+        forward, back = _one(price.forward), _one(price.input_grad)
+        if self.plan.recompute is Recompute.SELECTIVE:
+            back += _one(price.core)
+        elif self.plan.recompute is Recompute.OPERATORS:
+            back += self.framework.operator_recompute * forward
+        return Row(
+            name=block.name.replace(" ", "_"),
+            forward=Work(compute_ps=_ps(forward), comms=tuple(self._ops(block.forward))),
+            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(block.backward))),
+            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
+            forward_lag=lags[0],
+            backward_lag=lags[1],
+        )
+
+    def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
+        """Exchanges as collectives; those of no bytes do not exist."""
+        for each in exchanges:
+            share = self._sent_once if each.group is Group.EP else 1.0
+            size = round(_one(each.size_bytes) * share)
+            if size:
+                axis = _AXES[each.group]
+                yield CommOp(kind=each.kind, group=each.group, axis=axis, size_bytes=size)
+
+    @cached_property
+    def _sent_once(self) -> float:
+        """Share of the tokens' copies that leave a rank: DeepEP sends one to each node, or rank.
+
+        Of n nodes that a token's k experts lie on at random, n (1 - (1 - 1/n)^k) are different.
+        """
+        plan = self.plan
+        if plan.dispatch is not ExpertDispatch.DEEPEP or plan.ep == 1:
+            return 1.0
+        domain = self.interconnect.domain if self.interconnect else 1
+        nodes = -(-plan.ep * plan.expert_degree // domain)
+        places = nodes if nodes > 1 else plan.ep
+        layers = self.model.architecture.layers
+        top_k = max(layer.mlp.top_k for layer in layers if isinstance(layer.mlp, ExpertMlp))
+        return places * (1 - (1 - 1 / places) ** top_k) / top_k
+
+    # what slows a layer
+
+    def _held_up(self, layer: Layer, rows: _Rows, *, again: bool) -> _Rows:
+        """Rows slowed by gathers beside them, by stragglers, and by a host that launches slower."""
+        computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
+        forward, backward = computed[0], computed[1] + computed[2]
+        slow_f, slow_b = self._gather_slowdown(layer, forward, backward)
+        factors = (slow_f, slow_b, slow_b)
+        whole = forward * slow_f * (2 if again else 1) + backward * slow_b + self._exchanged(rows)
+        missing = max(self._host_ps(layer, again=again) - whole, 0.0)
+        if missing:
+            kind = "layer with experts" if layer.is_sparse else "layer"
+            host = format_time_ps(round(self._host_ps(layer, again=again)))
+            self.notes.append(
+                f"the host launches a {kind} in {host} ({self.framework.name}), longer than its "
+                "kernels run: it decides"
+            )
+        longer = 1 + missing / max(forward * slow_f + backward * slow_b, 1.0)
+        return tuple(
+            row.with_works(
+                lambda phase, work: replace(
+                    work,
+                    compute_ps=round(work.compute_ps * factors[list(Phase).index(phase)] * longer),
+                )
+            )
+            for row in rows
+        )
+
+    def _host_ps(self, layer: Layer, *, again: bool) -> float:
+        """Host time of a layer's kernels in both passes."""
+        sparse = self.framework.host_expert_layer_ps
+        host = sparse if layer.is_sparse else self.framework.host_layer_ps
+        graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
+        return host * graph * (4 / 3 if again else 1.0)
+
+    def _exchanged(self, rows: _Rows) -> float:
+        """Communication of a layer that its weight gradients do not hide, ps."""
+        total = 0.0
+        for row in rows:
+            total += sum(map(self._alone_ps, row.forward.comms))
+            back = sum(map(self._alone_ps, row.input_grad.comms))
+            total += max(back - row.weight_grad.compute_ps, 0.0)
+        return total
+
+    def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
+        """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
+        if self.plan.zero < 2 or self.interconnect is None or self.sharding.shards == 1:
+            return 1.0, 1.0
+        shards = self.sharding.shards_of(*self._parameters(layer))
+        gather = sum(map(self._alone_ps, shards.gather)) if shards else 0.0
+        reduce = sum(map(self._alone_ps, shards.reduce)) if shards else 0.0
+        both = reduce + (gather if shards and shards.again else 0.0)
+        nodes = max(self.plan.stage_ranks / self.interconnect.domain, 1.0)
+        skew = 1 + self.framework.skew * log2(nodes)
+        slow = self.framework.fsdp_slowdown
+        return (
+            skew * (1 + slow * min(gather / max(forward, 1), 1.0)),
+            skew * (1 + slow * min(both / max(backward, 1), 1.0)),
+        )
+
+    def _alone_ps(self, op: CommOp) -> float:
+        """A collective with the network to itself, by the closed form."""
+        if self.interconnect is None:
+            return 0.0
+        plan = self.plan
+        ranks, stride = {
+            Group.TP: (plan.tp, 1),
+            Group.ETP: (plan.expert_degree, 1),
+            Group.CP: (plan.cp, plan.tp),
+            Group.EP: (plan.ep, plan.expert_degree),
+            Group.FSDP: (self.sharding.shards, plan.tp),
+            Group.DP_CP: (plan.cp * plan.dp, plan.tp),
+            Group.DP_EP: (self.sharding.expert_replicas, plan.ep * plan.expert_degree),
+            Group.DP_FSDP: (
+                plan.cp * plan.dp // self.sharding.shards,
+                plan.tp * self.sharding.shards,
+            ),
+        }[op.group]
+        size, n, step = np.array([[op.size_bytes], [ranks], [stride]], dtype=np.float64)
+        return float(self.interconnect.seconds(op.kind, size, n, step)[0]) * PS_PER_S
+
+    def _host_step(self) -> Iterator[StepItem]:
+        """Host time that every step costs besides."""
+        if self.framework.host_step_ps:
+            work = Work(compute_ps=self.framework.host_step_ps)
+            yield StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
+
+
+def _one(values: Floats) -> float:
+    """The value of the only plan."""
+    return float(values[0]) if getattr(values, "shape", ()) else float(values)
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds * PS_PER_S)
