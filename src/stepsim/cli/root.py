@@ -1,8 +1,13 @@
 """The root of the command line: what stands before a command, and how a command ends."""
 
+import errno
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedWriter, FileIO, TextIOWrapper
+from threading import current_thread, main_thread
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,8 +26,10 @@ from stepsim.cli.sensitivity import noise_command, sensitivity_command
 from stepsim.cli.serve import export_site_command, serve_command
 from stepsim.cli.simulate import simulate_command
 from stepsim.cli.sweep import sweep_command, sweep_report_command
+from stepsim.cli.terminal import Stopped
 
 _STDOUT = "<stdout>"
+_READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
 app = typer.Typer(
@@ -85,23 +92,62 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _prepare_output()
     try:
-        app()
+        with _stoppable():
+            try:
+                app()
+            finally:
+                sys.stdout.flush()  # what stdout says of it is said here, not when Python ends
     except StepsimError as error:
         _fail(str(error))
     except OSError as error:
-        _fail(one_line(_system_error(error)))
+        why = one_line(_system_error(error))
+        if error.errno == errno.EPIPE and error.filename == _STDOUT:
+            sys.exit(_READER_LEFT)
+        _fail(why)
     except (MemoryError, ImportError, RuntimeError) as error:
         if not _lacks_memory(error):
             raise
         _fail("not enough memory")
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+    except Stopped as stopped:
+        _fail(stopped.text, stopped.code)
 
 
-def _fail(why: str) -> NoReturn:
-    typer.echo(f"error: {why}", err=True)
-    sys.exit(2)
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a command, once: what it does to end well goes on undisturbed."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+
+    def stop(number: int, _frame: object) -> NoReturn:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(number)
+
+    def lost(error: "sys.UnraisableHookArgs") -> None:
+        if isinstance(error.exc_value, Stopped):  # it met code that lets nothing through
+            os._exit(error.exc_value.code)
+        told(error)
+
+    told, sys.unraisablehook = sys.unraisablehook, lost
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = told
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _fail(why: str, code: int = 2) -> NoReturn:
+    typer.echo(f"error: {why}" if code == 2 else why, err=True)
+    sys.exit(code)
 
 
 def _lacks_memory(error: Exception) -> bool:

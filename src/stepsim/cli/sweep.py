@@ -10,7 +10,14 @@ from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
 from stepsim.cli.options import NO_MEMORY, RunOptions, SetOption, takes
-from stepsim.cli.terminal import check_outputs, command_line, named_files, show_tables, warn
+from stepsim.cli.terminal import (
+    Stopped,
+    check_outputs,
+    command_line,
+    named_files,
+    show_tables,
+    warn,
+)
 from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
@@ -125,11 +132,9 @@ def sweep_command(
                 scheduler=options.scheduler,
                 progress=bar and (lambda p: bar(p.done, p.failed, p.size)),
             )
-    except KeyboardInterrupt:
-        typer.echo(
-            f"{printable(str(options.database))} keeps what is done: --resume continues", err=True
-        )
-        raise
+    except Stopped as stopped:
+        kept = f"{printable(str(options.database))} keeps what is done: --resume continues"
+        raise Stopped(stopped.args[0], kept) from None
     _show(options.database, options)
 
 

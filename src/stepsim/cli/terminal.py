@@ -1,6 +1,7 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
 import shlex
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
     from stepsim.show.tables.model import Shown
 
 STDOUT = "-"
+
+
+class Stopped(BaseException):
+    """A signal asked the command to end; it does so in one line, with the shell's exit code."""
+
+    def __init__(self, number: int, also: str = "") -> None:
+        super().__init__(number, also)
+        self.code = 128 + number
+        word = "terminated" if number == signal.SIGTERM else "interrupted"
+        self.text = f"{word}: {also}" if also else word
+
 
 WorkloadArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="Workload, e.g. a text of SimAI, AICB or ASTRA-sim.")

@@ -163,9 +163,11 @@ def _results() -> str:
 
 
 def _workers() -> str:
-    from joblib import Parallel, delayed
+    from stepsim.explore.sweep.processes import Processes
 
-    if Parallel(n_jobs=2)(delayed(pow)(2, n) for n in range(4)) != [1, 2, 4, 8]:
+    with Processes(2, {}) as workers:
+        found = list(workers.map(pow, [2] * 4, range(4)))
+    if found != [1, 2, 4, 8]:
         raise StepsimError("worker processes gave wrong results")
     return "two worker processes for sweeps started"
 

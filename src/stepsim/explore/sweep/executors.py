@@ -1,14 +1,11 @@
 """Where the work is done: here, in other processes, or on a Dask cluster. One interface for all.
 
-A pool is a standard `concurrent.futures.Executor` and what stepsim must know beside it. Local
-processes are joblib's (`loky`): they start clean, and one that is killed is noticed. Its `Parallel`
-is not used: it does not bound what is computed ahead of the writer, and waits for ever for the task
-of a lost Dask worker.
+A pool is a standard `concurrent.futures.Executor` and what stepsim must know beside it.
 """
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim import __version__
 from stepsim.base.errors import SweepError
+from stepsim.explore.sweep.processes import LostWorkerError, Processes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,14 +34,13 @@ class ExecutorKind(StrEnum):
 class Pool:
     """Workers that take tasks; `losses` are the errors of a task whose worker is gone.
 
-    `check` raises SweepError when no result can come any more; `renew` makes a broken pool whole.
+    `check` raises SweepError when no result can come any more.
     """
 
     workers: int
     executor: Executor
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
-    renew: Callable[[], "Pool"] | None = None
 
 
 class _Here(Executor):
@@ -80,20 +77,8 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     if jobs == 1:
         yield Pool(workers=1, executor=_Here())
         return
-    from joblib.externals.loky import ProcessPoolExecutor
-
-    made: list[Any] = []
-
-    def make() -> Pool:
-        executor = ProcessPoolExecutor(jobs, env=_ONE_THREAD)
-        made.append(executor)
-        return Pool(workers=jobs, executor=executor, losses=(BrokenExecutor,), renew=make)
-
-    try:
-        yield make()
-    finally:
-        for executor in made:
-            executor.shutdown(wait=True, kill_workers=True)
+    with Processes(jobs, _ONE_THREAD) as executor:
+        yield Pool(workers=jobs, executor=executor, losses=(LostWorkerError,))
 
 
 @contextmanager

@@ -89,7 +89,6 @@ def _run(job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall |
             losses += 1
             if losses == _LOSSES:
                 raise SweepError(_dying(job, missing, str(error))) from None
-            pool = pool.renew() if pool.renew else pool
 
 
 def _results(pool: Pool, packed: bytes, spans: Iterator[ScenarioSpan]) -> Iterator[SpanResult]:
@@ -98,6 +97,7 @@ def _results(pool: Pool, packed: bytes, spans: Iterator[ScenarioSpan]) -> Iterat
     def give(count: int) -> set[Future[SpanResult]]:
         return {pool.executor.submit(evaluate_span, packed, s) for s in islice(spans, count)}
 
+    pending: set[Future[SpanResult]] = set()
     try:
         pending = give(1 if pool.workers == 1 else _AHEAD * pool.workers)
         while pending:
@@ -110,6 +110,9 @@ def _results(pool: Pool, packed: bytes, spans: Iterator[ScenarioSpan]) -> Iterat
             pending |= give(len(done))
     except pool.losses as error:
         raise _LostWorkerError(str(error) or type(error).__name__) from None
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 def _is_lost(pool: Pool, future: Future[SpanResult]) -> bool:

@@ -4,7 +4,6 @@ import pickle
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,7 +113,6 @@ def pack(document: object) -> bytes:
     return zlib.compress(pickle.dumps(document, protocol=5), level=1)
 
 
-@lru_cache(maxsize=1)
 def unpack(data: bytes) -> Any:
-    """The document that was packed; made once per worker, not once per task."""
+    """The document that was packed."""
     return pickle.loads(zlib.decompress(data))

@@ -84,7 +84,7 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
 
     A user's mistake is the reason of its scenarios; an error of our own is raised.
     """
-    study = unpack(packed).study
+    study = _job(packed).study
     columns = study.grid.columns(span)
     count = span.stop - span.start if columns else 1
     ready = _prepare(packed, span.start // study.grid.group_size)
@@ -95,6 +95,13 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
     return SpanResult(
         span=span, outcomes=outcomes, total_bandwidth=_bandwidth(ready, columns, count)
     )
+
+
+@lru_cache(maxsize=1)
+def _job(packed: bytes) -> SweepJob:
+    """A packed job; it is unpacked once per worker, not once per task."""
+    job: SweepJob = unpack(packed)
+    return job
 
 
 def _outcomes(
@@ -124,7 +131,7 @@ class _Links(NamedTuple):
 
 @lru_cache(maxsize=_GROUPS_KEPT)
 def _prepare(packed: bytes, group: int) -> _Ready:
-    job: SweepJob = unpack(packed)
+    job = _job(packed)
     settings = job.study.grid.settings(group)
     links: tuple[_Links, ...] = ()
     try:
