@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stepsim.measured.calibration.link_classes import Regime
     from stepsim.measured.calibration.nccl import MachineFit, NcclFit
     from stepsim.measured.clocks import NodePlacement
+    from stepsim.workload.model.calibration import MeasuredRate
 
 
 class RunsByDefault(typer.core.TyperGroup):
@@ -63,6 +64,72 @@ def runs(
         warn([f"{output} holds no number: nothing could be identified"], quiet=quiet)
     write_calibration(found, output)
     show_tables(calibration_shown(found))
+
+
+@app.command()
+def model(
+    steps: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[STEPS.csv]...", help="Tables of measured steps of models."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Calibration file to write.")
+    ] = None,
+    gemm: Annotated[
+        Path | None, typer.Option("--gemm", help="Measured matrix products: CSV of m,n,k,tflops.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="Device that --gemm was measured on.")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option("--precision", help="Precision of --gemm, e.g. bf16 or fp8.")
+    ] = "bf16",
+    quiet: QuietOption = False,
+) -> None:
+    """Fit predictions of models to measured steps and kernels.
+
+    One factor for each device, framework and precision, host time per layer where the steps tell
+    it, rates from matrix products; prints the residual of every step.
+    """
+    from stepsim.files.model_calibration import model_calibration_toml
+    from stepsim.files.model_steps import read_published_steps
+    from stepsim.files.writing import write_whole
+    from stepsim.show.tables.published import model_calibration_shown
+    from stepsim.validation.model_calibration import calibrate_steps
+    from stepsim.workload.model.calibration import ModelCalibration
+
+    paths = steps or []
+    check_outputs([*paths, *([gemm] if gemm else [])], files=[output])
+    if not paths and gemm is None:
+        raise CalibrationError("nothing to calibrate on: expected a table of steps, or --gemm")
+    read = [read_published_steps(path) for path in paths]
+    warn([note for _, notes in read for note in notes], quiet=quiet)
+    rates = [_gemm_rate(gemm, device, precision)] if gemm else []
+    measured = [step for found, _ in read for step in found]
+    fitted = calibrate_steps(measured, rates) if paths else None
+    calibration = ModelCalibration(
+        factors=fitted.factors if fitted else (),
+        rates=tuple(rates),
+        sources=tuple(path.name for path in (*paths, *([gemm] if gemm else []))),
+        notes=fitted.notes if fitted else (),
+    )
+    warn(calibration.notes, quiet=quiet)
+    if output:
+        write_whole(output, model_calibration_toml(calibration).encode())
+    show_tables(model_calibration_shown(calibration, fitted.rows if fitted else ()))
+
+
+def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate":
+    from stepsim.files.accelerators import read_device
+    from stepsim.files.model_calibration import fit_gemm_rates
+    from stepsim.workload.model.plan import Precision
+
+    if device is None:
+        raise CalibrationError("--gemm needs --device: the device that it was measured on")
+    known = {each.value: each for each in Precision}
+    if precision not in known:
+        raise CalibrationError(f"precision is {precision!r}: expected one of {', '.join(known)}")
+    return fit_gemm_rates(path, read_device(device), known[precision])
 
 
 @app.command()

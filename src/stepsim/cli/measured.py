@@ -101,7 +101,7 @@ def validate_command(
     check_outputs(runs, json=json, figures=[plot])
     limit, durations = _limit(max_error), parse_durations(times)
     if is_published_steps(runs[0]):
-        _validate_published(runs, limit, leave_out or (), json, plot, style, quiet)
+        _validate_published(runs, limit, leave_out or (), calibration, json, plot, style, quiet)
         return
     if leave_out:
         raise PlanError("--leave-out names sources of published steps: there are none")
@@ -134,12 +134,14 @@ def _validate_published(
     tables: Sequence[Path],
     limit: float | None,
     leave_out: Sequence[str],
+    calibration: Path | None,
     json: str | None,
     plot: Path | None,
     style: FigureStyle,
     quiet: bool,
 ) -> None:
     """Compare published steps of models with their closed form."""
+    from stepsim.files.model_calibration import read_model_calibration
     from stepsim.files.model_steps import read_published_steps
     from stepsim.show.tables.published import published_shown
     from stepsim.validation.published import validate_published
@@ -149,9 +151,10 @@ def _validate_published(
     steps = [step for found, _ in read for step in found]
     unknown = set(leave_out) - {step.source for step in steps}
     if unknown:
-        known = ", ".join(dict.fromkeys(step.source for step in steps))
-        raise PlanError(f"--leave-out {min(unknown)}: expected one of {known}")
-    found = validate_published(steps, leave_out=leave_out)
+        sources = ", ".join(dict.fromkeys(step.source for step in steps))
+        raise PlanError(f"--leave-out {min(unknown)}: expected one of {sources}")
+    known = read_model_calibration(calibration) if calibration else None
+    found = validate_published(steps, leave_out=leave_out, calibration=known)
     warn((*chain.from_iterable(notes for _, notes in read), *found.warnings), quiet=quiet)
     if plot:
         from stepsim.show.figures.published import plot_published

@@ -1,6 +1,6 @@
 """Measured steps of published models against their closed form, zero-shot and calibrated."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -11,6 +11,7 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.step_time import StepModel
@@ -94,20 +95,20 @@ def validate_published(
     steps: Iterable[PublishedStep],
     *,
     leave_out: Sequence[str] = (),
-    change: Callable[[PublishedStep, StepModel], StepModel] | None = None,
+    calibration: ModelCalibration | None = None,
 ) -> PublishedValidation:
     """Predict every complete run that has a time, by the devices and frameworks shipped.
 
     Sources in `leave_out` are not predicted. One factor per source, device and precision, the
-    geometric mean of measured over predicted, calibrates. `change` may replace a run's model.
+    geometric mean of measured over predicted, calibrates. `calibration` changes devices and
+    frameworks first.
     """
     rows, warnings = [], []
     for step in steps:
         if not step.is_complete or step.measured_s is None or step.source in leave_out:
             continue
         try:
-            model = model_of(step)
-            model = change(step, model) if change else model
+            model = _calibrated(model_of(step), step, calibration)
             rows.append((step, float(model.seconds([step.plan])[0]), _memory_gib(step, model)))
         except StepsimError as error:
             warnings.append(f"{step.source} {step.name} is left out: {error}")
@@ -136,6 +137,15 @@ def model_of(step: PublishedStep) -> StepModel:
         framework=framework,
         interconnect=_interconnect(step, device.topology or _DEFAULT_TOPOLOGY),
     )
+
+
+def _calibrated(
+    model: StepModel, step: PublishedStep, calibration: ModelCalibration | None
+) -> StepModel:
+    if calibration is None:
+        return model
+    device, framework = calibration.apply(model.device, model.framework, step.plan.precision)
+    return replace(model, device=device, framework=framework)
 
 
 def _memory_gib(step: PublishedStep, model: StepModel) -> float:

@@ -1,10 +1,12 @@
 """How far predictions of published steps are off, by source and by run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stepsim.base.units import PS_PER_S
 from stepsim.show.tables.model import COUNT, ERROR, SHARE, TEXT, TIME, Shown, as_number, table_of
+from stepsim.validation.model_calibration import CalibratedStep
 from stepsim.validation.published import PublishedValidation
+from stepsim.workload.model.calibration import ModelCalibration
 
 _MOST_ROWS = 40
 _GIB = as_number(".1f")
@@ -40,3 +42,45 @@ def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> It
         "calibrated: after one factor per source, device and precision; memory: mean error where "
         "the source reports it"
     )
+
+
+_FACTOR = as_number(".3f")
+_TERA = as_number(".0f")
+_RESIDUALS = {
+    "run": TEXT.of("step.name"),
+    "source": TEXT.of("step.source"),
+    "model": TEXT.of("step.architecture.name"),
+    "device": TEXT.of("step.device"),
+    "precision": TEXT.of("step.plan.precision.value"),
+    "measured": TIME.of(lambda row: round(row.step.measured_s * PS_PER_S)),
+    "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
+    "residual": ERROR.of("residual"),
+}
+_FACTORS = {
+    "device": TEXT.of("device"),
+    "framework": TEXT.of("framework"),
+    "precision": TEXT.of("precision.value"),
+    "factor": _FACTOR.of("factor"),
+    "host per layer": TIME.of("host_layer_ps"),
+    "steps": COUNT.of("runs"),
+    "largest residual": SHARE.of("spread"),
+}
+_RATES = {
+    "device": TEXT.of("device"),
+    "precision": TEXT.of("precision.value"),
+    "TFLOP/s": _TERA.of(lambda each: each.rate.rate / 1e12),
+    "start": TIME.of("rate.start_ps"),
+    "shapes": COUNT.of("shapes"),
+    "mean residual": SHARE.of("spread"),
+}
+
+
+def model_calibration_shown(
+    found: ModelCalibration, rows: Sequence[CalibratedStep]
+) -> Iterator[Shown]:
+    """Residual of every step, then factors and rates."""
+    if rows:
+        yield table_of("steps", rows, _RESIDUALS, most=_MOST_ROWS, both_ends=True)
+        yield table_of("factors on compute, measured over predicted", found.factors, _FACTORS)
+    if found.rates:
+        yield table_of("rates of matrix products", found.rates, _RATES)

@@ -1,7 +1,8 @@
 """The closed form of a step: what it adds up, and how fast plans are priced."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -77,7 +78,13 @@ def test_a_thousand_plans_cost_less_than_a_tenth_of_a_millisecond_each() -> None
         for pp in (1, 2, 4, 8)
         for batch in range(8, 73)
     ]
-    model().seconds(plans)
-    start = perf_counter()
-    model().seconds(plans)
-    assert (perf_counter() - start) / len(plans) < 100e-6
+    priced = model()
+    priced.seconds(plans)
+    assert min(_seconds_of(lambda: priced.seconds(plans)) for _ in range(3)) < 100e-6 * len(plans)
+
+
+def _seconds_of(run: Callable[[], object]) -> float:
+    """Processor time, since others share the machine."""
+    start = process_time()
+    run()
+    return process_time() - start

@@ -1,0 +1,185 @@
+"""Calibrations of predictions: TOML, and the GEMM tables that rates are fitted to."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import tomli_w
+from msgspec import Meta
+
+from stepsim.base.errors import CalibrationError, bad_value
+from stepsim.base.fields import Share, Time
+from stepsim.base.units import PS_PER_S, exact_time, parse_time_ps
+from stepsim.files.reading import read_text, read_toml
+from stepsim.workload.model.calibration import MachineFactor, MeasuredRate, ModelCalibration
+from stepsim.workload.model.device import Device, MatrixRate
+from stepsim.workload.model.plan import Precision
+
+_TFLOPS = 1e12
+_PS_PER_NS = 1000
+_LEAST_SHAPES = 3
+_LEAST_SIDE = 1024
+
+
+class FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[factor]]`: measured over predicted compute of a device, a framework and a precision."""
+
+    device: str
+    framework: str
+    precision: Precision
+    factor: Annotated[float, Meta(gt=0)]
+    runs: Annotated[int, Meta(ge=1)]
+    spread: Annotated[Share, Meta(description="largest residual of a step")]
+    host_layer: Time | None = None
+
+
+class MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[rate]]`: matrix products on a device."""
+
+    device: str
+    precision: Precision
+    rate: Annotated[float, Meta(gt=0, description="TFLOP/s")]
+    peak: Annotated[float, Meta(gt=0, description="TFLOP/s")]
+    start: Time
+    shapes: Annotated[int, Meta(ge=1)]
+    spread: Annotated[Share, Meta(description="mean residual of a shape")]
+
+
+class ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What measured steps and kernels said of machines; `notes` are what they could not say."""
+
+    sources: list[str] = []
+    factor: list[FactorTable] = []
+    rate: list[MeasuredRateTable] = []
+    notes: list[str] = []
+
+
+def read_model_calibration(path: Path) -> ModelCalibration:
+    """A calibration written by `stepsim calibrate model`; raises CalibrationError."""
+    file = read_toml(path, ModelCalibrationFile, CalibrationError, "calibration of predictions")
+    return ModelCalibration(
+        factors=tuple(
+            MachineFactor(
+                device=each.device,
+                framework=each.framework,
+                precision=each.precision,
+                factor=each.factor,
+                runs=each.runs,
+                spread=each.spread,
+                host_layer_ps=None if each.host_layer is None else parse_time_ps(each.host_layer),
+            )
+            for each in file.factor
+        ),
+        rates=tuple(
+            MeasuredRate(
+                device=each.device,
+                precision=each.precision,
+                rate=MatrixRate(
+                    rate=each.rate * _TFLOPS,
+                    peak=each.peak * _TFLOPS,
+                    start_ps=parse_time_ps(each.start),
+                ),
+                shapes=each.shapes,
+                spread=each.spread,
+            )
+            for each in file.rate
+        ),
+        sources=tuple(file.sources),
+        notes=tuple(file.notes),
+    )
+
+
+def model_calibration_toml(calibration: ModelCalibration) -> str:
+    """The calibration as TOML."""
+    factors = [_factor_table(each) for each in calibration.factors]
+    rates = [
+        {
+            "device": each.device,
+            "precision": each.precision.value,
+            "rate": round(each.rate.rate / _TFLOPS, 1),
+            "peak": round(each.rate.peak / _TFLOPS, 1),
+            "start": exact_time(each.rate.start_ps),
+            "shapes": each.shapes,
+            "spread": round(each.spread, 4),
+        }
+        for each in calibration.rates
+    ]
+    parts = {"sources": list(calibration.sources), "notes": list(calibration.notes)}
+    tables = {"factor": factors, "rate": rates}
+    return tomli_w.dumps({key: value for key, value in {**parts, **tables}.items() if value})
+
+
+def _factor_table(factor: MachineFactor) -> dict[str, object]:
+    host = factor.host_layer_ps
+    return {
+        "device": factor.device,
+        "framework": factor.framework,
+        "precision": factor.precision.value,
+        "factor": round(factor.factor, 4),
+        "runs": factor.runs,
+        "spread": round(factor.spread, 4),
+        **({} if host is None else {"host_layer": exact_time(host)}),
+    }
+
+
+def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> MeasuredRate:
+    """Rate and start of a table of measured products: columns m, n, k and tflops.
+
+    Fitted to shapes of at least 1,024 a side (all where there are none): the time is flops / rate +
+    start, residuals relative. Raises CalibrationError for fewer than three shapes.
+    """
+    shapes = _shapes(path)
+    large = [each for each in shapes if min(each[:3]) >= _LEAST_SIDE] or shapes
+    if len(large) < _LEAST_SHAPES:
+        raise CalibrationError(f"{path}: {len(large)} shapes: expected at least {_LEAST_SHAPES}")
+    m, n, k, tflops = np.array(large).T
+    flops = 2.0 * m * n * k
+    measured = flops / (tflops * _TFLOPS)
+    columns = np.stack([flops / measured, 1 / measured], axis=1)
+    (per_flop, start), *_ = np.linalg.lstsq(columns, np.ones(len(large)), rcond=None)
+    if start < 0:
+        start, per_flop = 0.0, float(np.mean(measured / flops))
+    residuals = (flops * per_flop + start) / measured - 1
+    return MeasuredRate(
+        device=device.name,
+        precision=precision,
+        rate=MatrixRate(
+            rate=float(1 / per_flop),
+            peak=device.rate_of(precision).peak,
+            start_ps=round(float(start) * PS_PER_S / _PS_PER_NS) * _PS_PER_NS,
+        ),
+        shapes=len(large),
+        spread=float(np.abs(residuals).mean()),
+    )
+
+
+def _shapes(path: Path) -> list[tuple[float, float, float, float]]:
+    text = read_text(path, CalibrationError, "table of matrix products", "CSV")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    reader = csv.DictReader(io.StringIO("\n".join(lines)))
+    names = reader.fieldnames or ()
+    column = "tflops" if "tflops" in names else "tflops_median"
+    for name in ("m", "n", "k", column):
+        if name not in names:
+            raise CalibrationError(f"{path}: no column {name}: expected m, n, k, tflops")
+    return [_shape(path, row, column, number) for number, row in enumerate(reader, start=2)]
+
+
+def _shape(
+    path: Path, row: dict[str, str], column: str, number: int
+) -> tuple[float, float, float, float]:
+    found = []
+    for name in ("m", "n", "k", column):
+        try:
+            value = float(row[name])
+        except (TypeError, ValueError):
+            value = 0.0
+        if not 0 < value < float("inf"):
+            place = f"{path}: row {number}"
+            raise CalibrationError(bad_value(place, name, row[name], "a number above 0"))
+        found.append(value)
+    m, n, k, tflops = found
+    return m, n, k, tflops
