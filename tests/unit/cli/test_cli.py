@@ -127,6 +127,7 @@ OPTIONS = {
     "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
+    "calibrate model": {"--device", "--gemm", "--output", "--precision", "--quiet"},
     "calibrate nccl": {
         "--fabric-bandwidth",
         "--json",
