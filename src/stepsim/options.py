@@ -473,6 +473,13 @@ class StepOptions:
         write=str,
         durations_only=True,
     )
+    fill_placeholders: bool = asked(
+        False,
+        _SWITCH,
+        _COMPUTE,
+        "Take input gradients like forwards, weight gradients like them, where a row has "
+        "work and a phase of it 1 or 1000 ns.",
+    )
     host_overhead_ps: int = asked(
         0, _TIME, _COMPUTE, "Host time before each action, e.g. 250us.", durations_only=True
     )

@@ -69,6 +69,7 @@ TYPED: dict[str, Any] = {
     "expert_skew": 1.5,
     "slow": "0-3:2",
     "compute_scale": 0.5,
+    "fill_placeholders": True,
     "host_overhead": "250 us",
     "get_batch": "1 ms",
     "loss_time": "1 ms",
@@ -83,6 +84,7 @@ OF_FILES = sorted(TYPED.keys() - OF_MODELS)
 BESIDE: dict[str, dict[str, Any]] = {
     "group_size": {"schedule": "interleaved:2", "microbatches": 8},
     "chunks": {"schedule": "interleaved", "microbatches": 8},
+    "p2p": {"microbatches": 8},
     "schedule": {"microbatches": 8},
     "warmup_flush": {"schedule": "interleaved:2", "microbatches": 8},
     "deallocate_outputs": {"schedule": "interleaved:2", "microbatches": 8},

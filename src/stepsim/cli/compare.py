@@ -27,7 +27,7 @@ from stepsim.cli.terminal import (
     command_line,
     show,
     show_tables,
-    warn,
+    warn_of,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -75,7 +75,8 @@ def compare_command(
         comparison = compare_schedules(
             job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
         )
-    warn(comparison.warnings, quiet=options.quiet)
+    reports = [step.report for _, step in comparison.valid]
+    warn_of(reports, quiet=options.quiet, verbose=options.verbose)
     if traced:
         traced.write(comparison.valid)
     if plot:

@@ -124,7 +124,7 @@ def _noise_over(
     study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
     if options.plot:
         band_axes(grid)
-    warn([*job.workload.warnings, *job.notes], quiet=options.quiet)
+    warn([*job.workload.said, *job.notes], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     if options.plot:

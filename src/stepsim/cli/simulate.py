@@ -30,7 +30,7 @@ from stepsim.cli.terminal import (
     check_outputs,
     command_line,
     show,
-    warn,
+    warn_of,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -84,9 +84,9 @@ def simulate_command(
     job = options.inputs(file, calibration)
     with progress_bar(enabled=not options.quiet) as progress:
         result = simulate_step(
-            job.workload, job.topology, job.options, notes=job.notes, progress=progress
+            job.workload, job.topology, job.options, notes=job.notes, weigh=True, progress=progress
         )
-    warn(result.report.warnings, quiet=options.quiet)
+    warn_of([result.report], quiet=options.quiet, verbose=options.verbose)
     if traced:
         traced.write([("", result)])
     if plot:

@@ -230,7 +230,7 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
     for name in sorted(given & axes):
         raise SweepError(f"{name} is an axis and an option: give one of them")
     job = options.inputs(file)
-    warn([*job.workload.warnings, *job.notes], quiet=options.quiet)
+    warn([*job.workload.said, *job.notes], quiet=options.quiet)
     return Study(
         workload=job.workload,
         topology=job.topology,

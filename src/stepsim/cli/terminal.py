@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from os import environ
 from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ import typer
 from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
+    from stepsim.results.report import Report
     from stepsim.show.tables.model import Shown
 
 STDOUT = "-"
@@ -115,6 +117,27 @@ def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
+
+
+def warn_of(reports: "Iterable[Report]", *, quiet: bool = False, verbose: bool = False) -> None:
+    """Print once what reports say of their input: what changes the answer first and in colour.
+
+    What that is worth is told of the first. Notes about what is as it should be are for those who
+    ask for everything.
+    """
+    every = list(reports)
+    found = every[0].findings if every else ()
+    if not quiet:
+        for each in found:
+            if each.is_weighty:
+                text = f"warning: {one_line(each.text)}"
+                typer.echo(
+                    text if environ.get("NO_COLOR") else typer.style(text, fg="red"), err=True
+                )
+    warn(dict.fromkeys(text for report in every for text in report.warnings), quiet=quiet)
+    warn((each.text for each in found if not each.is_weighty), quiet=quiet)
+    for note in dict.fromkeys(text for report in every for text in report.notes if verbose):
+        typer.echo(f"note: {one_line(note)}", err=True)
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def simulate(
     """
     job = read_inputs(workload, topology, options)
     step = simulate_step(
-        job.workload, job.topology, job.options, notes=job.notes, progress=progress
+        job.workload, job.topology, job.options, notes=job.notes, weigh=True, progress=progress
     )
     return Result(report=step.report, timeline=step.timeline, prices=step.prices)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
+from stepsim.workload.placeholders import placeholder_rows
 from stepsim.workload.rows import CollectiveKind, Group, Phase, Row, Work, Workload
-from stepsim.workload.scaling import placeholder_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def inspect_workload(
             ]
         ),
         placeholders=placeholder_rows(workload),
-        warnings=(*workload.warnings, *warnings, *stages.warnings),
+        warnings=(*workload.said, *warnings, *stages.warnings),
     )
 
 

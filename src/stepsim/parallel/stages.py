@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from stepsim.base.errors import PlanError
 from stepsim.parallel.modes import StageRows
@@ -9,7 +10,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.model.layout import LayerLayout
-from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Workload
 
 _Rows = tuple[Row, ...]
 
@@ -79,7 +80,7 @@ def split_stages(
                     _chunk_rows(workload, layers, placement, rank, chunk, stage_rows)
                     for chunk in range(placement.chunks)
                 ),
-                per_step=tuple(_per_step(workload, plan, rank, stage_rows)),
+                per_step=tuple(_per_step(workload, plan, placement, rank, stage_rows)),
             )
             for rank in range(plan.pp)
         ),
@@ -214,19 +215,25 @@ def _chunk_layers(
 
 
 def _per_step(
-    workload: Workload, plan: ParallelPlan, rank: int, stage_rows: StageRows
+    workload: Workload,
+    plan: ParallelPlan,
+    placement: Placement,
+    rank: int,
+    stage_rows: StageRows,
 ) -> Iterable[StepItem]:
     """What a stage runs once per step, in the order of the items' roles.
 
-    Only the ends of the pipeline sum embedding gradients, unless every stage carries both ends.
+    Only the ends of the pipeline sum embedding gradients and own the parameters of embedding and
+    head, unless every stage carries both ends.
     """
-    items = list(workload.per_step)
-    if stage_rows is StageRows.EVERY:
-        items = [*_loss_items(workload), *items]
-    elif 0 < rank < plan.pp - 1:
+    every = stage_rows is StageRows.EVERY
+    held = {placement.stage(rank, chunk) for chunk in range(placement.chunks)}
+    first, last = every or 0 in held, every or placement.stages - 1 in held
+    items = [*(_loss_items(workload) if every else ()), *workload.per_step]
+    if not (first or last):
         items = [item for item in items if item.role is not Role.EMBEDDING_GRADIENTS]
     for item in _in_order(items):
-        yield _resized(item, workload.made_for.pp, plan.pp)
+        yield _resized(item, Fraction(workload.made_for.pp, plan.pp), first=first, last=last)
 
 
 def _in_order(items: Iterable[StepItem]) -> list[StepItem]:
@@ -241,12 +248,10 @@ def _loss_items(workload: Workload) -> Iterable[StepItem]:
         yield from (StepItem(name=row.name, phase=phase, work=w) for phase, w in row.works())
 
 
-def _resized(item: StepItem, made_for_pp: int, pp: int) -> StepItem:
-    """The item with compute and sizes of a stage of a re-split model."""
-    if made_for_pp == pp or not item.per_layer:
-        return item
-    comms = (
-        replace(op, size_bytes=-(-op.size_bytes * made_for_pp // pp)) for op in item.work.comms
-    )
-    compute_ps = item.work.compute_ps * made_for_pp // pp
-    return replace(item, work=Work(compute_ps=compute_ps, comms=tuple(comms)))
+def _resized(item: StepItem, layers: Fraction, *, first: bool, last: bool) -> StepItem:
+    """The item of a stage with so many layers for one of the file, with the ends that it has."""
+    ends = item.embedding_share + item.head_share
+    kept = item.embedding_share * first + item.head_share * last
+    compute = layers if item.per_layer else Fraction(1)
+    sizes = (1 - ends) * compute + kept
+    return item if compute == sizes == 1 else item.times(compute=compute, sizes=sizes)

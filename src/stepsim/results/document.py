@@ -138,6 +138,13 @@ class _CommEntry(Entry, frozen=True, kw_only=True):
     time_ps: Picoseconds
 
 
+class _FindingEntry(Entry, frozen=True, kw_only=True):
+    """What the input can hardly mean; `worth` is by which share the step is longer without it."""
+
+    text: str
+    worth: float | None = None
+
+
 class StepDocument(Document, frozen=True, kw_only=True):
     """What a result and a candidate of a comparison share.
 
@@ -172,7 +179,15 @@ class StepDocument(Document, frozen=True, kw_only=True):
     stages: tuple[StageEntry, ...]
     links: tuple[LinkEntry, ...]
     comms: tuple[_CommEntry, ...] = ()
+    reading: Annotated[str, Meta(description="how the rows of the workload were taken")] = ""
+    findings: tuple[_FindingEntry, ...] = ()
     warnings: Names = ()
+    notes: Names = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """All that a reader should know of the input, the weightiest first."""
+        return (*(each.text for each in self.findings), *self.warnings)
 
     @classmethod
     def of_report(cls, report: Report, **others: object) -> Self:
@@ -190,6 +205,7 @@ class StepDocument(Document, frozen=True, kw_only=True):
             critical_path_ps=_named(report.critical_path_ps),
             stages=tuple(StageEntry.of(stage) for stage in report.stages),
             links=tuple(LinkEntry.of(link) for link in report.links),
+            findings=tuple(_FindingEntry.taken_from(each) for each in report.findings),
             **others,
         )
 

@@ -19,6 +19,7 @@ from stepsim.parallel.schedules import ActionKind, Schedule
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import critical_path, path_parts
+from stepsim.results.findings import Finding
 from stepsim.results.links import LinkUse, link_use
 from stepsim.workload.axes import Part
 
@@ -68,7 +69,9 @@ class Report:
     `breakdown[a]` and `idle[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
     `critical_path_ps` says what the chain of tasks that sets the step time is made of.
     `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said. `settings`
-    are options that are not the default, by name.
+    are options that are not the default, by name. `reading` says how the workload's rows were taken
+    where there is a choice, `findings` what its source can hardly mean and what that is worth,
+    `warnings` what was assumed, `notes` what is as usual and may surprise.
     """
 
     workload: str
@@ -89,6 +92,9 @@ class Report:
     activation_bytes: int | None
     settings: Mapping[str, str]
     warnings: tuple[str, ...]
+    reading: str = ""
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def step_time_s(self) -> float:
@@ -170,6 +176,8 @@ def make_report(
     *,
     workload: str,
     warnings: tuple[str, ...],
+    reading: str = "",
+    notes: tuple[str, ...] = (),
 ) -> Report:
     """Analyse a timeline of a workload; `warnings` are those of before the run."""
     graph, options = timeline.graph, timeline.graph.options
@@ -207,6 +215,8 @@ def make_report(
             *_price_warnings(comms, prices),
             *_link_warnings(timeline, links, options.contention),
         ),
+        reading=reading,
+        notes=notes,
     )
 
 

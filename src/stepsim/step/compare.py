@@ -69,7 +69,9 @@ def compare_schedules(
     for name, schedule in schedules:
         asked = for_schedule(options, schedule)
         try:
-            result = simulate_step(workload, topology, asked, notes=notes, progress=progress)
+            result = simulate_step(
+                workload, topology, asked, notes=notes, weigh=True, progress=progress
+            )
             candidates.append(Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
             candidates.append(Candidate(name=name, refusal=str(error)))

@@ -21,12 +21,17 @@ from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.stages import split_stages
 from stepsim.step.action_times import search_times
 from stepsim.workload.experts import load_experts, rank_loads, skewed_loads
+from stepsim.workload.placeholders import fill_placeholders, placeholder_rows
 from stepsim.workload.rows import Workload
-from stepsim.workload.scaling import enlarge_microbatches, placeholder_rows, scale_compute
+from stepsim.workload.scaling import enlarge_microbatches, scale_compute
 
 
 def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload, list[str]]:
     """The workload with the microbatches, devices and expert load asked for; what is assumed."""
+    if options.fill_placeholders:
+        workload = fill_placeholders(workload)
+    bare, rows = placeholder_rows(workload)
+    note = f"{bare} of {rows} rows with compute have only placeholders (1 or 1000 ns)"
     workload = enlarge_microbatches(workload, options.microbatch_size)
     if options.compute_scale:
         workload = scale_compute(workload, options.compute_scale)
@@ -35,8 +40,6 @@ def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload,
         workload = load_experts(workload, rank_loads(options.expert_load, ep))
     elif options.expert_skew is not None:
         workload = load_experts(workload, skewed_loads(options.expert_skew, ep))
-    bare, rows = placeholder_rows(workload)
-    note = f"{bare} of {rows} rows with compute have only placeholders (1 or 1000 ns)"
     return workload, [note] if bare else []
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
@@ -19,9 +19,10 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.stages import split_stages
 from stepsim.results.report import Report, make_report
+from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
 from stepsim.step.models import WorkSource, make_work
-from stepsim.workload.rows import Workload
+from stepsim.workload.rows import Doubt, Workload
 
 _DEFAULTS = StepOptions()
 _log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ class PreparedStep:
     """A step that is ready to run: its graph, what its communications cost, and how it is run.
 
     `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
+    `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
+    is as usual and may surprise.
     """
 
     workload: Workload
@@ -39,7 +42,14 @@ class PreparedStep:
     graph: TaskGraph
     prices: Prices
     slow: Floats | None
-    warnings: tuple[str, ...]
+    doubts: tuple[Doubt, ...]
+    assumed: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All that a user should know, where nobody says what doubts are worth."""
+        return (*(doubt.text for doubt in self.doubts), *self.assumed)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -62,26 +72,52 @@ def simulate_step(
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
+    weigh: bool = False,
     progress: run.OnProgress | None = None,
 ) -> SimulatedStep:
     """Run one training step; `notes` are what was assumed before, and stand among the warnings.
 
+    With `weigh` the report says what doubts about the workload are worth in step time.
     Raises the errors of `stepsim.base.errors` when the input is wrong or contradictory.
     """
     with garbage.paused():
         ready = prepare(workload, topology, options, notes=notes)
-        timeline = run_graph(
-            ready.graph,
-            ready.prices,
-            slow=ready.slow,
-            sharing=options.contention,
-            fold_ranks=options.fold_ranks,
-            progress=progress,
-        )
+        timeline = _run(ready, progress)
         report = make_report(
-            timeline, ready.prices, workload=ready.workload.source, warnings=ready.warnings
+            timeline,
+            ready.prices,
+            workload=ready.workload.source,
+            warnings=ready.assumed if weigh else ready.warnings,
+            reading=ready.workload.reading,
+            notes=ready.notes,
         )
+        if weigh:
+            report = _weighed(ready, report, topology)
     return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
+
+
+def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
+    """The report with what the doubts are worth."""
+    options = ready.options
+
+    def again(workload: Workload) -> int:
+        return _run(prepare(workload, topology, options)).step_time_ps
+
+    found = weigh_doubts(ready.doubts, ready.workload, options, report, again)
+    said = tuple(each.text for each in found if each.is_negligible)
+    kept = tuple(each for each in found if not each.is_negligible)
+    return replace(report, findings=kept, notes=(*report.notes, *said))
+
+
+def _run(ready: PreparedStep, progress: run.OnProgress | None = None) -> Timeline:
+    return run_graph(
+        ready.graph,
+        ready.prices,
+        slow=ready.slow,
+        sharing=ready.options.contention,
+        fold_ranks=ready.options.fold_ranks,
+        progress=progress,
+    )
 
 
 def prepare(
@@ -107,14 +143,16 @@ def prepare(
     _log.info("task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
     assumed = [*made.notes, *found, *assumed, *idle]
-    warnings = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
+    every = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
     return PreparedStep(
         workload=work,
         options=options,
         graph=graph,
         prices=prices,
         slow=options.slow.factors(plan.npus) if options.slow else None,
-        warnings=warnings,
+        doubts=doubts_of(made.workload, options),
+        assumed=every,
+        notes=work.notes,
     )
 
 

@@ -5,9 +5,11 @@ pipeline, each with its role. Which stage runs what is decided later (`stepsim.p
 when the plan is known. Names of rows are labels: nothing is read out of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fractions import Fraction
+from math import ceil
 
 from stepsim.base.errors import WorkloadError
 from stepsim.workload.axes import ParallelAxis
@@ -111,6 +113,8 @@ class StepItem:
 
     `name` and `phase` are what it is shown as. Where `per_layer`, its compute and its sizes are
     those of a stage's layers, and a stage with twice as many has twice as much of both.
+    `embedding_share` and `head_share` of the sizes are for the parameters of embedding and head
+    rows, which the other stages do not have.
     """
 
     name: str
@@ -118,6 +122,14 @@ class StepItem:
     work: Work
     role: Role = Role.OTHER
     per_layer: bool = False
+    embedding_share: Fraction = Fraction(0)
+    head_share: Fraction = Fraction(0)
+
+    def times(self, *, compute: Fraction, sizes: Fraction) -> "StepItem":
+        """The item with compute and sizes times factors, sizes rounded up."""
+        comms = (replace(op, size_bytes=ceil(op.size_bytes * sizes)) for op in self.work.comms)
+        compute_ps = int(self.work.compute_ps * compute)
+        return replace(self, work=Work(compute_ps=compute_ps, comms=tuple(comms)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +183,9 @@ class Row:
     `checkpoint` marks a row whose input is kept; `recompute` marks a row before whose backward the
     forward runs again from the last checkpoint. `forward_lag` is how many further rows may run
     before the forward collective is waited for, `backward_lag` the same of the input gradient's.
-    A rank holds `parameters` of it, `expert_parameters` of routed experts besides.
+    A rank holds `parameters` of it, `expert_parameters` of routed experts besides. A `lookup`, of
+    an embedding, has no input gradient. `unsized` are input-gradient collectives that the source
+    names without bytes, as large as the forward's.
     """
 
     name: str
@@ -185,6 +199,8 @@ class Row:
     parameters: int = 0
     expert_parameters: int = 0
     shards: Shards | None = None
+    lookup: bool = False
+    unsized: tuple[CommOp, ...] = ()
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
         """Each phase with its work, in the order forward, input gradient, weight gradient."""
@@ -220,6 +236,15 @@ class Microbatch:
             yield from layer
         yield from self.head
 
+    def with_rows(self, change: Callable[[Row], Row]) -> "Microbatch":
+        """The microbatch with every row changed."""
+        return Microbatch(
+            embedding=tuple(map(change, self.embedding)),
+            layers=tuple(tuple(map(change, layer)) for layer in self.layers),
+            head=tuple(map(change, self.head)),
+            prediction=tuple(tuple(map(change, layer)) for layer in self.prediction),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeFor:
@@ -242,14 +267,30 @@ class MadeFor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """What a source says and can hardly mean: `text`, e.g. of two numbers that contradict.
+
+    `mended` is the workload with what `instead` names in its place, None where nobody can know;
+    `remedy` is the option that takes it.
+    """
+
+    text: str
+    instead: str = ""
+    mended: "Workload | None" = None
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One pipeline stage of a training step, per microbatch, and what runs once per step.
 
     `microbatches` are the distinct blocks in order; `loss` rows follow the head. A rank sends
     `pp_comm_bytes` to the next stage per microbatch; `pp_comm_assumed` says where the number is
-    from if the source has none. `described` is what the source says of itself, by name, `warnings`
-    what was assumed while reading it. With a `layout` the layers are those of the whole model, and
-    it says which virtual stage has which; `per_parameter` is done by every stage for its own rows.
+    from if the source has none. With a `layout` the layers are those of the whole model, and it
+    says which virtual stage has which; `per_parameter` is done by every stage for its own rows.
+    `reading` says how rows were taken where they can be taken in several ways. `described` is what
+    the source says of itself, by name; `warnings` are what was assumed while reading it, `notes`
+    what is as usual and may surprise, `doubts` what it can hardly mean.
     """
 
     source: str
@@ -261,12 +302,20 @@ class Workload:
     pp_comm_assumed: str = ""
     layout: LayerLayout | None = None
     per_parameter: tuple[PerParameter, ...] = ()
+    reading: str = ""
     described: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.microbatches or not any(block.layers for block in self.microbatches):
             raise WorkloadError(f"{self.source}: no row belongs to a layer: nothing to simulate")
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """All that a user should know of it, where nobody says what doubts are worth."""
+        return (*(doubt.text for doubt in self.doubts), *self.warnings)
 
     @property
     def layers(self) -> int:
@@ -281,21 +330,13 @@ class Workload:
     def with_row_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
         """The workload with the work of every row changed: of the microbatches and the loss."""
 
-        def rows(several: Iterable[Row]) -> tuple[Row, ...]:
-            return tuple(row.with_works(change) for row in several)
+        def changed(row: Row) -> Row:
+            return row.with_works(change)
 
         return replace(
             self,
-            microbatches=tuple(
-                Microbatch(
-                    embedding=rows(block.embedding),
-                    layers=tuple(rows(layer) for layer in block.layers),
-                    head=rows(block.head),
-                    prediction=tuple(rows(layer) for layer in block.prediction),
-                )
-                for block in self.microbatches
-            ),
-            loss=rows(self.loss),
+            microbatches=tuple(block.with_rows(changed) for block in self.microbatches),
+            loss=tuple(map(changed, self.loss)),
         )
 
     def rows(self) -> Iterator[Row]:

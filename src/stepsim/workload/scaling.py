@@ -7,11 +7,10 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.units import MAX_INT64, PS_PER_NS
+from stepsim.base.units import MAX_INT64
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CommOp, Phase, Work, Workload
 
-_PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
 _MAX_SCALE = 1e6
 _PHASES = ("forward", "input_grad", "weight_grad")
 
@@ -167,14 +166,3 @@ def parse_slow_ranks(text: str) -> SlowRanks:
             raise PlanError(f"slow is {item.strip()!r}: expected each rank once")
         ranges.append((low, high, factor))
     return SlowRanks(ranges=tuple(ranges))
-
-
-def placeholder_rows(workload: Workload) -> tuple[int, int]:
-    """(rows of layers that have only placeholder compute, rows of layers that have compute).
-
-    Writers without a profile put 1 or 1000 ns everywhere.
-    """
-    rows = [row for block in workload.microbatches for row in block.rows()]
-    times = [[w.compute_ps for _, w in row.works() if w.compute_ps] for row in rows]
-    bare = sum(1 for row in times if row and all(t in _PLACEHOLDERS_PS for t in row))
-    return bare, sum(1 for row in times if row)

@@ -335,9 +335,9 @@ def test_a_table_of_measured_steps(workloads: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     workload = workloads / "moe_128.txt"
     table.write_text(
-        "workload,topology,schedule,p2p,measured_s\n"
-        f"{workload},hgx-h100,1f1b,,0.5\n"
-        f"{workload},hgx-h100,gpipe,eager,0.5\n"
+        "workload,topology,schedule,p2p,microbatches,measured_s\n"
+        f"{workload},hgx-h100,1f1b,,8,0.5\n"
+        f"{workload},hgx-h100,gpipe,eager,8,0.5\n"
     )
     rows = validate_table(read_step_table(table))
     assert [row.source for row in rows] == ["prediction", "prediction"]
@@ -345,7 +345,7 @@ def test_a_table_of_measured_steps(workloads: Path, tmp_path: Path) -> None:
     other = tmp_path / "table.toml"
     other.write_text(
         f'[[run]]\nworkload = "{workload}"\ntopology = "hgx-h100"\nmeasured_s = 0.5\n'
-        "tp_overlap = true\n"
+        "tp_overlap = true\nmicrobatches = 8\n"
     )
     assert validate_table(read_step_table(other))[0].simulated_ps == rows[0].simulated_ps
     assert "step (prediction)" in call("validate", table)

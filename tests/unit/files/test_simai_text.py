@@ -326,11 +326,17 @@ def test_strict_takes_a_clean_file(read: Read) -> None:
 def test_blocks_win_over_ga(read: Read) -> None:
     workload = read(text(f"{TRANSFORMER} ga: 4", *[line("embedding_layer"), line("a")] * 2))
     assert len(workload.microbatches) == 2
-    assert [w for w in workload.warnings if "ga 4" in w and "2 microbatch" in w]
+    assert "2 equal blocks" in workload.reading
+    assert "ga is 4" in workload.reading
+    (doubt,) = (d for d in workload.doubts if d.remedy == "--microbatches 4")
+    assert doubt.mended is not None
+    assert len(doubt.mended.microbatches) == 4
 
 
 def test_vpp_is_no_evidence_of_interleaving(read: Read) -> None:
-    assert [w for w in read(text(f"{TRANSFORMER} vpp: 8", line())).warnings if "vpp 8" in w]
+    workload = read(text(f"{TRANSFORMER} vpp: 8", line()))
+    assert workload.warnings == ()
+    assert [note for note in workload.notes if "vpp 8" in note]
 
 
 # Sections

@@ -85,5 +85,5 @@ def test_the_command_line_takes_one_way_to_say_it(run: Run, moe: Path, tmp_path:
     code, out, err = run("simulate", moe, "--expert-load", file)
     assert code == 0
     assert "busiest of 4 expert ranks has 1.50 times the mean load" in err
-    assert out.splitlines()[6:] == run("simulate", moe, "--expert-skew", "1.5")[1].splitlines()[6:]
+    assert out.splitlines()[7:] == run("simulate", moe, "--expert-skew", "1.5")[1].splitlines()[7:]
     assert run("simulate", moe, "--expert-load", file, "--expert-skew", "2")[0] == 2

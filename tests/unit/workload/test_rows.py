@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,17 @@ def from_roles() -> Workload:
         )
 
     def item(role: Role, phase: Phase, does: Work, *, per_layer: bool = False) -> StepItem:
-        return StepItem(name=next(names), phase=phase, work=does, role=role, per_layer=per_layer)
+        """Of 10,000 ns of layers and 3,300 of a head; the embedding has as many parameters."""
+        ends = Fraction(3300, 16600) if role in (Role.GRADIENTS, Role.PARAMETERS) else Fraction(0)
+        return StepItem(
+            name=next(names),
+            phase=phase,
+            work=does,
+            role=role,
+            per_layer=per_layer,
+            embedding_share=ends,
+            head_share=ends,
+        )
 
     layer = (
         row(work(4000, op(gather, 8192)), work(4100, op(scatter, 8192)), work(3000)),
@@ -127,7 +138,12 @@ def test_roles_say_all_that_names_say(options: dict[str, Any], write_workload: W
         for each in (named, from_roles())
     )
     assert files.workload != ours.workload
-    assert files == structs.replace(ours, workload=files.workload)
+    assert without_doubts(files) == structs.replace(ours, workload=files.workload)
+
+
+def without_doubts(result: ResultDocument) -> ResultDocument:
+    """The result without what is said about the text of a file."""
+    return structs.replace(result, findings=(), notes=())
 
 
 def renamed(workload: Workload) -> Workload:
@@ -160,7 +176,8 @@ def test_names_are_labels(name: str, options: dict[str, Any], workloads: Path) -
         ResultDocument.of(stepsim.simulate(each, "hgx-h100", **options).report)
         for each in (workload, renamed(workload))
     )
-    assert first == second
+    assert without_doubts(first) == without_doubts(second)
+    assert [f.worth for f in first.findings] == [f.worth for f in second.findings]
 
 
 def test_a_workload_computes_something_in_layers() -> None:

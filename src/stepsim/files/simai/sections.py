@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from stepsim.files.simai.header import Header
+from stepsim.files.simai.shares import with_shares
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group, Microbatch, Phase, Role, Row, StepItem, Work
 
-_EMBEDDING = "embedding_layer"
+EMBEDDING = "embedding_layer"
+"""Rows whose names begin so look tokens up, and begin a block."""
 _LAYER_START = "attention"
 _BEFORE = re.compile(r"(moe_)?grad_\w+|layernorm|norm|embedding_grads", re.ASCII)
 _LOSS = re.compile(r"cross_entropy\w*", re.ASCII)
@@ -39,16 +41,18 @@ class Sections:
     microbatches: tuple[Microbatch, ...]
     loss: tuple[Row, ...]
     per_step: tuple[StepItem, ...]
+    reading: str = ""
 
 
 def split_sections(rows: Sequence[Row], header: Header) -> Sections:
     """Sort rows into sections.
 
-    Each `embedding_layer*` row begins a microbatch; rows before the first one and the
+    Each `embedding_layer*` row begins a block; rows before the first one and the
     `cross_entropy*` and `optimizer*` rows at the end run once per step. Without `embedding_layer`
-    rows there is one microbatch, framed by the rows that are per-step by name.
+    rows there is one block, framed by the rows that are per-step by name. Equal blocks are
+    microbatches; unequal ones are parts of ga microbatches where ga divides their number.
     """
-    starts = [i for i, row in enumerate(rows) if row.name.startswith(_EMBEDDING)]
+    starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
     first = starts[0] if starts else _leading(rows)
     end = len(rows)
     while end > first and _is_trailing(rows[end - 1]):
@@ -59,11 +63,58 @@ def split_sections(rows: Sequence[Row], header: Header) -> Sections:
         blocks = [_overlap_first_row(block, header.last_bottom_layer) for block in blocks]
     trailing = rows[end:]
     per_step = (*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name)))
+    parts = [_microbatch(block) for block in blocks]
+    microbatches = tuple(_joined(parts, header.ga or 1))
     return Sections(
-        microbatches=tuple(_microbatch(block) for block in blocks),
+        microbatches=microbatches,
         loss=tuple(row for row in trailing if _LOSS.fullmatch(row.name)),
-        per_step=tuple(_step_items(per_step)),
+        per_step=tuple(with_shares(_step_items(per_step), microbatches)),
+        reading=_reading(parts, len(microbatches), header),
     )
+
+
+def _joined(parts: Sequence[Microbatch], ga: int) -> Iterator[Microbatch]:
+    """Microbatches of blocks: one each, or some joined where they are unequal.
+
+    All layers of a joined one follow its first embedding; the other embedding and head rows lie at
+    its end, where multi-token prediction runs them.
+    """
+    count = len(parts) // ga
+    unequal = len({len(part.layers) for part in parts}) > 1 and not len(parts) % ga
+    if not unequal:
+        yield from parts
+        return
+    for begin in range(0, len(parts), count):
+        main, *others = parts[begin : begin + count]
+        ends = (row for part in others for row in (*part.embedding, *part.head))
+        yield Microbatch(
+            embedding=main.embedding,
+            layers=tuple(layer for part in (main, *others) for layer in part.layers),
+            head=(*main.head, *ends),
+        )
+
+
+def _reading(parts: Sequence[Microbatch], microbatches: int, header: Header) -> str:
+    """How blocks became microbatches, where header or rows leave a choice."""
+    lengths = [len(part.layers) for part in parts]
+    shown = ", ".join(map(str, lengths[:4])) + (", ..." if len(lengths) > 4 else "")
+    ga = f"ga is {header.ga or 'missing'}"
+    if microbatches < len(parts):
+        each = len(parts) // microbatches
+        return (
+            f"{len(parts)} blocks of {shown} layers are {microbatches} microbatch(es) of "
+            f"{sum(lengths[:each])} layers: {ga}, and blocks that differ are parts of one"
+        )
+    if len(set(lengths)) > 1:
+        return (
+            f"{len(parts)} blocks of {shown} layers are a microbatch each: {ga}, which does not "
+            "divide them"
+        )
+    if header.ga not in (None, len(parts)):
+        several = f"{len(parts)} equal blocks are a microbatch each"
+        blocks = several if len(parts) > 1 else "the rows are one microbatch"
+        return f"{blocks}, although {ga}"
+    return ""
 
 
 def _leading(rows: Sequence[Row]) -> int:
@@ -86,7 +137,7 @@ def _overlap_first_row(block: Sequence[Row], last_bottom_layer: int) -> Sequence
 def _microbatch(block: Sequence[Row]) -> Microbatch:
     """Embedding rows, layers and head rows of one block."""
     inside = 0
-    while inside < len(block) and block[inside].name.startswith(_EMBEDDING):
+    while inside < len(block) and block[inside].name.startswith(EMBEDDING):
         inside += 1
     end = len(block)
     while end > inside and _HEAD.fullmatch(block[end - 1].name):

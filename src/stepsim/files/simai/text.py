@@ -14,8 +14,9 @@ from pathlib import Path
 from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
+from stepsim.files.simai.checks import find_doubts
 from stepsim.files.simai.header import Header, Policy, parse_header
-from stepsim.files.simai.sections import Sections, split_sections
+from stepsim.files.simai.sections import EMBEDDING, Sections, split_sections
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -105,11 +106,12 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     sections = split_sections(document.rows, header)
     if not sections.microbatches:
         raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
-    warnings = [*document.warnings, *_block_warnings(header, sections)]
-    if strict and warnings:
-        raise WorkloadError(f"{path}: {warnings[0]} (refused by --strict)")
-    size, assumed = _pp_comm(header, sections)
-    return Workload(
+    if strict and (document.warnings or sections.reading):
+        first = [*document.warnings, sections.reading][0]
+        raise WorkloadError(f"{path}: {first} (refused by --strict)")
+    told, where = _told_pp_comm(header, sections)
+    size, assumed = _pp_comm(header, told, where)
+    workload = Workload(
         source=document.source,
         made_for=MadeFor(tp=header.tp, ep=header.ep, pp=header.pp, npus=header.npus),
         microbatches=sections.microbatches,
@@ -117,9 +119,12 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         per_step=sections.per_step,
         pp_comm_bytes=size,
         pp_comm_assumed=assumed,
+        reading=sections.reading,
         described=tuple(_described(header)),
-        warnings=(*warnings, *_vpp_warning(header)),
+        warnings=document.warnings,
+        notes=tuple(_vpp_note(header)),
     )
+    return replace(workload, doubts=tuple(find_doubts(workload, told, header.ga or 1)))
 
 
 def read_simai_document(path: Path) -> SimaiDocument:
@@ -214,7 +219,8 @@ def _row(
     name = fields[0]
     _integer(place, f"dependency of {name!r}", fields[1], MAX_INT64, least=-MAX_INT64)
     _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
-    works = []
+    works: list[Work] = []
+    unsized: tuple[CommOp, ...] = ()
     for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
         shown = phase.replace("_", "-")
         most = {"compute (ns)": _MAX_COMPUTE_NS, "bytes": MAX_INT64}
@@ -227,8 +233,17 @@ def _row(
         if comms is None:
             ignored[f"{shown} collectives"] += 1
         works.append(Work(compute_ps=compute * PS_PER_NS, comms=comms or ()))
+        if phase is Phase.INPUT_GRAD and works[0].comms and not (size or comms is None):
+            full = works[0].comms[0].size_bytes
+            unsized = _comms(place, label, fields[column + 1], full, policy, phase) or ()
     return FileRow(
-        name=name, line=number, forward=works[0], input_grad=works[1], weight_grad=works[2]
+        name=name,
+        line=number,
+        forward=works[0],
+        input_grad=works[1],
+        weight_grad=works[2],
+        lookup=name.startswith(EMBEDDING),
+        unsized=unsized,
     )
 
 
@@ -282,18 +297,7 @@ def _with_checkpoints(path: Path, rows: list[FileRow], header: Header) -> list[F
     ]
 
 
-def _block_warnings(header: Header, sections: Sections) -> list[str]:
-    warnings = []
-    blocks, ga = len(sections.microbatches), header.ga
-    if ga is not None and blocks != ga:
-        warnings.append(f"header says ga {ga}, the rows hold {blocks} microbatch(es): the rows win")
-    lengths = {len(block.layers) for block in sections.microbatches}
-    if len(lengths) > 1:
-        warnings.append(f"microbatch blocks have {min(lengths)} to {max(lengths)} layers")
-    return warnings
-
-
-def _vpp_warning(header: Header) -> Iterator[str]:
+def _vpp_note(header: Header) -> Iterator[str]:
     if header.vpp > 1:
         yield (
             f"header says vpp {header.vpp}: AICB writes the layers per stage there, "
@@ -311,24 +315,28 @@ def _described(header: Header) -> Iterator[tuple[str, str]]:
     )
 
 
-def _pp_comm(header: Header, sections: Sections) -> tuple[int, str]:
-    """Bytes a rank sends to the next stage per microbatch, and what was assumed about them.
-
-    Where the header has none, it is the activation behind an output row's collective.
-    """
-    if header.pp_comm_bytes is not None:
-        return header.pp_comm_bytes, ""
+def _told_pp_comm(header: Header, sections: Sections) -> tuple[int, str]:
+    """The activation behind an output row's collective, on a rank, and which row that is."""
     rows = [row for layer in sections.microbatches[0].layers for row in layer]
     preferred = [row for row in rows if row.name.startswith(_OUTPUT_ROW)]
     for row in (*preferred, *rows):
         size = _activation_bytes(row.forward.comms, header.tp)
         if size:
             place = f" (line {row.line})" if isinstance(row, FileRow) else ""
-            return size, (
-                f"the file names no pp_comm: {size} bytes per microbatch between stages assumed, "
-                f"from row {row.name!r}{place}"
-            )
-    return 0, "the file names no pp_comm and no row tells it: stages exchange 0 bytes"
+            return size, f"{row.name!r}{place}"
+    return 0, ""
+
+
+def _pp_comm(header: Header, told: int, where: str) -> tuple[int, str]:
+    """Bytes a rank sends to the next stage per microbatch, and what was assumed about them."""
+    if header.pp_comm_bytes is not None:
+        return header.pp_comm_bytes, ""
+    if not told:
+        return 0, "the file names no pp_comm and no row tells it: stages exchange 0 bytes"
+    return told, (
+        f"the file names no pp_comm: {told} bytes per microbatch between stages assumed, "
+        f"from row {where}"
+    )
 
 
 def _activation_bytes(comms: Iterable[CommOp], tp: int) -> int:

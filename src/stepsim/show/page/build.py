@@ -53,7 +53,7 @@ def step_page(
             breakdown_section(result),
             network_section(result),
             _what_if({"": what_if}),
-            notes_section(result.warnings),
+            notes_section(result.said),
         ),
         command=command,
     )
@@ -92,7 +92,7 @@ def comparison_page(
                 if what_if
                 else {"": _NO_WHAT_IF.format("stepsim compare")}
             ),
-            notes_section(tuple(dict.fromkeys(w for run in runs for w in run.warnings))),
+            notes_section(tuple(dict.fromkeys(w for run in runs for w in run.said))),
         ),
         command=command,
     )

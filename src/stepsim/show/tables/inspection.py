@@ -42,6 +42,7 @@ def workload_shown(seen: Inspection) -> Iterator[Shown]:
     bare, rows = seen.placeholders
     degrees = {str(axis): size for axis, size in plan.degrees().items()}
     yield (
+        *((("reading", seen.workload.reading),) if seen.workload.reading else ()),
         ("workload", seen.workload.source),
         *seen.workload.described,
         ("job", size_words(plan.npus, degrees, plan.microbatches, plan.rank_order, plan.ep_layout)),

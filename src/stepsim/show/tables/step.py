@@ -58,8 +58,13 @@ def step_shown(report: Report) -> Iterator[Shown]:
 
 def job_pairs(result: StepDocument) -> Pairs:
     """The job and the network it runs on."""
-    words = job_words(result)
-    return ("workload", result.workload), ("topology", result.topology), ("job", words)
+    reading = (("reading", result.reading),) if result.reading else ()
+    return (
+        *reading,
+        ("workload", result.workload),
+        ("topology", result.topology),
+        ("job", job_words(result)),
+    )
 
 
 def job_words(result: StepDocument) -> str:

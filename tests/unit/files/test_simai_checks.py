@@ -1,0 +1,180 @@
+"""A file against itself: what it leaves out or contradicts is named with what it is worth."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepsim
+from stepsim.files.simai.text import read_simai_text
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import StageRows
+from stepsim.parallel.schedules import Placement
+from stepsim.parallel.stages import StageWork, split_stages
+from stepsim.results.findings import Finding
+from stepsim.step.inputs import choose_plan
+from stepsim.workload.rows import CollectiveKind, Role
+
+Write = Callable[[str | bytes], Path]
+HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1"
+
+
+def findings(path: Path, **options: Any) -> tuple[Finding, ...]:
+    return stepsim.simulate(path, "hgx-h100", **options).report.findings
+
+
+def worth(path: Path, words: str, **options: Any) -> float:
+    (found,) = (each for each in findings(path, **options) if words in each.text)
+    assert found.worth is not None
+    return found.worth
+
+
+def test_placeholders_of_moe_rows_are_worth_a_fifth_of_the_step(workloads: Path) -> None:
+    """The file comes out 19 % low; filled in, nothing is left to say of them."""
+    moe = workloads / "moe_128.txt"
+    share = worth(moe, "--fill-placeholders")
+    assert 1 - 1 / (1 + share) == pytest.approx(0.19, abs=0.01)
+    plain, filled = (
+        stepsim.simulate(moe, "hgx-h100", fill_placeholders=each).report.step_time_ps
+        for each in (False, True)
+    )
+    assert filled / plain - 1 == pytest.approx(share)
+    assert not [f for f in findings(moe, fill_placeholders=True) if "placeholder" in f.text]
+
+
+def test_unequal_blocks_are_one_microbatch(workloads: Path) -> None:
+    """Cycled as microbatches they would idle for half of the pipeline."""
+    result = stepsim.simulate(workloads / "moe_128.txt", "hgx-h100", microbatches=64).report
+    assert "9 layers" in result.reading
+    assert result.bubble_fraction < 0.12
+    (block,) = read_simai_text(workloads / "moe_128.txt").microbatches
+    assert len(block.layers) == 9
+    assert [row.name for row in block.head] == [
+        *("final_column", "embedding_layer_2", "final_column_2")
+    ]
+
+
+def test_gathers_and_reductions_agree(workloads: Path) -> None:
+    """1/32 of the parameters are gathered; consistent, the step is an eighth longer."""
+    gpt = workloads / "gpt_tp4.txt"
+    (doubt,) = (each for each in read_simai_text(gpt).doubts if "grad_gather" in each.text)
+    assert "1/32 of half of what grad_param_comm reduces" in doubt.text
+    assert doubt.mended is not None
+    items = (i for i in doubt.mended.per_step if i.role is Role.PARAMETERS)
+    (gathered,) = (op for item in items for op in item.work.comms)
+    assert gathered.size_bytes == 12_955_156_480 // 2
+    assert 0.1 < worth(gpt, "grad_gather") < 0.2
+
+
+def test_norms_are_not_all_parameters(workloads: Path) -> None:
+    assert -0.1 < worth(workloads / "gpt_tp4.txt", "layernorm sums 6.033 GiB") < -0.02
+
+
+def test_messages_between_stages_fit_the_rows(workloads: Path) -> None:
+    assert worth(workloads / "moe_128.txt", "128 times of the activation") < -0.01
+
+
+def test_the_weight_gradient_of_an_embedding_is_not_the_optimizer(workloads: Path) -> None:
+    assert worth(workloads / "moe_128.txt", "weight gradient of embedding_layer") < 0
+
+
+def test_gradients_of_embedding_and_head_are_on_the_ends_alone(workloads: Path) -> None:
+    """A stage between the ends reduces those of its layers; `every` has them all."""
+    workload = read_simai_text(workloads / "gpt_1024.txt")
+    topology = stepsim.load_topology("hgx-h100")
+    sizes = {}
+    plan, _ = choose_plan(workload, topology, StepOptions())
+    for rows in StageRows:
+        stages = split_stages(workload, plan, Placement(ranks=plan.pp), rows)
+        sizes[rows] = [reduced(stage) for stage in stages.works]
+    assert set(sizes[StageRows.EVERY]) == {12_802_064_384}
+    first, second, *_, last = sizes[StageRows.ENDS]
+    assert set(sizes[StageRows.ENDS][1:-1]) == {second}
+    assert second < first == last < 12_802_064_384
+    assert first - second == pytest.approx(12_802_064_384 - first, abs=2)
+
+
+def test_what_a_file_leaves_out_is_said_with_a_number(write_workload: Write) -> None:
+    """Of four microbatches one is written, a collective has no bytes, an embedding takes long."""
+    rows = [
+        "embedding_layer -1 900000 NONE 0 1 NONE 0 1 NONE 0 100",
+        "attention_column -1 90000 ALLGATHER 800000000 90000 REDUCESCATTER 0 90000 NONE 0 100",
+    ]
+    path = write_workload(f"{HEADER} pp: 1 ga: 4\n2\n" + "\n".join(rows))
+    found = {re.sub(r":.*", "", each.text): each.worth for each in findings(path)}
+    assert found["the header says ga 4, the rows hold 1 microbatch(es)"] == pytest.approx(
+        3, rel=0.1
+    )
+    assert found[
+        "1 row(s) (attention_column) name a reduce-scatter of 0 bytes in their input gradient"
+    ]
+    long = found["the forward of embedding_layer takes 900 us, 10 times the longest row of a layer"]
+    assert long is not None
+    assert -0.9 < long < -0.1
+
+
+def test_rows_without_compute_are_named_beside_others(write_workload: Write) -> None:
+    bare = "attention -1 0 NONE 0 0 NONE 0 0 NONE 0 100\nmlp -1 9000 NONE 0 0 NONE 0 0 NONE 0 100"
+    texts = [each.text for each in findings(write_workload(f"{HEADER} pp: 1\n2\n{bare}"))]
+    assert "1 of 2 rows have no compute time: attention" in texts
+    assert "no row of a layer has a backward: a forward alone is simulated" in texts
+
+
+def test_a_healthy_file_is_not_doubted(write_workload: Write) -> None:
+    rows = ["attention_row -1 9000 ALLREDUCE 4096 9000 NONE 0 9000 NONE 0 100"] * 2
+    path = write_workload(f"{HEADER} pp: 1 vpp: 8 ga: 1 all_gpus: 2\n2\n" + "\n".join(rows))
+    report = stepsim.simulate(path, "hgx-h100").report
+    assert (report.findings, report.reading) == ((), "")
+    assert [note for note in report.notes if "vpp 8" in note]
+
+
+def test_the_weightiest_is_said_first_and_notes_only_on_request(
+    run: Callable[..., tuple[int, str, str]], workloads: Path
+) -> None:
+    moe = workloads / "moe_128.txt"
+    _, out, err = run("simulate", moe, "-t", "hgx-h100")
+    assert "--fill-placeholders" in err.splitlines()[0]
+    assert out.startswith("reading    2 blocks of 8, 1 layers are 1 microbatch(es) of 9 layers")
+    assert "vpp" not in err
+    assert "note: header says vpp 8" in run("simulate", moe, "-t", "hgx-h100", "-v")[2]
+
+
+def test_bounds_hold(shared: Path) -> None:
+    """What is not run again changes the step by no more than was said."""
+    folder = shared / "reference/workloads"
+    path = next(folder.glob("DeepSeek-16B*"))
+    workload = read_simai_text(path)
+    plain = stepsim.simulate(workload, "hgx-h100").report
+    checked = 0
+    for doubt in workload.doubts:
+        said = [f for f in plain.findings if f.text.startswith(doubt.text)]
+        bounds = [re.search(r"changes by at most ([\d.]+)%", each.text) for each in said]
+        if doubt.mended and bounds and bounds[0]:
+            mended = stepsim.simulate(doubt.mended, "hgx-h100").report.step_time_ps
+            assert abs(mended / plain.step_time_ps - 1) <= float(bounds[0][1]) / 100 + 5e-4
+            checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("H100-Mixtral", 0.16, 0.18)],
+)
+def test_files_of_experts_come_out_low_by(
+    name: str, least: float, most: float, shared: Path
+) -> None:
+    (path,) = (shared / "reference/workloads").glob(f"{name}*")
+    share = worth(path, "--fill-placeholders")
+    assert least < 1 - 1 / (1 + share) < most
+
+
+def reduced(stage: StageWork) -> int:
+    return sum(
+        op.size_bytes
+        for item in stage.per_step
+        if item.role is Role.GRADIENTS
+        for op in item.work.comms
+        if op.kind is CollectiveKind.REDUCE_SCATTER
+    )
