@@ -18,3 +18,8 @@ class Model:
     architecture: Architecture
     asked: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """All that a user should know of it."""
+        return self.warnings
