@@ -47,6 +47,8 @@ SCHEDULES = {
     "interleaved-zb:2": ["eager", "overlap"],
     "zb-h1": ["eager", "overlap"],
     "zb-v": ["eager", "overlap"],
+    "v-half": ["eager", "overlap"],
+    "v-min": ["eager", "overlap"],
     "dualpipe": ["eager", "overlap"],
     "dualpipe-v": ["eager", "overlap"],
 }

@@ -41,6 +41,18 @@ def megatron(draw: st.DrawFn, most: int, *, whole_groups: bool = False) -> Sched
 
 
 @st.composite
+def combined(draw: st.DrawFn, most: int) -> Schedule:
+    """Megatron's groups, or one chunk on a single rank."""
+    ranks, chunks = draw(st.integers(1, most)), draw(st.integers(2, 4))
+    if ranks == 1:
+        return build("combined-1f1b", ranks=1, microbatches=draw(st.integers(1, 9)))
+    group = draw(st.integers(ranks, 2 * ranks + 1))
+    microbatches = draw(st.integers(1, 3)) * group
+    shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
+    return build("combined-1f1b", **shape, group_size=group)
+
+
+@st.composite
 def torch_rounds(draw: st.DrawFn, name: str, most: int) -> Schedule:
     """Fewer microbatches than ranks, or equal rounds of at least P."""
     ranks, chunks = draw(st.integers(1, most)), draw(st.integers(1, 4))
@@ -56,10 +68,13 @@ def shapes(most: int) -> dict[str, st.SearchStrategy[Schedule]]:
         "gpipe": freely("gpipe", most),
         "1f1b": freely("1f1b", most),
         "interleaved": megatron(most) | torch_rounds("interleaved", most),
+        "combined-1f1b": combined(most),
         "looped-bfs": freely("looped-bfs", most, chunks=st.integers(1, 4)),
         "interleaved-zb": torch_rounds("interleaved-zb", most),
         "zb-h1": freely("zb-h1", most),
         "zb-v": freely("zb-v", most),
+        "v-half": freely("v-half", most),
+        "v-min": freely("v-min", most),
         "dualpipe": dualpipe(most),
         "dualpipe-v": freely("dualpipe-v", most, fewest=lambda ranks: 2 * ranks),
     }

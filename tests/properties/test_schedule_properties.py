@@ -6,6 +6,7 @@ B and I(s,j) follow B or I(s+1,j) and F(s,j), W follows I, and a hop between ran
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,6 +196,45 @@ def test_idle_of_zb_v(schedule: Schedule, f: int, i: int, w: int) -> None:
         assert set(idle_times(schedule, Costs(f=f, i=f, w=f))) == {(ranks - 1) * f}
 
 
+@given(schedule=SHAPES["combined-1f1b"], f=TIMES, i=TIMES, w=TIMES)
+def test_idle_of_combined_1f1b(schedule: Schedule, f: int, i: int, w: int) -> None:
+    """Where a pair takes as long as its halves, that of interleaved 1F1B in whole groups."""
+    costs = Costs(f=f, i=i, w=w)
+    assert set(idle_times(schedule, costs)) == {(schedule.placement.ranks - 1) * (f + costs.b)}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 8, 9, 12, 16])
+@pytest.mark.parametrize("more", [0, 1, 11])
+@pytest.mark.parametrize(
+    ("name", "live", "idle", "share"),
+    [
+        ("v-min", lambda p: (p + 4) // 3, lambda p: 4 * p - (5 if p % 3 else 3), 2 / 3),
+        ("v-half", lambda p: (p + 2) // 2, lambda p: 3 * p - 3 - p % 2, 1 / 2),
+    ],
+)
+def test_controllable_memory(
+    name: str,
+    live: Callable[[int], int],
+    idle: Callable[[int], int],
+    share: float,
+    ranks: int,
+    more: int,
+) -> None:
+    """Memory and bubble of the paper, in microbatches and for F = I = W and free messages."""
+    schedule = build(name, ranks=ranks, microbatches=ranks + more)
+    assert max(peak.freed_at_w for peak in peak_live(schedule)) == 2 * live(ranks)
+    found = set(idle_times(schedule, Costs(f=1, i=1, w=1)))
+    assert found == {idle(ranks) if ranks > 1 else 0}
+    assert max(found) / (6 * schedule.microbatches) <= share * ranks / schedule.microbatches
+
+
+@given(ranks=RANKS, microbatches=st.integers(1, 30))
+def test_controllable_memory_of_few_microbatches(ranks: int, microbatches: int) -> None:
+    for name, live in (("v-min", (ranks + 4) // 3), ("v-half", (ranks + 2) // 2)):
+        schedule = build(name, ranks=ranks, microbatches=microbatches)
+        assert max(peak.freed_at_w for peak in peak_live(schedule)) <= 2 * live
+
+
 @given(schedule=SHAPES["dualpipe"] | SHAPES["dualpipe-v"], data=st.data(), f=TIMES)
 def test_idle_with_fused_pairs(schedule: Schedule, data: st.DataObject, f: int) -> None:
     """Exact when a pair takes as long as its longer half or longer."""
@@ -261,7 +301,10 @@ def expected_peak(schedule: Schedule, rank: int) -> int | None:
         "looped-bfs": m * chunks,
         "interleaved-zb": min(first_chunks + ranks, m * chunks),
         "zb-h1": min(ranks, m),
+        "combined-1f1b": min(first_chunks + 2 * after + 2, m * chunks),
         "zb-v": 2 * ranks if m >= 2 * ranks - 1 else None,
+        "v-half": None,
+        "v-min": None,
         "dualpipe": ranks + 1,
         "dualpipe-v": 2 * ranks + 1,
     }[schedule.name]
@@ -316,7 +359,8 @@ def test_v_shapes_hold_two_chunks(ranks: int, microbatches: int, chunks: int) ->
     shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
     long = microbatches >= 2 * ranks
     even = ranks % 2 == 0 and microbatches % 2 == 0
-    assert accepts("zb-v", **shape) == (chunks == 2)
+    for name in ("zb-v", "v-half", "v-min"):
+        assert accepts(name, **shape) == (chunks == 2)
     assert accepts("dualpipe-v", **shape) == (chunks == 2 and long)
     assert accepts("dualpipe", **shape) == (chunks == 2 and long and even)
 

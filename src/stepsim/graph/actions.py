@@ -4,15 +4,16 @@ A task list is made from rows once and used for every microbatch and rank that r
 Only the members of its collectives can delay it from inside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import accumulate
 from typing import Self
 
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind
-from stepsim.workload.axes import Stream
+from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
 
 
@@ -252,20 +253,17 @@ def fused_tasks(
 ) -> TaskList:
     """A forward and a backward as one: they take turns on the compute stream.
 
-    Tasks are merged by how far each half has come, so that one half computes while the other
-    communicates (DeepSeek-V3 technical report, section 3.2.1). Compute times are scaled by
-    `factor`, the time of the pair over that of its halves; their sum is rounded once.
+    Where both exchange tokens between experts, a half computes up to its next exchange while that
+    of the other is under way, the backward first (Megatron-LM `TransformerLayerSchedulePlan.run`;
+    DeepSeek-V3 technical report, section 3.2.1). Else tasks are merged by how far each half has
+    come. Compute times are scaled by `factor`, the time of the pair over that of its halves; their
+    sum is rounded once.
     """
     builder = _TaskListBuilder(comms=comms)
     halves = (forward, backward)
-    merged = sorted(
-        (progress, half, number)
-        for half, task_list in enumerate(halves)
-        for number, progress in enumerate(_progress(task_list))
-    )
     place: dict[tuple[int, int], tuple[int, ...]] = {}
     computed = 0
-    for _, half, number in merged:
+    for half, number in _turns(halves, comms):
         task = halves[half].tasks[number]
         scaled = round((computed + task.duration_ps) * factor) - round(computed * factor)
         computed += task.duration_ps
@@ -274,15 +272,36 @@ def fused_tasks(
     return builder.build("fused", Phase.FORWARD)
 
 
-def _progress(task_list: TaskList) -> list[float]:
+def _turns(halves: tuple[TaskList, TaskList], comms: CommNumbers) -> Iterator[tuple[int, int]]:
+    """Half and number of the tasks of two task lists in the order in which they run as one."""
+    exchanges = [[_is_exchange(task, comms) for task in half.tasks] for half in halves]
+    if all(map(any, exchanges)):
+        progress, first = [_passed(each) for each in exchanges], 1
+    else:
+        progress, first = [_computed(half) for half in halves], 0
+    merged = sorted(
+        (share, half != first, number)
+        for half, shares in enumerate(progress)
+        for number, share in enumerate(shares)
+    )
+    return ((1 - first if is_other else first, number) for _, is_other, number in merged)
+
+
+def _is_exchange(task: Task, comms: CommNumbers) -> bool:
+    """Whether a task exchanges tokens between experts."""
+    return task.comm >= 0 and comms.ops[task.comm].axis is ParallelAxis.EP
+
+
+def _passed(exchanges: Sequence[bool]) -> list[float]:
+    """Share of the exchanges that lie before each task."""
+    done = accumulate(exchanges, initial=0)
+    return [before / sum(exchanges) for before, _ in zip(done, exchanges, strict=False)]
+
+
+def _computed(task_list: TaskList) -> list[float]:
     """Share of the task list's compute done when each task ends."""
-    whole = sum(task.duration_ps for task in task_list.tasks) or 1
-    done = 0
-    shares = []
-    for task in task_list.tasks:
-        done += task.duration_ps
-        shares.append(done / whole)
-    return shares
+    done = list(accumulate(task.duration_ps for task in task_list.tasks))
+    return [each / (done[-1] or 1) for each in done]
 
 
 def per_step_tasks(items: Sequence[StepItem], comms: CommNumbers) -> TaskList:

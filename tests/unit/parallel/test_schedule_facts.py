@@ -22,7 +22,7 @@ def test_split_backwards_are_told_by_the_actions(name: str) -> None:
     schedule = built(name)
     kinds = {action.kind for rank in range(4) for action in schedule.actions(rank)}
     assert schedule.splits_backward == (ActionKind.WEIGHT_GRAD in kinds)
-    whole = ("1f1b", "gpipe", "interleaved", "looped-bfs")
+    whole = ("1f1b", "gpipe", "interleaved", "combined-1f1b", "looped-bfs")
     assert schedule.splits_backward == (name not in whole)
 
 

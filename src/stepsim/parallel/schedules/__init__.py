@@ -16,12 +16,14 @@ from stepsim.parallel.schedules.base import (
     Runtime,
     Schedule,
 )
+from stepsim.parallel.schedules.combined_1f1b import combined_1f1b
 from stepsim.parallel.schedules.dualpipe import dualpipe, dualpipe_v
 from stepsim.parallel.schedules.gpipe import gpipe
 from stepsim.parallel.schedules.interleaved import interleaved
 from stepsim.parallel.schedules.interleaved_zb import interleaved_zb
 from stepsim.parallel.schedules.looped_bfs import looped_bfs
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
+from stepsim.parallel.schedules.v_shape import v_half, v_min
 from stepsim.parallel.schedules.zb_h1 import zb_h1
 from stepsim.parallel.schedules.zb_v import zb_v
 
@@ -29,10 +31,13 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
     "1f1b": one_f_one_b,
     "gpipe": gpipe,
     "interleaved": interleaved,
+    "combined-1f1b": combined_1f1b,
     "looped-bfs": looped_bfs,
     "interleaved-zb": interleaved_zb,
     "zb-h1": zb_h1,
     "zb-v": zb_v,
+    "v-half": v_half,
+    "v-min": v_min,
     "dualpipe": dualpipe,
     "dualpipe-v": dualpipe_v,
     "auto-zb": auto_zb,

@@ -21,6 +21,7 @@ from stepsim.parallel.schedules.base import (
 ChunkTable = list[tuple[int, int]]
 """Chunk and microbatch of a rank's forwards, or of its backwards, in order."""
 
+_NAME = "interleaved"
 _GROUPINGS = tuple(Runtime)
 
 
@@ -40,7 +41,7 @@ def interleaved(
     one forward and one backward, then the remaining backwards. Raises ScheduleError where the
     chosen original refuses.
     """
-    check_shape("interleaved", ranks=ranks, microbatches=microbatches, chunks=chunks)
+    check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=chunks)
     group = _group_size(ranks, microbatches, chunks, group_size, grouping)
     forwards = forward_table(chunks, microbatches, group)
     backwards = backward_table(forwards, chunks)
@@ -48,7 +49,7 @@ def interleaved(
         min(2 * (ranks - 1 - rank) + (chunks - 1) * group, len(forwards)) for rank in range(ranks)
     ]
     return Schedule(
-        name="interleaved",
+        name=_NAME,
         runtime=Runtime(grouping),
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
@@ -110,38 +111,45 @@ def _order(
     return (*forwards[:lead], *by_turns(forwards[lead:], backwards))
 
 
-def _group_size(
-    ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
+def megatron_group_size(
+    name: str, *, ranks: int, microbatches: int, chunks: int, group_size: int | None
 ) -> int:
-    if grouping not in _GROUPINGS:
-        raise _refusal("grouping", grouping, " or ".join(_GROUPINGS))
-    if grouping == "megatron":
-        group = ranks if group_size is None else group_size
-        _check_megatron(ranks, microbatches, chunks, group)
-        return group
-    if group_size is not None:
-        raise _refusal("group_size", group_size, "none: grouping torch sets its own")
-    return torch_group_size("interleaved", ranks, microbatches)
+    """Microbatches per group of Megatron's interleaved schedules, by default as many as ranks.
 
-
-def _check_megatron(ranks: int, microbatches: int, chunks: int, group: int) -> None:
-    """Raise ScheduleError unless v >= 2, P <= g <= m, and a short last group has P or more."""
+    Raises ScheduleError unless v >= 2, P <= g <= m, and a short last group has P or more.
+    """
+    group = ranks if group_size is None else group_size
     if chunks < 2:
-        raise _refusal("chunks", chunks, "at least 2 (1f1b holds one)")
+        raise _refusal(name, "chunks", chunks, "at least 2 (1f1b holds one)")
     if microbatches < ranks:
-        allowed = f"at least {ranks} (ranks), or grouping torch"
-        raise _refusal("microbatches", microbatches, allowed)
+        other = ", or grouping torch" if name == _NAME else ""
+        raise _refusal(name, "microbatches", microbatches, f"at least {ranks} (ranks){other}")
     if not ranks <= group <= microbatches:
         allowed = f"from {ranks} (ranks) to {microbatches} (microbatches)"
-        raise _refusal("group_size", group, allowed)
+        raise _refusal(name, "group_size", group, allowed)
     left = microbatches % group
     if 0 < left < ranks:
         allowed = (
             f"a multiple of group_size ({group}), such as {microbatches - left}, "
             f"or one with a remainder of at least {ranks} (ranks)"
         )
-        raise _refusal("microbatches", microbatches, allowed)
+        raise _refusal(name, "microbatches", microbatches, allowed)
+    return group
 
 
-def _refusal(field: str, value: object, allowed: str) -> ScheduleError:
-    return ScheduleError(bad_value("schedule interleaved", field, value, allowed))
+def _group_size(
+    ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
+) -> int:
+    if grouping not in _GROUPINGS:
+        raise _refusal(_NAME, "grouping", grouping, " or ".join(_GROUPINGS))
+    if grouping == "megatron":
+        return megatron_group_size(
+            _NAME, ranks=ranks, microbatches=microbatches, chunks=chunks, group_size=group_size
+        )
+    if group_size is not None:
+        raise _refusal(_NAME, "group_size", group_size, "none: grouping torch sets its own")
+    return torch_group_size(_NAME, ranks, microbatches)
+
+
+def _refusal(name: str, field: str, value: object, allowed: str) -> ScheduleError:
+    return ScheduleError(bad_value(f"schedule {name}", field, value, allowed))

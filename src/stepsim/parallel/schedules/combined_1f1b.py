@@ -1,0 +1,75 @@
+"""Megatron-LM's interleaved 1F1B with `overlap_moe_expert_parallel_comm`.
+
+In the steady state the forward of one microbatch and the backward of another run as one, layer by
+layer, so that each computes while the other's tokens are dispatched to experts or combined
+(Megatron-LM `combined_1f1b.py`). One more forward of warm-up keeps the two halves of every pair
+independent (`get_pp_rank_microbatches`). Non-interleaved pipelines are refused, as there; without a
+pipeline the order is F, pairs, B.
+"""
+
+from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.parallel.schedules.base import (
+    Action,
+    ActionKind,
+    FusedPair,
+    OrderEntry,
+    Placement,
+    Schedule,
+    check_shape,
+)
+from stepsim.parallel.schedules.interleaved import (
+    ChunkTable,
+    actions,
+    backward_table,
+    forward_table,
+    megatron_group_size,
+)
+
+_NAME = "combined-1f1b"
+
+
+def combined_1f1b(
+    *, ranks: int, microbatches: int, chunks: int | None = None, group_size: int | None = None
+) -> Schedule:
+    """Combined 1F1B in Megatron's groups; two chunks unless asked otherwise, one on a single rank.
+
+    Rank r runs min(2(P-1-r) + (v-1)g + 1, mv) forwards, then pairs of one forward and one backward,
+    then the remaining backwards. Raises ScheduleError where Megatron refuses.
+    """
+    held = (1 if ranks == 1 else 2) if chunks is None else chunks
+    check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=held)
+    if ranks == 1:
+        if held != 1:
+            raise ScheduleError(bad_value(f"schedule {_NAME}", "chunks", held, "1 on one rank"))
+        group = microbatches
+    else:
+        group = megatron_group_size(
+            _NAME, ranks=ranks, microbatches=microbatches, chunks=held, group_size=group_size
+        )
+    forwards = forward_table(held, microbatches, group)
+    backwards = backward_table(forwards, held)
+    warm_up = [
+        min(2 * (ranks - 1 - rank) + (held - 1) * group + 1, len(forwards)) for rank in range(ranks)
+    ]
+    return Schedule(
+        name=_NAME,
+        placement=Placement(ranks=ranks, chunks=held),
+        microbatches=microbatches,
+        orders=tuple(
+            _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
+        ),
+        warm_up=tuple(warm_up),
+    )
+
+
+def _order(
+    rank: int, ranks: int, lead: int, forward_slots: ChunkTable, backward_slots: ChunkTable
+) -> tuple[OrderEntry, ...]:
+    forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
+    backwards = actions(ActionKind.BACKWARD, rank, ranks, backward_slots)
+    pairs = [_pair(*both) for both in zip(forwards[lead:], backwards, strict=False)]
+    return (*forwards[:lead], *pairs, *backwards[len(pairs) :])
+
+
+def _pair(forward: Action, backward: Action) -> FusedPair:
+    return FusedPair(forward=forward, backward=backward)

@@ -1,0 +1,177 @@
+"""V-Min and V-Half: two chunks per rank in a V, with a third and half of 1F1B's activations.
+
+Qi, Wan, Amar and Lin, "Pipeline parallelism with controllable memory", NeurIPS 2024
+(arXiv:2405.15362). A building block is when each rank runs the two forwards and two input gradients
+of one microbatch, in units of one action; it is repeated every 6 units, one per F, I and W of two
+chunks. How long a block lasts on a rank decides how much it holds: V-Min has the shortest block,
+one unit from stage to stage; V-Half lets forwards down and gradients down take two units, so that
+unequal F, I and W still fit. Weight gradients take what is free.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.parallel.schedules.base import (
+    Action,
+    ActionKind,
+    Placement,
+    PlacementKind,
+    Schedule,
+    check_shape,
+)
+
+_PERIOD = 6
+_SLOTS = (
+    (ActionKind.FORWARD, 0),
+    (ActionKind.FORWARD, 1),
+    (ActionKind.INPUT_GRAD, 1),
+    (ActionKind.INPUT_GRAD, 0),
+)
+"""The four actions of a building block, in their order on every rank: kind and chunk."""
+
+_Block = Callable[[int, int, int], tuple[int, ...]]
+"""Starts of a rank's four actions, from ranks, rank and the wait between forwards and gradients."""
+
+
+def v_min(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
+    """V-Min for any number of microbatches: at most (P+4)//3 microbatches live on a rank.
+
+    With equal F, I and W and free messages the bubble is 4P-5 actions (4P-3 where 3 divides P),
+    about 2P/3m of the step. Raises ScheduleError unless there are two chunks.
+    """
+    return _schedule("v-min", ranks, microbatches, chunks, _v_min_block, (ranks + 4) // 3)
+
+
+def v_half(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
+    """V-Half for any number of microbatches: at most (P+2)//2 microbatches live on a rank.
+
+    With equal F, I and W and free messages the bubble is 3P-3 actions (3P-4 for odd P), about P/2m
+    of the step. Raises ScheduleError unless there are two chunks.
+    """
+    return _schedule("v-half", ranks, microbatches, chunks, _v_half_block, (ranks + 2) // 2)
+
+
+def _v_min_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
+    """One unit from stage to stage, down and up, forwards and gradients."""
+    up = ranks - 1 - rank
+    return rank, ranks + up, 2 * ranks + wait + rank, 3 * ranks + wait + up
+
+
+def _v_half_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
+    """Two units from stage to stage on the way down, one on the way up."""
+    up = ranks - 1 - rank
+    down, turn = 2 * rank, 2 * ranks - 1
+    return down, turn + up, turn + ranks + wait + down, 2 * turn + ranks + wait + up
+
+
+def _schedule(
+    name: str, ranks: int, microbatches: int, chunks: int, block: _Block, limit: int
+) -> Schedule:
+    check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
+    if chunks != 2:
+        raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, "2"))
+    placement = Placement(ranks=ranks, chunks=2, kind=PlacementKind.V)
+    wait = _shortest_wait(ranks, block)
+    timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]
+    orders = _with_weight_gradients(timed, placement, 2 * limit)
+    return Schedule(name=name, placement=placement, microbatches=microbatches, orders=orders)
+
+
+def _shortest_wait(ranks: int, block: _Block) -> int:
+    """The least wait at the turn for which repeated blocks never meet on a rank."""
+
+    def is_free(wait: int) -> bool:
+        starts = (block(ranks, rank, wait) for rank in range(ranks))
+        return all(len({start % _PERIOD for start in each}) == len(_SLOTS) for each in starts)
+
+    return next(wait for wait in range(_PERIOD) if is_free(wait))
+
+
+_Step = tuple[ActionKind, int, int]
+"""An action of a rank: kind, chunk and microbatch."""
+
+
+def _repeated(starts: tuple[int, ...], microbatches: int) -> Iterator[_Step]:
+    """Forwards and input gradients of a rank, in the order of repeated blocks."""
+    timed = sorted(
+        (start + _PERIOD * microbatch, slot, microbatch)
+        for slot, start in enumerate(starts)
+        for microbatch in range(microbatches)
+    )
+    return ((*_SLOTS[slot], microbatch) for _, slot, microbatch in timed)
+
+
+_Done = dict[tuple[ActionKind, int, int], int]
+"""When an action of a stage and a microbatch ended."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rank:
+    """A rank on its way through its order: what is left, and the weight gradients it could run.
+
+    `stages` are those of its two chunks, of `last_stage` + 1.
+    """
+
+    left: list[_Step]
+    stages: tuple[int, ...]
+    last_stage: int
+    order: list[_Step] = field(default_factory=list)
+    weights: deque[_Step] = field(default_factory=deque)
+    live: int = 0
+
+    def run(self, done: _Done, now: int, most_live: int) -> None:
+        """Run the next of the order if that can start, else a weight gradient, else nothing."""
+        if self.left and self._can_start(done, now, most_live):
+            kind, chunk, microbatch = step = self.left.pop()
+            if kind is ActionKind.FORWARD:
+                self.live += 1
+            else:
+                self.weights.append((ActionKind.WEIGHT_GRAD, chunk, microbatch))
+            done[kind, self.stages[chunk], microbatch] = now + 1
+            self.order.append(step)
+        elif self.weights:
+            self.live -= 1
+            self.order.append(self.weights.popleft())
+
+    def _can_start(self, done: _Done, now: int, most_live: int) -> bool:
+        kind, chunk, microbatch = self.left[-1]
+        if kind is ActionKind.FORWARD:
+            if self.live == most_live:
+                return False
+            before = self.stages[chunk] - 1
+        else:
+            before = self.stages[chunk] + 1
+        outside = before in (-1, self.last_stage + 1)
+        return outside or done.get((kind, before, microbatch), now + 1) <= now
+
+
+def _with_weight_gradients(
+    timed: list[list[_Step]], placement: Placement, most_live: int
+) -> tuple[tuple[Action, ...], ...]:
+    """The orders with each W where its rank waits, or has no room for another forward.
+
+    Ranks are walked through unit by unit: every action takes one, messages take none.
+    """
+    ranks = [
+        _Rank(
+            left=order[::-1],
+            stages=tuple(placement.stage(rank, chunk) for chunk in range(2)),
+            last_stage=placement.stages - 1,
+        )
+        for rank, order in enumerate(timed)
+    ]
+    done: _Done = {}
+    now = 0
+    while any(rank.left or rank.weights for rank in ranks):
+        for rank in ranks:
+            rank.run(done, now, most_live)
+        now += 1
+    return tuple(
+        tuple(
+            Action(kind=kind, stage=rank.stages[chunk], chunk=chunk, microbatch=microbatch)
+            for kind, chunk, microbatch in rank.order
+        )
+        for rank in ranks
+    )
