@@ -300,6 +300,7 @@ class StepOptions:
         noun=_device_class,
         read=str,
         write=_named,
+        is_reported=True,
     )
     framework: "str | Framework | None" = asked(
         None,
@@ -310,6 +311,7 @@ class StepOptions:
         noun=_framework_class,
         read=str,
         write=_named,
+        is_reported=True,
     )
     rank_order: RankOrder | None = asked(
         None,

@@ -145,6 +145,25 @@ class _FindingEntry(Entry, frozen=True, kw_only=True):
     worth: float | None = None
 
 
+class ThroughputEntry(Entry, frozen=True, kw_only=True):
+    """What a step of a model is worth, per NPU; `error` is the mean error of such predictions."""
+
+    device: str
+    framework: str
+    parameters: Count
+    tokens: Count
+    tokens_per_s: float
+    model_tflops: float
+    hardware_tflops: float
+    mfu: float
+    npu_hours_per_trillion_tokens: float
+    price_per_step: float | None = None
+    kwh_per_step: float | None = None
+    error: float | None = None
+    error_runs: Count = 0
+    error_source: str = ""
+
+
 class StepDocument(Document, frozen=True, kw_only=True):
     """What a result and a candidate of a comparison share.
 
@@ -168,6 +187,7 @@ class StepDocument(Document, frozen=True, kw_only=True):
     )
     step_time_s: Seconds = 0.0
     step_time_ps: Annotated[Picoseconds, shown("step time")]
+    throughput: ThroughputEntry | None = None
     pipeline_time_s: Seconds = 0.0
     pipeline_time_ps: Picoseconds = 0
     bubble_fraction: Share = 0.0
@@ -201,6 +221,7 @@ class StepDocument(Document, frozen=True, kw_only=True):
             ep_layout=plan.ep_layout,
             plan=plan.degrees(),
             settings=dict(report.settings),
+            throughput=report.throughput and ThroughputEntry.taken_from(report.throughput),
             breakdown_ps=_named(report.mean_breakdown_ps()),
             critical_path_ps=_named(report.critical_path_ps),
             stages=tuple(StageEntry.of(stage) for stage in report.stages),

@@ -21,7 +21,9 @@ from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import critical_path, path_parts
 from stepsim.results.findings import Finding
 from stepsim.results.links import LinkUse, link_use
+from stepsim.results.throughput import Throughput, throughput
 from stepsim.workload.axes import Part
+from stepsim.workload.model.effort import Effort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,8 @@ class Report:
     `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said. `settings`
     are options that are not the default, by name. `reading` says how the workload's rows were taken
     where there is a choice, `findings` what its source can hardly mean and what that is worth,
-    `warnings` what was assumed, `notes` what is as usual and may surprise.
+    `warnings` what was assumed, `notes` what is as usual and may surprise. `throughput` is known of
+    models.
     """
 
     workload: str
@@ -95,6 +98,7 @@ class Report:
     reading: str = ""
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    throughput: Throughput | None = None
 
     @property
     def step_time_s(self) -> float:
@@ -178,8 +182,12 @@ def make_report(
     warnings: tuple[str, ...],
     reading: str = "",
     notes: tuple[str, ...] = (),
+    effort: Effort | None = None,
 ) -> Report:
-    """Analyse a timeline of a workload; `warnings` are those of before the run."""
+    """Analyse a timeline of a workload; `warnings` are those of before the run.
+
+    `effort` is what the step is worth, where a model says it.
+    """
     graph, options = timeline.graph, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
     links = link_use(graph, prices, step)
@@ -217,6 +225,9 @@ def make_report(
         ),
         reading=reading,
         notes=notes,
+        throughput=(
+            None if effort is None else throughput(effort, graph.plan.npus, step / PS_PER_S)
+        ),
     )
 
 

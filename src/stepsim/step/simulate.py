@@ -90,6 +90,7 @@ def simulate_step(
             warnings=ready.assumed if weigh else ready.warnings,
             reading=ready.workload.reading,
             notes=ready.notes,
+            effort=ready.workload.effort,
         )
         if weigh:
             report = _weighed(ready, report, topology)

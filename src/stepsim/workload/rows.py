@@ -13,6 +13,7 @@ from math import ceil
 
 from stepsim.base.errors import WorkloadError
 from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.layout import LayerLayout
 
 
@@ -291,6 +292,7 @@ class Workload:
     `reading` says how rows were taken where they can be taken in several ways. `described` is what
     the source says of itself, by name; `warnings` are what was assumed while reading it, `notes`
     what is as usual and may surprise, `doubts` what it can hardly mean.
+    `effort` is what a step is worth, where a model says it.
     """
 
     source: str
@@ -303,6 +305,7 @@ class Workload:
     layout: LayerLayout | None = None
     per_parameter: tuple[PerParameter, ...] = ()
     reading: str = ""
+    effort: Effort | None = None
     described: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

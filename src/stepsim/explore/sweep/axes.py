@@ -71,6 +71,16 @@ OPTION_AXES: Mapping[str, _AxisKind] = MappingProxyType(
 )
 """Axes that are options of a step."""
 
+_OPTION_OF_FLAG: Mapping[str, str] = MappingProxyType(
+    {
+        flag.lstrip("-").replace("-", "_"): name
+        for name, option in OPTIONS.items()
+        for flag in option.flags or ()
+        if name in OPTION_AXES and "/" not in flag
+    }
+)
+"""Options by their flags, e.g. `mbs`."""
+
 _TOPOLOGY_AXES: Mapping[str, _AxisKind] = MappingProxyType(
     {LAUNCH_LATENCY.name: _AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
 )
@@ -94,7 +104,8 @@ def parse_axis(text: str) -> Axis:
 
 
 def make_axis(name: str, values: str) -> Axis:
-    """The axis of a name and the text of its values; raises SweepError."""
+    """The axis of a name, or of an option's flag, and the text of its values; raises SweepError."""
+    name = _OPTION_OF_FLAG.get(name, name)
     kind = _kind(name)
     try:
         texts, parsed = _values(kind, values)

@@ -4,7 +4,9 @@ import pickle
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from stepsim import __version__
@@ -110,7 +112,23 @@ def _shown(option: Option, value: object) -> str:
 
 def pack(document: object) -> bytes:
     """A document as a few kilobytes, small enough to go with every task."""
-    return zlib.compress(pickle.dumps(document, protocol=5), level=1)
+    data = BytesIO()
+    _Pickler(data, protocol=5).dump(document)
+    return zlib.compress(data.getvalue(), level=1)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles the read-only mappings of nouns too."""
+
+    def reducer_override(self, obj: object) -> Any:
+        """A mapping that cannot be written as the dictionary that it shows."""
+        if isinstance(obj, MappingProxyType):
+            return _read_only, (dict(obj),)
+        return NotImplemented
+
+
+def _read_only(values: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(values)
 
 
 def unpack(data: bytes) -> Any:

@@ -5,7 +5,13 @@ from dataclasses import replace
 
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.parallel.modes import EpLayout, RankOrder
-from stepsim.results.document import LinkEntry, ResultDocument, StageEntry, StepDocument
+from stepsim.results.document import (
+    LinkEntry,
+    ResultDocument,
+    StageEntry,
+    StepDocument,
+    ThroughputEntry,
+)
 from stepsim.results.report import Report
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import (
@@ -97,7 +103,33 @@ def _run_pairs(result: StepDocument) -> Pairs:
         ("schedule", f"{result.schedule}, {result.p2p} p2p" if piped else result.schedule),
         *_settings(result),
         *shown_pairs(result),
+        *_throughput_pairs(result.throughput),
         ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),
+    )
+
+
+def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
+    """What a step of a model is worth, and what that rests on."""
+    if rates is None:
+        return ()
+    spent = [
+        f"{rates.npu_hours_per_trillion_tokens:,.0f} NPU hours per trillion tokens",
+        *([f"$ {rates.price_per_step:,.2f} a step"] if rates.price_per_step is not None else []),
+        *([f"{rates.kwh_per_step:,.2f} kWh a step"] if rates.kwh_per_step is not None else []),
+    ]
+    known = f"{rates.error_runs} published runs ({rates.error_source})"
+    band = "no published run like this was compared"
+    if rates.error is not None:
+        band = f"mean error {rates.error:.1%} over {known}"
+    return (
+        ("device", f"{rates.device}, {rates.framework}"),
+        (
+            "per NPU",
+            f"{rates.tokens_per_s:,.1f} tokens/s; {rates.model_tflops:.1f} TFLOP/s of the model, "
+            f"{rates.hardware_tflops:.1f} done; MFU {rates.mfu:.1%}",
+        ),
+        ("takes", ", ".join(spent)),
+        ("rests on", band),
     )
 
 

@@ -4,6 +4,7 @@ Blocks become rows, priced by `stepsim.workload.model.pricing`; the engine runs 
 the network. What hides behind what is left to the engine wherever a row can say it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,12 +25,13 @@ from stepsim.workload.model.blocks import (
 )
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.effort import Effort, error_band
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.gaps import with_gaps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import linear
+from stepsim.workload.model.operators import OperatorKind, linear
 from stepsim.workload.model.plan import (
     ContextParallelKind,
     ExpertDispatch,
@@ -133,8 +135,50 @@ class _Builder:
             pp_comm_bytes=2 * tokens * architecture.hidden // plan.tp,
             layout=plan.layout,
             per_parameter=tuple(self.sharding.per_parameter()),
+            effort=self._effort(),
             warnings=(*self.model.warnings, *dict.fromkeys(self.notes)),
         )
+
+    def _effort(self) -> Effort:
+        """What a step of all ranks is worth."""
+        plan, architecture = self.plan, self.model.architecture
+        forward = hardware = 0.0
+        recomputed = dict(zip(architecture.layers, self._recomputed(), strict=True))
+        for layer, count in Counter(
+            (*architecture.layers, *architecture.prediction_layers)
+        ).items():
+            blocks = layer_blocks(layer, architecture, self.columns)
+            once, all_of_it = self._flops(blocks)
+            forward += once * count
+            hardware += (all_of_it + (once if recomputed.get(layer) else 0.0)) * count
+        heads = 1 + len(architecture.prediction_layers)
+        once, all_of_it = self._flops(self._head_blocks())
+        forward, hardware = forward + once * heads, hardware + all_of_it * heads
+        copies = plan.stage_ranks * plan.microbatches
+        return Effort(
+            parameters=architecture.parameters(),
+            tokens=plan.tokens,
+            model_flops=3 * forward * copies,
+            hardware_flops=hardware * copies,
+            peak_flops=self.device.rate_of(plan.precision).peak,
+            device=self.device.name,
+            framework=self.framework.name,
+            price_per_hour=self.device.price_per_hour,
+            watts=self.device.watts,
+            band=error_band(self.framework.name, sparse=architecture.is_sparse),
+        )
+
+    def _flops(self, blocks: Iterable[Block]) -> tuple[float, float]:
+        """Floating-point operations of a rank's microbatch: of the forward, and of both passes."""
+        forward = backward = 0.0
+        for operator in (each for block in blocks for each in block.operators):
+            if operator.kind is not OperatorKind.MEMORY:
+                once = _one(operator.forward.flops)
+                again = self.plan.recompute is Recompute.SELECTIVE and operator.core
+                forward += once
+                backward += once if again else 0.0
+                backward += _one(operator.input_grad.flops) + _one(operator.weight_grad.flops)
+        return forward, forward + backward
 
     # the parts of a model
 

@@ -1,0 +1,62 @@
+"""What a step is worth: tokens, floating-point operations, money and energy."""
+
+from dataclasses import dataclass
+
+from stepsim.workload.model.effort import Effort
+
+_TERA = 1e12
+_SECONDS_PER_HOUR = 3600
+_WATT_SECONDS_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Rates of one NPU in a step of a model; None where price or power is not known.
+
+    `mfu` is the model's floating-point operations over the peak of the precision.
+    `npu_hours_per_trillion_tokens` are those of all NPUs. `error` is the mean error of predictions
+    of this kind, over `error_runs` published runs of `error_source`.
+    """
+
+    device: str
+    framework: str
+    parameters: int
+    tokens: int
+    tokens_per_s: float
+    model_tflops: float
+    hardware_tflops: float
+    mfu: float
+    npu_hours_per_trillion_tokens: float
+    price_per_step: float | None
+    kwh_per_step: float | None
+    error: float | None
+    error_runs: int
+    error_source: str
+
+
+def throughput(effort: Effort, npus: int, step_s: float) -> Throughput | None:
+    """What a step of so many seconds is worth; None where it takes no time."""
+    if not step_s:
+        return None
+    tokens_per_s = effort.tokens / step_s / npus
+    model = effort.model_flops / step_s / npus
+    band = effort.band
+    hours = npus * step_s / _SECONDS_PER_HOUR
+    return Throughput(
+        device=effort.device,
+        framework=effort.framework,
+        parameters=effort.parameters,
+        tokens=effort.tokens,
+        tokens_per_s=tokens_per_s,
+        model_tflops=model / _TERA,
+        hardware_tflops=effort.hardware_flops / step_s / npus / _TERA,
+        mfu=model / effort.peak_flops,
+        npu_hours_per_trillion_tokens=_TERA / tokens_per_s / _SECONDS_PER_HOUR,
+        price_per_step=None if effort.price_per_hour is None else hours * effort.price_per_hour,
+        kwh_per_step=(
+            None if effort.watts is None else npus * step_s * effort.watts / _WATT_SECONDS_PER_KWH
+        ),
+        error=band.error if band else None,
+        error_runs=band.runs if band else 0,
+        error_source=band.source if band else "",
+    )
