@@ -48,18 +48,22 @@ class MadeWork:
 def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> MadeWork:
     """The workload of a source under the options asked for; raises PlanError.
 
-    A workload is taken as it is, and refuses what only a model can be asked.
+    A workload is taken as it is, and refuses what only a model can be asked. The errors of a model
+    begin with its name.
     """
     if isinstance(source, Workload):
         why = "only a model can be asked that, and this is a workload file"
         options.refuse(_MODEL_ALONE, why)
         return MadeWork(workload=source, options=options, sized=options)
     options = _with_chunks(options)
-    plan, notes = model_plan(source, topology, options)
-    device, framework = _device(topology, options), _framework(options)
-    check_plan(source.architecture, plan)
-    network = topology.fit(plan.npus)
-    workload = build_workload(source, plan, device, framework, _interconnect(network))
+    try:
+        plan, notes = model_plan(source, topology, options)
+        device, framework = _device(topology, options), _framework(options)
+        check_plan(source.architecture, plan)
+        network = topology.fit(plan.npus)
+        workload = build_workload(source, plan, device, framework, _interconnect(network))
+    except PlanError as error:
+        raise PlanError(f"{source.source}: {error}") from None
     if not framework.overlaps_input_gradient:
         options = replace(options, tp_overlap=False)
     sized = replace(
