@@ -22,6 +22,7 @@ PRINTED = {
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
     "accuracy_nccl": "## Outliers",
     "accuracy_runs": "## Logs of leaf modules",
+    "stragglers": "| replay of every step |",
     "zero_bubble": "largest difference",
 }
 """What each command prints near its end."""
@@ -30,6 +31,7 @@ DATA = {
     "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
     "accuracy_nccl": MEASURED / "nccl",
     "accuracy_runs": SHARED,
+    "stragglers": SHARED / "reference" / "profiles" / "ndtimeline",
     "zero_bubble": MEASURED / "zero_bubble.csv",
 }
 """Reference material that a command reads."""

@@ -22,7 +22,8 @@ def made_rows(
 ) -> Rows:
     """Rows of every worker: forwards take 1 s, backwards 2 s, twice that on the stage `slow`.
 
-    Operations start as soon as they can; parameters are gathered and gradients reduced in 0.5 s.
+    Operations start as soon as they can; parameters are gathered and gradients reduced in 0.5 s. A
+    message is received from when its rank is free, and takes `HOP` from when it was sent.
     """
     rows: Rows = []
     for step in range(steps):
@@ -80,10 +81,8 @@ def _replica_rows(
                 if 0 <= source <= last:
                     if (way, source, action.microbatch) not in arrived:
                         break
-                    sent = arrived[way, source, action.microbatch]
-                    begin = max(clock[rank], sent)
-                    arrival = sent + HOP
-                    add(rank, f"{way}-recv", min(begin, sent), arrival - min(begin, sent))
+                    arrival = arrived[way, source, action.microbatch] + HOP
+                    add(rank, f"{way}-recv", clock[rank], max(arrival - clock[rank], 0))
                 took = (1.0 if way == "forward" else 2.0) * (2 if rank == slow else 1)
                 start = max(clock[rank], arrival)
                 clock[rank] = start + took

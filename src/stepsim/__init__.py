@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         sensitivity,
         simulate,
     )
+    from stepsim.face.profiles import improve, load_profile, stragglers
     from stepsim.face.runs import (
         calibrate,
         load_run,
@@ -32,6 +33,8 @@ __all__ = [
     "calibrate",
     "collective_time",
     "compare",
+    "improve",
+    "load_profile",
     "load_run",
     "load_topology",
     "load_workload",
@@ -41,6 +44,7 @@ __all__ = [
     "sensitivity",
     "simulate",
     "simulate_run",
+    "stragglers",
     "validate",
     "what_if",
     "write_calibration",
@@ -56,6 +60,7 @@ _HOMES = {
         "simulate",
     ),
     "files.load": ("load_topology", "load_workload"),
+    "face.profiles": ("improve", "load_profile", "stragglers"),
     "face.runs": (
         "calibrate",
         "load_run",

@@ -15,6 +15,7 @@ from stepsim.cli.measured import (
     refuse_run_options,
 )
 from stepsim.cli.options import OF_MODEL, OF_SIZE, CommandOptions, takes
+from stepsim.cli.profiles.seen import inspect_profile, refuse_for_profiles
 from stepsim.cli.terminal import JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
@@ -33,10 +34,16 @@ def inspect_command(
     style: StyleOption = FigureStyle.SCREEN,
     node_size: NodeSizeOption = None,
 ) -> None:
-    """Print what stepsim understands of a workload, a topology or a measured run."""
+    """Print what stepsim understands of a workload, a topology, a measured run or a profile."""
     from stepsim.files.measured import is_measured
+    from stepsim.files.profiles import is_profile
     from stepsim.files.topology.formats import is_topology
 
+    if exists(file) and is_profile(Path(file)):
+        refuse_options(Path(file), options)
+        refuse_for_profiles(Path(file), plot=plot, node_size=node_size)
+        inspect_profile(Path(file), json=json, quiet=options.quiet)
+        return
     if exists(file) and is_measured(Path(file)):
         refuse_options(Path(file), options, *(["--plot"] if plot else []))
         inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)

@@ -22,6 +22,7 @@ from stepsim.cli.doctor import doctor_command
 from stepsim.cli.documents import report_command, schema_command
 from stepsim.cli.inspect import inspect_command
 from stepsim.cli.measured import validate_command, what_if_command
+from stepsim.cli.profiles.improve import improve_command
 from stepsim.cli.sensitivity import noise_command, sensitivity_command
 from stepsim.cli.serve import export_site_command, serve_command
 from stepsim.cli.simulate import simulate_command
@@ -61,6 +62,7 @@ for command in (
     noise_command,
     validate_command,
     what_if_command,
+    improve_command,
     sweep_command,
     sweep_report_command,
     serve_command,

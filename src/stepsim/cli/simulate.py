@@ -24,6 +24,7 @@ from stepsim.cli.measured import (
     simulate_measured,
 )
 from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
+from stepsim.cli.profiles.seen import refuse_for_profiles, simulate_profile
 from stepsim.cli.terminal import (
     JsonOption,
     WorkloadArgument,
@@ -51,9 +52,10 @@ def simulate_command(
     times: TimesOption = None,
     node_size: NodeSizeOption = None,
 ) -> None:
-    """Simulate one training step of a workload FILE, or replay a measured run."""
+    """Simulate one training step of a workload FILE, or replay a measured run or a profile."""
     from stepsim.base import garbage
     from stepsim.files.measured import is_measured
+    from stepsim.files.profiles import is_profile
     from stepsim.results.document import ResultDocument
     from stepsim.show.tables.step import step_shown
     from stepsim.show.terminal.progress import progress_bar, working
@@ -64,6 +66,20 @@ def simulate_command(
     check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
+    if is_profile(file):
+        refuse_options(file, options, *(["--messages"] if messages else []))
+        refuse_for_profiles(
+            file,
+            plot=plot,
+            csv=csv,
+            trace=trace,
+            report=report,
+            calibration=calibration,
+            times=times,
+            node_size=node_size,
+        )
+        simulate_profile(file, json=json, quiet=options.quiet)
+        return
     if is_measured(file):
         refuse_options(file, options, *(["--messages"] if messages else []))
         simulate_measured(

@@ -11,6 +11,7 @@ from pathlib import Path
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.profiles import is_profile
 from stepsim.files.reading import first_bytes
 from stepsim.files.step_table import MeasuredStep, is_step_table, read_step_table
 from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
@@ -64,6 +65,11 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
     path = Path(path)
     if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
+    if is_profile(path):
+        raise TraceError(
+            f"{path}: a profile holds no stage times: expected a trace or a log (stepsim inspect, "
+            "simulate and improve read profiles, load_profile in Python)"
+        )
     run = (_format(path) or _TRACE).read(path)
     return run if isinstance(run, LeafRun) else summarise(run, node_size=node_size)
 

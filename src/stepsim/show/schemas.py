@@ -18,6 +18,7 @@ from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
 from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
 from stepsim.measured.calibration.toml import CalibrationFile
+from stepsim.measured.profile.document import ProfileDocument
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.collective_document import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
@@ -26,6 +27,7 @@ from stepsim.show.doctor import Diagnosis
 from stepsim.step.document import ComparisonDocument
 from stepsim.validation.document import ValidationDocument
 from stepsim.validation.published_document import PublishedDocument
+from stepsim.validation.improve import ImprovementsDocument
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -55,6 +57,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "noise-sweep": Format(what="noise --set ... --json", root=NoiseSweepDocument),
         "run": Format(what="inspect --json of traces", root=RunDocument),
         "log": Format(what="inspect --json of a log of leaf modules", root=LogDocument),
+        "profile": Format(what="inspect --json of a profile", root=ProfileDocument),
+        "improvements": Format(what="improve --json", root=ImprovementsDocument),
         "validation": Format(what="validate --json", root=ValidationDocument),
         "published": Format(
             what="validate --json of published steps of models", root=PublishedDocument

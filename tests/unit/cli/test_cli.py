@@ -129,6 +129,7 @@ OPTIONS = {
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
     "calibrate model": {"--device", "--gemm", "--output", "--precision", "--quiet"},
+    "improve": {"--apply", "--json", "--output", "--quiet"},
     "calibrate nccl": {
         "--fabric-bandwidth",
         "--json",

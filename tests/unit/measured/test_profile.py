@@ -131,9 +131,10 @@ def test_messages_meet_between_neighbours(stages: int, chunks: int, tmp_path: Pa
 
 def test_even_workers_are_no_stragglers(tmp_path: Path) -> None:
     found = stragglers_of(made_rows(stages=2, replicas=2, microbatches=4), tmp_path)
-    assert found.slowdown == found.host_slowdown == 1
-    assert set(found.by_stage) == set(found.by_replica) == {1.0}
-    assert found.last_stage_share == found.slowest_share == 0
+    assert found.host_slowdown == 1
+    assert found.slowdown == pytest.approx(1, abs=0.015), "messages that wait are not all alike"
+    assert found.by_replica[0] == found.by_replica[1]
+    assert found.by_kind["forward-compute"] == found.by_kind["backward-compute"] == 1
 
 
 def test_a_slow_stage_is_found(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_a_slow_stage_is_found(tmp_path: Path) -> None:
     once = 0.5 + 0.5 + 0.25 + 1
     slow, ideal = (np.array(each) / PS_PER_S for each in (found.prompt_ps, found.ideal_ps))
     assert slow[0] == pytest.approx(once + 1 + 24 + 2 + 2 * HOP)
-    assert ideal[0] == pytest.approx(once + 1.5 + 4 * 4.5 + 3 + 5 * HOP, abs=HOP)
+    assert ideal[0] == pytest.approx(once + 1.5 + 4 * 4.5 + 3 + 2 * HOP)
     assert found.slowdown == pytest.approx(slow[0] / ideal[0])
     assert found.by_stage[1] > found.slowdown > 1 > found.by_stage[0]
     assert found.slowest == (100,)

@@ -8,6 +8,7 @@ from typing import Any
 from stepsim.base.errors import OutputError
 from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.parquet import parquet_library
 from stepsim.files.writing import whole_file
 
 CSV, PARQUET = ".csv", ".parquet"
@@ -19,7 +20,7 @@ def check_export_path(path: Path) -> None:
         shown = path.suffix or "a name without suffix"
         raise OutputError(f"{path}: cannot write {shown}: expected {CSV} or {PARQUET}")
     if path.suffix == PARQUET:
-        _pyarrow(path)
+        parquet_library(path, OutputError)
 
 
 def write_table(table: SweepTable, path: Path) -> None:
@@ -43,7 +44,7 @@ def _write_csv(table: SweepTable, path: Path) -> None:
 
 
 def _write_parquet(table: SweepTable, path: Path) -> None:
-    arrow, parquet = _pyarrow(path)
+    arrow, parquet = parquet_library(path, OutputError)
     schema = arrow.schema(list(zip(table.header, _types(table, arrow), strict=True)))
     with whole_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for columns in table.pieces():
@@ -61,14 +62,3 @@ def _types(table: SweepTable, arrow: Any) -> list[Any]:
     times = [arrow.int64(), arrow.int64()]
     numbers = [arrow.float64(), arrow.float64()]
     return [*axes, *times, *numbers, *[arrow.int64() for _ in table.part_columns], arrow.string()]
-
-
-def _pyarrow(path: Path) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise OutputError(
-            f"{path}: Parquet needs pyarrow: install it with pip install 'stepsim[parquet]'"
-        ) from None
-    return pyarrow, parquet

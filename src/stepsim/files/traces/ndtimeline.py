@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.errors import OutputError, TraceError, bad_value
 from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.files.parquet import parquet_library
 from stepsim.files.reading import open_file
+from stepsim.files.writing import whole_file
 from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
@@ -114,11 +116,40 @@ def read_ndtimeline(path: Path) -> Profile:
     return _with_meetings(profile)
 
 
+def write_ndtimeline(profile: Profile, path: Path) -> None:
+    """Write a profile of the names that NDTimeline has, whole or not at all.
+
+    Raises OutputError for other names, and where it cannot be written.
+    """
+    arrow, parquet = parquet_library(path, OutputError)
+    others = sorted(set(profile.names) - _NAMES.keys())
+    if others:
+        raise OutputError(f"{path}: cannot write {others[0]!r}: expected names of NDTimeline")
+    events, stages = profile.events, len({each.stage for each in profile.ranks})
+    compute = events.of_kind(EventKind.COMPUTE)
+    message = events.of_kind(EventKind.SEND, EventKind.RECV)
+    columns = {
+        "dp_rank": profile.column_of_ranks("replica"),
+        "stage": profile.column_of_ranks("stage"),
+        "rank": np.array([each.rank for each in profile.ranks])[events.rank],
+        "step": np.array(profile.steps)[events.step],
+        "optype": [profile.names[place] for place in events.name.tolist()],
+        "start_ts": events.start_ps / PS_PER_S,
+        "duration": events.duration_ps / PS_PER_S,
+        "seq_id": events.order,
+        "mc": np.where((events.chunk >= 0) & ~message, events.chunk // stages, UNKNOWN),
+        "mb_id": np.where(compute, events.microbatch, UNKNOWN),
+        "gmc": np.where(compute, events.chunk, UNKNOWN),
+    }
+    with whole_file(path) as file:
+        parquet.write_table(arrow.table(columns), file)
+
+
 def _columns(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Numbers by column, and the distinct names; `optype` is the place of each among them."""
-    arrow, parquet = _pyarrow(path)
+    arrow, parquet = parquet_library(path, TraceError)
     try:
-        with open_file(path) as file:
+        with open_file(path, _MOST_BYTES) as file:
             whole = parquet.ParquetFile(file)
             _check_size(whole.metadata, path)
             table = whole.read()
@@ -167,17 +198,6 @@ def _numbers(column: Any, name: str, path: Path) -> Any:
         allowed = f"{least} to {most:g} s" if name in _TIMES else f"{least} or more"
         raise TraceError(bad_value(f"{path}: row {row}", name, values[row].item(), allowed))
     return values
-
-
-def _pyarrow(path: Path) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise TraceError(
-            f"{path}: Parquet needs pyarrow: install it with pip install 'stepsim[parquet]'"
-        ) from None
-    return pyarrow, parquet
 
 
 def _picoseconds(seconds: Any) -> Ints:

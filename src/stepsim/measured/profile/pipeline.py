@@ -12,9 +12,17 @@ from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Even
 from stepsim.measured.profile.waits import Following, Waits, chained
 from stepsim.measured.run import Bools
 
+_ROUNDING_PS = 10**6
+"""A message may seem to be posted by as much before the compute that it follows ends."""
 
-def pipeline_waits(profile: Profile) -> Waits:
-    """The waits of a profile that tells phases, chunks and microbatches."""
+
+def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
+    """The waits of a profile that tells phases, chunks and microbatches.
+
+    A message needs its data and its stream only. Where it counts as `posted` it also follows the
+    compute that its rank ended last before it: the program posts it there, and would earlier if
+    that compute were shorter.
+    """
     events = profile.events
     in_order = np.empty(len(events), dtype=np.int64)
     recorded = np.lexsort((events.order, events.end_ps, events.start_ps))
@@ -24,6 +32,7 @@ def pipeline_waits(profile: Profile) -> Waits:
         *_messages(events),
         *_parameters(events, in_order),
         *_gradients(events, in_order),
+        *([_posted(events)] if posted else []),
     ]
     before, after = (np.concatenate(each) for each in zip(*found, strict=True))
     return Waits(profile=profile, before=before, after=after)
@@ -37,6 +46,21 @@ def _messages(events: Events) -> list[Following]:
     sent = events.of_kind(EventKind.SEND) & told
     key = same(events.rank, events.step, events.phase, events.chunk, events.microbatch)
     return [_joined(received, compute, key), _joined(compute, sent, key)]
+
+
+def _posted(events: Events) -> Following:
+    """Messages, and the last compute of their rank that ended before they started."""
+    compute = np.flatnonzero(events.of_kind(EventKind.COMPUTE))
+    message = np.flatnonzero(events.of_kind(EventKind.SEND, EventKind.RECV))
+    places = np.concatenate([compute, message])
+    times = np.concatenate([events.end_ps[compute], events.start_ps[message] + _ROUNDING_PS])
+    is_message = np.arange(len(places)) >= len(compute)
+    key = same(events.rank[places], events.step[places])
+    order = np.lexsort((is_message, times, key))
+    places, is_message, key = places[order], is_message[order], key[order]
+    last = np.maximum.accumulate(np.where(is_message, 0, np.arange(len(places))))
+    found = is_message & ~is_message[last] & (key[last] == key)
+    return places[last[found]], places[found]
 
 
 def _parameters(events: Events, in_order: Ints) -> list[Following]:

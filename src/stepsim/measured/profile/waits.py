@@ -5,7 +5,7 @@ Operations of one meeting start together, when the last of them is ready; each t
 time. So the times of a profile are longest paths, of many sets of durations at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -156,6 +156,11 @@ class Waits:
             start = np.maximum.reduceat(ready, level.first_of_meeting, axis=0)
             ends[level.events] = start[level.meeting_of] + cases[level.events]
         return np.asarray(ends[:-1].reshape(own_ps.shape), dtype=np.int64)
+
+    def retimed(self, start_ps: Ints, end_ps: Ints) -> Profile:
+        """The profile with other times, from the begin of each step."""
+        events = replace(self.profile.events, start_ps=start_ps, end_ps=end_ps)
+        return replace(self.profile, events=events)
 
     def steps_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
         """How long every step takes: of shape (steps) or (steps, cases)."""

@@ -1,0 +1,37 @@
+"""`stepsim improve`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stepsim.base.errors import PlanError
+from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, warn
+
+
+def improve_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A profile of all ranks.")],
+    apply: Annotated[
+        str | None, typer.Option("--apply", help="Write the run with this change, by its name.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where --apply writes: a .parquet file.")
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Rank named changes of a profiled RUN by what they would gain."""
+    from stepsim.files.profiles import load_profile
+    from stepsim.files.traces.ndtimeline import write_ndtimeline
+    from stepsim.show.tables.profiles import improvements_shown
+    from stepsim.validation.improve import ImprovementsDocument, change_profile, improve_profile
+
+    if (apply is None) != (output is None):
+        raise PlanError("expected --apply NAME and --output FILE together")
+    check_outputs([run], json=json, files=[output])
+    profile = load_profile(run)
+    warn(profile.warnings, quiet=quiet)
+    if apply and output:
+        write_ndtimeline(change_profile(profile, apply), output)
+    found = improve_profile(profile)
+    show(json, lambda: ImprovementsDocument.of(found).to_json(), improvements_shown(found))

@@ -1,0 +1,48 @@
+"""`stepsim inspect` and `stepsim simulate` of profiles."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepsim.base.errors import PlanError
+from stepsim.cli.terminal import check_outputs, show, warn
+
+if TYPE_CHECKING:
+    from stepsim.measured.profile.stragglers import Stragglers
+    from stepsim.show.tables.model import Shown
+
+
+def inspect_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
+    """Print where the steps of a profile go, and which workers are slow."""
+    from stepsim.show.tables.profiles import profile_shown
+
+    _show_profile(path, profile_shown, json=json, quiet=quiet)
+
+
+def simulate_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
+    """Replay every step of a profile."""
+    from stepsim.show.tables.profiles import profile_replay_shown
+
+    _show_profile(path, profile_replay_shown, json=json, quiet=quiet)
+
+
+def refuse_for_profiles(path: Path, **given: object) -> None:
+    """Raise PlanError for options that do nothing for a profile."""
+    asked = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if asked:
+        raise PlanError(f"{path}: a profile is replayed as it ran: leave out {', '.join(asked)}")
+
+
+def _show_profile(
+    path: Path, tables: "Callable[[Stragglers], Iterable[Shown]]", *, json: str | None, quiet: bool
+) -> None:
+    from stepsim.files.profiles import load_profile
+    from stepsim.measured.profile.document import ProfileDocument
+    from stepsim.measured.profile.pipeline import pipeline_waits
+    from stepsim.measured.profile.stragglers import find_stragglers
+
+    check_outputs([path], json=json)
+    profile = load_profile(path)
+    warn(profile.warnings, quiet=quiet)
+    found = find_stragglers(pipeline_waits(profile))
+    show(json, lambda: ProfileDocument.of(found).to_json(), tables(found))

@@ -1,0 +1,50 @@
+"""Profiles of every form: from a path to operations in columns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os.path import exists
+from pathlib import Path
+
+from stepsim.base.errors import TraceError
+from stepsim.files.reading import first_bytes
+from stepsim.files.traces.ndtimeline import is_ndtimeline, read_ndtimeline
+from stepsim.measured.profile.events import Profile
+
+_BEGINNING = 1 << 12
+"""Bytes that tell what a file is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileFormat:
+    """A form of profiles: how its files begin, and who reads it."""
+
+    name: str
+    begins: Callable[[bytes], bool]
+    read: Callable[[Path], Profile]
+
+
+PROFILE_FORMATS = (
+    ProfileFormat(name="NDTimeline parquet", begins=is_ndtimeline, read=read_ndtimeline),
+)
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a path is a profile."""
+    return _profile_format(path) is not None
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile; raises TraceError naming file and place."""
+    path = Path(path)
+    if not exists(path):
+        raise TraceError(f"{path}: no such file or folder")
+    form = _profile_format(path)
+    if form is None:
+        names = ", ".join(each.name for each in PROFILE_FORMATS)
+        raise TraceError(f"{path}: not a profile: expected {names}")
+    return form.read(path)
+
+
+def _profile_format(path: Path) -> ProfileFormat | None:
+    start = first_bytes(path, _BEGINNING)
+    return next((each for each in PROFILE_FORMATS if each.begins(start)), None)

@@ -1,0 +1,68 @@
+"""The chain of operations, across ranks, that makes the steps of a profile as long as they are."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.measured.profile.waits import Waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathPart:
+    """Time on the critical path, in ps of a mean step: of a name of operations on a rank.
+
+    `own_ps` are the operations themselves, `host_ps` the host's delay before them.
+    """
+
+    name: str
+    rank: int
+    own_ps: int
+    host_ps: int
+
+
+def critical_path(waits: Waits) -> tuple[PathPart, ...]:
+    """The parts of the critical path, the largest first; together they are the mean step.
+
+    From the last end of a step back: an operation started when the last member of its meeting was
+    ready, and that one when the last of what it follows had ended.
+    """
+    profile, events = waits.profile, waits.profile.events
+    own, delay = waits.own_ps, waits.delay_ps
+    ends = waits.ends_ps(own, delay)
+    followed = _last_before(waits, ends)
+    ready = np.where(followed >= 0, ends[followed], 0) + delay
+    last_member = np.empty(int(waits.meetings.max()) + 1, dtype=np.int64)
+    by_ready = np.argsort(ready, kind="stable")
+    last_member[waits.meetings[by_ready]] = by_ready
+    on_path: Counter[tuple[int, int]] = Counter()
+    held_up: Counter[tuple[int, int]] = Counter()
+    for step in range(len(profile.steps)):
+        inside = np.flatnonzero(events.step == step)
+        place = int(inside[np.argmax(ends[inside])])
+        while place >= 0:
+            on_path[int(events.name[place]), int(events.rank[place])] += int(own[place])
+            member = int(last_member[waits.meetings[place]])
+            held_up[int(events.name[member]), int(events.rank[member])] += int(delay[member])
+            place = int(followed[member])
+    count = len(profile.steps)
+    parts = [
+        PathPart(
+            name=profile.names[name],
+            rank=profile.ranks[rank].rank,
+            own_ps=on_path[name, rank] // count,
+            host_ps=held_up[name, rank] // count,
+        )
+        for name, rank in on_path.keys() | held_up.keys()
+        if on_path[name, rank] or held_up[name, rank]
+    ]
+    return tuple(sorted(parts, key=lambda part: (-part.own_ps - part.host_ps, part.name)))
+
+
+def _last_before(waits: Waits, ends: Ints) -> Ints:
+    """Of what each operation follows, the one that ends last; -1 where it follows nothing."""
+    found = np.full(len(ends), -1, dtype=np.int64)
+    order = np.argsort(ends[waits.before], kind="stable")
+    found[waits.after[order]] = waits.before[order]
+    return found

@@ -1,0 +1,139 @@
+"""Profiles: what they hold, where their steps go, which workers are slow, what would help."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.base.units import format_time_ps
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.path import PathPart, critical_path
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.shares import rank_shares
+from stepsim.measured.profile.stragglers import Stragglers
+from stepsim.show.tables.model import (
+    COUNT,
+    ERROR,
+    SHARE,
+    TEXT,
+    TIME,
+    Pairs,
+    Shown,
+    Table,
+    as_number,
+    table_of,
+)
+from stepsim.validation.improve import Improvements
+
+_MOST = 16
+_SLOWDOWN = as_number(".3f")
+
+
+def profile_shown(found: Stragglers) -> Iterator[Shown]:
+    """What a profile holds, where its steps go, and what its slow workers cost."""
+    waits = pipeline_waits(found.profile, posted=True)
+    yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
+    shares = zip(rank_shares(waits), found.workers, strict=True)
+    yield table_of("mean step of every rank", shares, _RANKS, most=_MOST)
+    yield _slowdowns(found)
+    yield _path_table(critical_path(waits))
+
+
+def profile_replay_shown(found: Stragglers) -> Iterator[Shown]:
+    """Every step of a profile, measured and replayed."""
+    errors = np.abs(found.errors)
+    replay = f"{errors.mean():.3%} off on average, {errors.max():.3%} at most"
+    yield (*_profile_pairs(found.profile), ("replay", replay), *_slowdown_pairs(found))
+    columns = (found.measured_ps, found.replayed_ps, found.errors, found.prompt_ps, found.ideal_ps)
+    rows = tuple(zip(found.profile.steps, *(each.tolist() for each in columns), strict=True))
+    named = {"step": COUNT, "measured": TIME, "replayed": TIME, "error": ERROR}
+    named |= {"without host delays": TIME, "ideal": TIME}
+    yield Table(caption="replay of every step", columns=named, rows=rows, most=_MOST)
+
+
+def improvements_shown(found: Improvements) -> Iterator[Shown]:
+    """Changes of a profile, the one that gains most first."""
+    replayed = f"{format_time_ps(found.replayed_ps)} replayed"
+    yield (
+        *_profile_pairs(found.profile)[:3],
+        ("mean step", f"{format_time_ps(found.measured_ps)} measured, {replayed}"),
+        ("ceiling", f"{found.ceiling:.1%}, with every worker, microbatch and the host ideal"),
+    )
+    yield table_of("what would help, by its gain", found.changes, _CHANGES)
+    yield from (f"{each.name}: {each.what}; if {each.assumed}" for each in found.changes)
+
+
+def _profile_pairs(profile: Profile) -> Pairs:
+    measured = profile.step_times_ps()
+    low, high = (format_time_ps(int(each)) for each in (measured.min(), measured.max()))
+    mean = format_time_ps(int(measured.mean()))
+    stages = {each.stage for each in profile.ranks}
+    replicas = {each.replica for each in profile.ranks}
+    job = f"{len(profile.ranks)} workers: {len(stages)} stages, {len(replicas)} replicas"
+    return (
+        ("profile", f"{profile.source} ({profile.format})"),
+        ("job", job),
+        ("recorded", f"{len(profile.steps)} steps, {len(profile.events):,} operations"),
+        ("measured step", f"{mean} on average, {low} to {high}"),
+    )
+
+
+def _slowdown_pairs(found: Stragglers) -> Pairs:
+    ranks = ", ".join(map(str, found.slowest))
+    return (
+        ("ideal step", f"{_mean(found.ideal_ps)}: the mean of computes, the median of transfers"),
+        ("slowdown", f"{found.slowdown:.3f} times the ideal step, {_mean(found.prompt_ps)}"),
+        ("host delays", f"make the step {found.host_slowdown - 1:.1%} longer"),
+        ("last stage", f"{found.last_stage_share:.0%} of the slowdown goes with it"),
+        ("slowest workers", f"rank {ranks}: {found.slowest_share:.0%} of the slowdown"),
+    )
+
+
+def _mean(steps_ps: Ints) -> str:
+    return format_time_ps(int(steps_ps.mean()))
+
+
+_RANKS = {
+    "rank": COUNT.of(lambda each: each[0].rank),
+    "stage": COUNT.of(lambda each: each[0].stage),
+    "replica": COUNT.of(lambda each: each[0].replica),
+    "compute": TIME.of(lambda each: each[0].compute_ps),
+    "exposed": TIME.of(lambda each: each[0].exposed_ps),
+    "idle": TIME.of(lambda each: each[0].idle_ps),
+    "busy": SHARE.of(lambda each: each[0].compute_ps / each[0].step_ps if each[0].step_ps else 0),
+    "slowdown": _SLOWDOWN.of(lambda each: each[1].slowdown),
+}
+
+
+def _slowdowns(found: Stragglers) -> Table:
+    """Slowdowns with everything ideal but one stage, replica or kind of operation."""
+    kinds = sorted(found.by_kind.items(), key=lambda item: -item[1])
+    rows = chain(
+        ((f"stage {i}", each) for i, each in enumerate(found.by_stage)),
+        ((f"replica {i}", each) for i, each in enumerate(found.by_replica)),
+        kinds,
+    )
+    columns = {"not ideal": TEXT, "slowdown": _SLOWDOWN}
+    return Table(caption="everything ideal but", columns=columns, rows=tuple(rows))
+
+
+def _path_table(parts: tuple[PathPart, ...]) -> Table:
+    whole = sum(part.own_ps + part.host_ps for part in parts)
+    columns = {
+        "operations": TEXT.of("name"),
+        "rank": COUNT.of("rank"),
+        "own": TIME.of("own_ps"),
+        "host before": TIME.of("host_ps"),
+        "share": SHARE.of(lambda part: (part.own_ps + part.host_ps) / whole if whole else 0),
+    }
+    return table_of("critical path of a mean step, across ranks", parts, columns, most=_MOST)
+
+
+_CHANGES = {
+    "change": TEXT.of("name"),
+    "step": TIME.of("step_ps"),
+    "gain": SHARE.of("gain"),
+    "least": SHARE.of("low"),
+    "most": SHARE.of("high"),
+}

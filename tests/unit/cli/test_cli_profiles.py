@@ -1,0 +1,105 @@
+"""`stepsim inspect`, `simulate` and `improve` of profiles."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from profiles import made_rows, write_rows
+from typer.testing import CliRunner
+
+import stepsim
+from stepsim import cli
+from stepsim.base.errors import OutputError, PlanError, TraceError
+from stepsim.measured.profile.path import critical_path
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.shares import rank_shares
+
+pytest.importorskip("pyarrow")
+
+
+def call(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    if result.exception:
+        raise result.exception
+    return str(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two stages, of which the second takes twice as long, and two replicas."""
+    rows = made_rows(stages=2, replicas=2, microbatches=4, steps=2, slow=1)
+    return write_rows(rows, tmp_path_factory.mktemp("job") / "job.parquet")
+
+
+def test_inspect_names_the_slow_stage(job: Path) -> None:
+    printed = call("inspect", job)
+    assert "4 workers: 2 stages, 2 replicas" in printed
+    assert "mean step of every rank" in printed
+    document = json.loads(call("inspect", job, "--json", "-"))
+    assert document["slowdown_by_stage"][1] > document["slowdown"] > 1
+    path = sum(part["own_s"] + part["host_s"] for part in document["critical_path"])
+    assert path == pytest.approx(document["steps"][0]["replayed_s"])
+    assert [step["step"] for step in document["steps"]] == [10, 11]
+
+
+def test_simulate_replays_every_step(job: Path) -> None:
+    assert "0.000% off on average" in call("simulate", job)
+    document = json.loads(call("simulate", job, "--json", "-"))
+    assert all(abs(step["error"]) < 1e-6 for step in document["steps"])
+
+
+def test_improve_ranks_changes_and_applies_one(job: Path, tmp_path: Path) -> None:
+    """Even stages gain most, and the changed run has the step that was predicted."""
+    other = tmp_path / "even.parquet"
+    document = json.loads(
+        call("improve", job, "--apply", "even-stages", "--output", other, "--json", "-")
+    )
+    gains = [change["gain"] for change in document["changes"]]
+    assert gains == sorted(gains, reverse=True)
+    best = document["changes"][0]
+    assert best["name"] == "even-stages"
+    assert best["gain"] < document["ceiling"] + 1e-9
+    again = json.loads(call("simulate", other, "--json", "-"))
+    assert again["steps"][0]["measured_s"] == pytest.approx(best["step_s"])
+    assert again["steps"][0]["replayed_s"] == pytest.approx(best["step_s"])
+    assert "even-stages" in call("improve", job)
+
+
+def test_python_has_the_same_numbers(job: Path) -> None:
+    profile = stepsim.load_profile(job)
+    found, changes = stepsim.stragglers(profile), stepsim.improve(job)
+    assert found.slowdown > 1
+    assert changes.changes[0].name == "even-stages"
+    assert changes.replayed_ps == int(found.replayed_ps.mean())
+
+
+def test_the_parts_of_a_step_add_up(job: Path) -> None:
+    waits = pipeline_waits(stepsim.load_profile(job), posted=True)
+    for share in rank_shares(waits):
+        assert share.compute_ps + share.exposed_ps + share.idle_ps == share.step_ps
+        assert share.exposed_ps <= share.communication_ps
+    parts = critical_path(waits)
+    replayed = waits.steps_ps(waits.own_ps, waits.delay_ps)
+    assert sum(part.own_ps + part.host_ps for part in parts) == int(np.mean(replayed))
+    assert {parts[0].rank, parts[1].rank} <= {100, 101}, "the slow stage makes the step"
+
+
+def test_what_a_profile_cannot_do_is_refused(job: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="leave out --times, --node-size"):
+        call("simulate", job, "--times", "mean", "--node-size", "8")
+    with pytest.raises(PlanError, match="leave out --pp"):
+        call("inspect", job, "--pp", "2")
+    with pytest.raises(TraceError, match="a profile holds no stage times"):
+        call("validate", job)
+    with pytest.raises(PlanError, match="expected --apply NAME and --output FILE together"):
+        call("improve", job, "--apply", "even-stages")
+    with pytest.raises(PlanError, match="change is 'magic': expected one of even-microbatches"):
+        call("improve", job, "--apply", "magic", "--output", tmp_path / "x.parquet")
+    assert not (tmp_path / "x.parquet").exists()
+    with pytest.raises(OutputError, match="it is an input"):
+        call("improve", job, "--apply", "even-stages", "--output", job)
+    text = tmp_path / "run.txt"
+    text.write_text("nothing")
+    with pytest.raises(TraceError, match="not a profile: expected NDTimeline parquet"):
+        call("improve", text)
