@@ -26,8 +26,8 @@ from stepsim.results.document import ResultDocument
 from stepsim.show.doctor import Diagnosis
 from stepsim.step.document import ComparisonDocument
 from stepsim.validation.document import ValidationDocument
-from stepsim.validation.published_document import PublishedDocument
 from stepsim.validation.improve import ImprovementsDocument
+from stepsim.validation.published_document import PublishedDocument
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
