@@ -20,6 +20,7 @@ PRINTED = {
     "trace_times": "step.json.gz:",
     "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
+    "accuracy_models": "| torch-fsdp-eager | skew |",
     "accuracy_nccl": "## Outliers",
     "accuracy_runs": "## Logs of leaf modules",
     "stragglers": "| replay of every step |",
@@ -29,6 +30,7 @@ PRINTED = {
 
 DATA = {
     "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
+    "accuracy_models": SHARED,
     "accuracy_nccl": MEASURED / "nccl",
     "accuracy_runs": SHARED,
     "stragglers": SHARED / "reference" / "profiles" / "ndtimeline",

@@ -78,6 +78,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fsdp_slowdown: Annotated[float, Meta(ge=0)] = 0.08
     skew: Annotated[float, Meta(ge=0)] = 0.0
     overlaps_input_gradient: bool = True
+    overlaps_p2p: bool = True
     balances_stages: bool = False
     operator_recompute: Share = 0.3
     operator_keep: Share = 0.58
@@ -143,6 +144,7 @@ def read_framework(name_or_path: str | Path) -> Framework:
             fsdp_slowdown=file.fsdp_slowdown,
             skew=file.skew,
             overlaps_input_gradient=file.overlaps_input_gradient,
+            overlaps_p2p=file.overlaps_p2p,
             balances_stages=file.balances_stages,
             operator_recompute=file.operator_recompute,
             operator_keep=file.operator_keep,

@@ -11,9 +11,17 @@ class Framework:
 
     `memory_factor` multiplies memory-bound kernels. A layer's forward and backward take the host at
     least `host_layer_ps`, with experts `host_expert_layer_ps`, with CUDA graphs `graph_share` of
-    it. `exposed_tp` is the share of pipelined tp collectives that stays visible, `fsdp_slowdown`
-    what compute loses while parameters are gathered beside it. `attention` is the kernel family on
-    each device, by name.
+    it; a step takes it `host_step_ps` besides. `exposed_tp` is the share of pipelined tp
+    collectives that stays visible, `fsdp_slowdown` what compute loses while parameters are gathered
+    beside it, `skew` what such a step loses to the slowest rank per doubling of the nodes.
+
+    `overlaps_input_gradient` says that the collective of an input gradient runs beside the weight
+    gradient, `overlaps_p2p` that interleaved schedules hide their messages, `balances_stages` that
+    layers are shared out by cost. Per-operator recomputation repeats `operator_recompute` of a
+    forward and keeps `operator_keep` of the activations. Bytes are per gradient, per gradient of
+    sharded parameters, per logit; `fragmentation` multiplies activations and buffers, and
+    `reports_total` says that memory is reported with what others hold. `attention` is the kernel
+    family on each device, by name.
     """
 
     name: str
@@ -25,6 +33,7 @@ class Framework:
     exposed_tp: float = 0.36
     fsdp_slowdown: float = 0.07
     overlaps_input_gradient: bool = True
+    overlaps_p2p: bool = True
     balances_stages: bool = False
     operator_recompute: float = 0.3
     operator_keep: float = 0.58

@@ -93,7 +93,8 @@ class StepModel:
         send = self._send(message, columns)
         nodes = np.maximum(columns.dp * columns.tp * columns.cp / self.interconnect.domain, 1.0)
         skew = 1 + self.framework.skew * np.log2(nodes) * (columns.zero >= 1.5)
-        pipeline = skew * count * (slowest + 2 * chunks * send * (columns.pp > 1))
+        waited = 2 * chunks * send * ((chunks == 1) | (not self.framework.overlaps_p2p))
+        pipeline = skew * count * (slowest + waited)
         bubble = (total - slowest) / chunks + 2 * (columns.pp - 1) * send
         backward = sum(part.backward for part in layers) / len(layers) * self.architecture.depth
         forward = sum(part.forward for part in layers) / len(layers) * self.architecture.depth

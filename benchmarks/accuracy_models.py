@@ -1,0 +1,128 @@
+"""Print docs/model_accuracy.md: predictions of published steps, and what constants were set on.
+
+python benchmarks/accuracy_models.py ../shared > docs/model_accuracy.md
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from stepsim.files.accelerators import (
+    device_names,
+    framework_names,
+    read_device,
+    read_framework,
+)
+from stepsim.files.model_steps import PublishedStep, read_published_steps
+from stepsim.validation.published import PublishedValidation, SourceErrors, validate_published
+from stepsim.workload.model.framework import Framework
+
+HEAD = """# Accuracy of models
+
+Made by `python benchmarks/accuracy_models.py ../shared > docs/model_accuracy.md`. Steps of public
+runs are predicted from the model's shape, the plan and the names of GPU and framework alone, by the
+closed form (`stepsim validate steps.csv` does it for a table of your own, `--plot` draws it). A run
+is used where its source states the whole layout. Errors are predicted over measured, minus 1; the
+mean and the median are of their sizes. **Calibrated** is after one factor for each source, GPU and
+precision. Memory is compared where a source reports it, with no factor.
+"""
+NANOTRON = """
+Runs of nanotron on more than 16 GPUs are left out: many are 3 to 100 times slower than others of
+the same plan, cluster faults as their source says. Some on 16 GPUs are as well, which the largest
+error shows. Two releases of one container differ by up to 63 % in steps with experts
+(megatron-bridge), so no prediction of both can be better than half of that.
+"""
+CONSTANTS = """
+## What each constant was set on
+
+A constant belongs to a GPU or to a framework, never to a run or to a model. Rates and shapes of
+kernels are from measured kernels; what they cannot tell was set on the runs of whole sources, the
+same as in the table above. The table therefore shows how well one set of constants fits all of
+them; runs of other models and machines tell how far it carries.
+"""
+
+
+def main() -> None:
+    arguments = [each for each in sys.argv[1:] if not each.startswith("--")]
+    path = Path(arguments[0]) / "reference" / "steps" / "dev.csv"
+    steps, _ = read_published_steps(path)
+    judged = [step for step in steps if step.source != "nanotron" or step.plan.npus <= 16]
+    print(HEAD)
+    print("\n".join(_sources(judged)))
+    print(NANOTRON)
+    print("## By GPU, framework and precision\n")
+    print("\n".join(_machines(validate_published(judged))))
+    print(CONSTANTS)
+    print("\n".join(_devices()))
+    print()
+    print("\n".join(_frameworks()))
+
+
+def _sources(steps: list[PublishedStep]) -> Iterator[str]:
+    yield "| source | runs | mean | median | largest | calibrated | largest | memory | largest |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for errors in validate_published(steps).errors():
+        if not errors.source.startswith("all "):
+            yield _line(errors, errors.source)
+    for errors in validate_published(steps, leave_out=["nanotron"]).errors():
+        if errors.source.startswith("all "):
+            yield _line(errors, f"{errors.source}, without nanotron")
+
+
+def _line(errors: SourceErrors, name: str) -> str:
+    shares = (
+        *(errors.mean, errors.median, errors.largest, errors.calibrated_mean),
+        *(errors.calibrated_largest, errors.memory_mean, errors.memory_largest),
+    )
+    cells = [name, str(errors.count), *("" if each is None else f"{each:.1%}" for each in shares)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _machines(found: PublishedValidation) -> Iterator[str]:
+    """Predicted over measured of each machine, dense and with experts."""
+    yield "| GPU | framework | precision | model | runs | mean error | predicted / measured |"
+    yield "|---|---|---|---|---|---|---|"
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for row in found.rows:
+        step = row.step
+        kind = "experts" if step.architecture.is_sparse else "dense"
+        framework = read_framework(step.framework).name
+        device = read_device(step.device).name
+        machine = (device, framework, step.plan.precision.value, kind)
+        groups.setdefault(machine, []).append(1 + row.error)
+    for key, ratios in sorted(groups.items()):
+        mean = sum(abs(each - 1) for each in ratios) / len(ratios)
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        yield f"| {' | '.join(key)} | {len(ratios)} | {mean:.1%} | {spread} |"
+
+
+def _devices() -> Iterator[str]:
+    yield "| GPU | sustained share | set on | attention | rates |"
+    yield "|---|---|---|---|---|"
+    for name in device_names():
+        device = read_device(name)
+        says = device.sources
+        set_on = " | ".join(says[name] for name in ("sustained", "attention", "rate"))
+        yield f"| {device.name} | {device.sustained} | {set_on} |"
+
+
+def _frameworks() -> Iterator[str]:
+    yield "| framework | constant | value | set on |"
+    yield "|---|---|---|---|"
+    known = {each.name for each in fields(Framework)}
+    for name in framework_names():
+        framework = read_framework(name)
+        for constant, source in framework.sources.items():
+            value = getattr(framework, constant if constant in known else f"{constant}_ps")
+            yield f"| {framework.name} | {constant} | {_shown(constant, value)} | {source} |"
+
+
+def _shown(constant: str, value: object) -> str:
+    if constant.startswith("host") and isinstance(value, int):
+        return f"{value / 1e9:g} ms"
+    return "per GPU" if constant == "attention" else str(value)
+
+
+if __name__ == "__main__":
+    main()
