@@ -81,7 +81,7 @@ class Simulation:
 
     @property
     def chunk(self) -> int:
-        """One: joblib hands several to a worker at once where they are short."""
+        """One."""
         return 1
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:

@@ -18,17 +18,23 @@ from typing import BinaryIO, Self
 import numpy as np
 
 from stepsim.base.errors import SweepError
-from stepsim.base.quantities import Quantity
-from stepsim.explore.sweep.grid import Grid, ScenarioSpan
+from stepsim.explore.sweep.grid import ScenarioSpan
+from stepsim.explore.sweep.sound import (
+    APPLICATION_ID,
+    PART_COLUMNS,
+    TABLES,
+    VERSION,
+    check_content,
+    check_kind,
+    row_digest,
+    seal,
+    view,
+)
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult
 from stepsim.files.reading import open_file
 from stepsim.files.writing import check_writable
-from stepsim.workload.axes import Part
 
-_APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
-_VERSION = 1
-PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
 _WAIT_S = 30.0
 _MISSING = """
     SELECT id + 1, following FROM (
@@ -36,22 +42,6 @@ _MISSING = """
         FROM (SELECT -1 AS id UNION ALL SELECT id FROM result)
     ) WHERE following > id + 1
 """
-
-
-_SOUND = {
-    "sweep": "typeof(workload) = 'text' AND typeof(topology) = 'text' AND typeof(size) = 'integer' "
-    "AND size BETWEEN 1 AND 100000000",
-    "axis": "typeof(name) = 'text' AND quantity IN ({quantities}) AND typeof(stride) = 'integer' "
-    "AND stride BETWEEN 1 AND 100000000 AND length > 0 AND length = (SELECT count(*) FROM "
-    "axis_value WHERE axis_value.axis = axis.axis AND position BETWEEN 0 AND length - 1)",
-    "axis_value": "typeof(text) = 'text' AND CASE (SELECT quantity FROM axis WHERE axis.axis = "
-    "axis_value.axis) WHEN 'name' THEN typeof(value) = 'text' ELSE typeof(value) IN "
-    "('integer', 'real') END",
-    "result": "id BETWEEN 0 AND (SELECT size FROM sweep) - 1 AND (typeof(error) = 'text' OR error "
-    "IS NULL AND typeof(step_time_ps) = 'integer' AND typeof(pipeline_time_ps) = 'integer' "
-    "AND typeof(bubble_fraction) = 'real') AND typeof(total_bandwidth) IN ('real', 'null')",
-}
-"""What every row of a table is like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +72,15 @@ class SweepStore:
     ) -> None:
         if self.lock:
             # back to one file, unless somebody reads it just now; the journal is as safe
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, UnicodeDecodeError):
                 self.connection.execute("PRAGMA busy_timeout = 0")
                 self.connection.execute("PRAGMA journal_mode = DELETE")
         # the lock last: closing any handle of a file drops SQLite's own locks on it
-        self.connection.close()
-        if self.lock:
-            self.lock.close()
+        try:
+            self.connection.close()
+        finally:
+            if self.lock:
+                self.lock.close()
 
     def missing(self, size: int) -> list[ScenarioSpan]:
         """Spans of scenarios below `size` without a result, ascending."""
@@ -98,8 +90,8 @@ class SweepStore:
 
     def write(self, result: SpanResult) -> None:
         """Store the results of a span, all or none of them; raises SweepError."""
-        rows = _rows(result)
-        marks = ", ".join("?" * (6 + len(PART_COLUMNS)))
+        rows = ((*row, row_digest(*row)) for row in _rows(result))
+        marks = ", ".join("?" * (7 + len(PART_COLUMNS)))
         with database_errors(self.path), self.connection:
             self.connection.execute("BEGIN IMMEDIATE")
             self.connection.executemany(f"INSERT INTO result VALUES ({marks})", rows)
@@ -131,7 +123,13 @@ def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
         if exists(path):  # SQLite would wait for what a device never says
             open_file(path, most=None).close()
         lock = _lock(path)
-        store = SweepStore(path=path, connection=_connect(path), lock=lock)
+        try:
+            connection = _connect(path)
+        except BaseException:
+            if lock:
+                lock.close()
+            raise
+        store = SweepStore(path=path, connection=connection, lock=lock)
         try:
             _prepare(store, study)
         except BaseException:
@@ -148,8 +146,8 @@ def open_for_reading(path: Path) -> SweepStore:
         open_file(path, most=None).close()
         store = SweepStore(path=path, connection=_connect(path, read_only=True))
         try:
-            _check_kind(store)
-            _check_values(store)
+            check_kind(store.connection, path)
+            check_content(store.connection, path)
         except BaseException:
             store.__exit__(None, None, None)
             raise
@@ -200,42 +198,12 @@ def _prepare(store: SweepStore, study: Study) -> None:
             connection.execute("BEGIN EXCLUSIVE")
             _create(connection, study)
     else:
-        _check_kind(store)
-        _check_whole(store)
-        _check_values(store)
+        check_kind(connection, store.path)
+        check_content(connection, store.path)
         _check_identity(store, identity(study))
     connection.execute("PRAGMA journal_mode = WAL")
     # a killed process loses nothing; a power cut at most the last chunks, never the file
     connection.execute("PRAGMA synchronous = NORMAL")
-
-
-def _check_kind(store: SweepStore) -> None:
-    (kind,) = store.connection.execute("PRAGMA application_id").fetchone()
-    (version,) = store.connection.execute("PRAGMA user_version").fetchone()
-    if kind != _APPLICATION_ID:
-        raise SweepError(f"{store.path}: a database, but not of a sweep")
-    if version != _VERSION:
-        raise SweepError(
-            f"{store.path}: written with schema version {version}: expected {_VERSION}"
-        )
-
-
-def _check_whole(store: SweepStore) -> None:
-    (found,) = store.connection.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise SweepError(f"{store.path}: the database is damaged: {found}")
-
-
-def _check_values(store: SweepStore) -> None:
-    """Raise SweepError where a table holds what no sweep writes: SQLite takes any value."""
-    quantities = ", ".join(f"'{quantity}'" for quantity in Quantity)
-    for table, sound in _SOUND.items():
-        query = f"SELECT 1 FROM {table} WHERE ({sound.format(quantities=quantities)}) IS NOT 1"
-        if store.connection.execute(f"{query} LIMIT 1").fetchone():
-            raise SweepError(f"{store.path}: the database is damaged: table {table}")
-    (sweeps,) = store.connection.execute("SELECT count(*) FROM sweep").fetchone()
-    if sweeps != 1:
-        raise SweepError(f"{store.path}: the database is damaged: table sweep")
 
 
 def _check_identity(store: SweepStore, wanted: Mapping[str, str]) -> None:
@@ -252,47 +220,22 @@ def _check_identity(store: SweepStore, wanted: Mapping[str, str]) -> None:
 
 def _create(connection: sqlite3.Connection, study: Study) -> None:
     grid = study.grid
-    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {_VERSION}")
-    connection.execute("CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    for table in TABLES.values():
+        connection.execute(table)
     connection.executemany("INSERT INTO identity VALUES (?, ?)", identity(study).items())
-    connection.execute("CREATE TABLE sweep (workload TEXT, topology TEXT, size INTEGER)")
     names = study.workload.source, study.topology.name, grid.size
     connection.execute("INSERT INTO sweep VALUES (?, ?, ?)", names)
-    connection.execute(
-        "CREATE TABLE axis (axis INTEGER PRIMARY KEY, name TEXT, quantity TEXT, "
-        "stride INTEGER, length INTEGER)"
-    )
-    connection.execute(
-        "CREATE TABLE axis_value (axis INTEGER, position INTEGER, text TEXT, value, "
-        "PRIMARY KEY (axis, position)) WITHOUT ROWID"
-    )
-    for i, axis in enumerate(grid.axes):
-        row = i, axis.name, axis.kind.quantity.value, grid.strides[axis.name], len(axis)
+    axes = [(axis.name, grid.strides[axis.name], len(axis)) for axis in grid.axes]
+    for i, (axis, (name, stride, length)) in enumerate(zip(grid.axes, axes, strict=True)):
+        row = i, name, axis.kind.quantity.value, stride, length
         connection.execute("INSERT INTO axis VALUES (?, ?, ?, ?, ?)", row)
         values = enumerate(zip(axis.texts, axis.values, strict=True))
         rows = ((i, position, text, value) for position, (text, value) in values)
         connection.executemany("INSERT INTO axis_value VALUES (?, ?, ?, ?)", rows)
-    columns = "step_time_ps INTEGER, pipeline_time_ps INTEGER, bubble_fraction REAL"
-    parts = ", ".join(f"{name} INTEGER" for name in PART_COLUMNS)
-    connection.execute(
-        f"CREATE TABLE result (id INTEGER PRIMARY KEY, {columns}, total_bandwidth REAL, "
-        f"error TEXT, {parts})"
-    )
-    connection.execute(_view(grid))
-
-
-def _view(grid: Grid) -> str:
-    """A view with a column per axis, for people who read the database themselves."""
-    columns, joins = [], []
-    for i, axis in enumerate(grid.axes):
-        quoted = axis.name.replace('"', '""')
-        columns.append(f'v{i}.text AS "{quoted}"')
-        position = f"result.id / {grid.strides[axis.name]} % {len(axis)}"
-        joins.append(f"JOIN axis_value v{i} ON v{i}.axis = {i} AND v{i}.position = {position}")
-    return f"CREATE VIEW scenario AS SELECT {', '.join(columns)}, result.* FROM result " + " ".join(
-        joins
-    )
+    connection.execute("INSERT INTO seal VALUES (?)", (seal(connection),))
+    connection.execute(view(axes))
 
 
 def _rows(result: SpanResult) -> Iterator[tuple[object, ...]]:

@@ -1,0 +1,153 @@
+"""Whether a database holds what a sweep has written, to the last byte, and nothing else.
+
+SQLite takes any value, and disks lose bits. So the schema must be the one a sweep makes, without
+trigger or table of somebody else, values must be possible, and digests must be those of what is
+read: one is written with every row, one for the tables that describe the sweep.
+"""
+
+import sqlite3
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from zlib import crc32
+
+from stepsim.base.errors import SweepError
+from stepsim.base.quantities import Quantity
+from stepsim.workload.axes import Part
+
+APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
+VERSION = 2
+PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
+
+TABLES = {
+    "identity": "CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "sweep": "CREATE TABLE sweep (workload TEXT, topology TEXT, size INTEGER)",
+    "axis": "CREATE TABLE axis (axis INTEGER PRIMARY KEY, name TEXT, quantity TEXT, "
+    "stride INTEGER, length INTEGER)",
+    "axis_value": "CREATE TABLE axis_value (axis INTEGER, position INTEGER, text TEXT, value, "
+    "PRIMARY KEY (axis, position)) WITHOUT ROWID",
+    "result": "CREATE TABLE result (id INTEGER PRIMARY KEY, step_time_ps INTEGER, "
+    "pipeline_time_ps INTEGER, bubble_fraction REAL, total_bandwidth REAL, error TEXT, "
+    f"{', '.join(f'{name} INTEGER' for name in PART_COLUMNS)}, digest INTEGER)",
+    "seal": "CREATE TABLE seal (digest INTEGER)",
+}
+_COLUMNS = "id, step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth, error, " + (
+    ", ".join(PART_COLUMNS)
+)
+_SEALED = {"identity": "name", "sweep": "rowid", "axis": "axis", "axis_value": "axis, position"}
+_NUMBERS = struct.Struct(f"<3q2d{len(Part)}q")
+_LONGEST = 10_000
+_PARTS = " AND ".join(
+    f"({name} IS NULL OR typeof({name}) = 'integer' AND {name} >= 0)" for name in PART_COLUMNS
+)
+_SOUND = {
+    "sweep": "typeof(workload) = 'text' AND typeof(topology) = 'text' AND typeof(size) = 'integer' "
+    f"AND size BETWEEN 1 AND 100000000 AND length(workload) + length(topology) < {_LONGEST}",
+    "axis": "typeof(name) = 'text' AND quantity IN ({quantities}) AND typeof(stride) = 'integer' "
+    "AND stride BETWEEN 1 AND 100000000 AND length > 0 AND length = (SELECT count(*) FROM "
+    "axis_value WHERE axis_value.axis = axis.axis AND position BETWEEN 0 AND length - 1) "
+    f"AND length(name) < {_LONGEST}",
+    "axis_value": f"typeof(text) = 'text' AND length(text) < {_LONGEST} "
+    "AND CASE (SELECT quantity FROM axis WHERE axis.axis = axis_value.axis) "
+    "WHEN 'name' THEN typeof(value) = 'text' "
+    "ELSE typeof(value) IN ('integer', 'real') AND value >= 0 END",
+    "result": "id BETWEEN 0 AND (SELECT size FROM sweep) - 1 AND (typeof(error) = 'text' "
+    f"AND length(error) < {_LONGEST} OR error IS NULL AND typeof(step_time_ps) = 'integer' "
+    "AND step_time_ps >= 0 AND typeof(pipeline_time_ps) = 'integer' AND pipeline_time_ps >= 0 "
+    "AND typeof(bubble_fraction) = 'real' AND bubble_fraction BETWEEN 0 AND 1.000001) "
+    "AND (total_bandwidth IS NULL OR typeof(total_bandwidth) = 'real' "
+    f"AND total_bandwidth >= 0 AND total_bandwidth < 9e999) AND {_PARTS}",
+}
+"""What every row of a table is like; 9e999 is infinite."""
+
+
+def view(axes: Iterable[tuple[str, int, int]]) -> str:
+    """A view with a column per axis (name, stride, length), for people who read it themselves."""
+    columns, joins = [], []
+    for i, (name, stride, length) in enumerate(axes):
+        quoted = name.replace('"', '""')
+        columns.append(f'v{i}.text AS "{quoted}"')
+        position = f"result.id / {stride} % {length}"
+        joins.append(f"JOIN axis_value v{i} ON v{i}.axis = {i} AND v{i}.position = {position}")
+    return f"CREATE VIEW scenario AS SELECT {', '.join(columns)}, result.* FROM result " + " ".join(
+        joins
+    )
+
+
+def row_digest(
+    scenario: object,
+    step_ps: object,
+    pipeline_ps: object,
+    bubble: object,
+    bandwidth: object,
+    error: object,
+    *parts_ps: object,
+) -> int | None:
+    """A checksum of a row's columns; None of what no sweep writes."""
+    numbers = scenario, step_ps, pipeline_ps, bubble, bandwidth, *parts_ps
+    try:
+        data = _NUMBERS.pack(*(-1 if each is None else each for each in numbers))
+    except struct.error:
+        return None
+    if not isinstance(error, str | None):
+        return None
+    return crc32((error or "").encode("utf-8", "surrogatepass"), crc32(data))
+
+
+def seal(connection: sqlite3.Connection) -> int:
+    """A checksum of the tables that describe the sweep."""
+    total = 0
+    for table, order in _SEALED.items():
+        for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}"):
+            total = crc32(repr(row).encode("utf-8", "surrogatepass"), total)
+    return total
+
+
+def check_kind(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise SweepError unless this is a sweep's database of this version, and no more."""
+    (kind,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if kind != APPLICATION_ID:
+        raise SweepError(f"{path}: a database, but not of a sweep")
+    if version != VERSION:
+        raise SweepError(f"{path}: written with schema version {version}: expected {VERSION}")
+    found = _schema(connection)
+    for name, text in TABLES.items():
+        if found.get(name) != text:
+            raise _damaged(path, f"table {name}")
+    axes = connection.execute("SELECT name, stride, length FROM axis ORDER BY axis").fetchall()
+    expected = TABLES | {"scenario": view((str(name), *sizes) for name, *sizes in axes)}
+    for name in found:
+        if found[name] != expected.get(name):
+            raise _damaged(path, f"{name} is not of a sweep")
+
+
+def _schema(connection: sqlite3.Connection) -> Mapping[str, str]:
+    """What each thing in the database was made by."""
+    query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+    return dict(connection.execute(query).fetchall())
+
+
+def check_content(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise SweepError where a table holds what no sweep has written."""
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise _damaged(path, str(found))
+    quantities = ", ".join(f"'{quantity}'" for quantity in Quantity)
+    for table, sound in _SOUND.items():
+        query = f"SELECT 1 FROM {table} WHERE ({sound.format(quantities=quantities)}) IS NOT 1"
+        if connection.execute(f"{query} LIMIT 1").fetchone():
+            raise _damaged(path, f"table {table}")
+    (sweeps,) = connection.execute("SELECT count(*) FROM sweep").fetchone()
+    if sweeps != 1:
+        raise _damaged(path, "table sweep")
+    if connection.execute("SELECT digest FROM seal").fetchall() != [(seal(connection),)]:
+        raise _damaged(path, "what it says of the sweep is not what was written")
+    connection.create_function("row_digest", -1, row_digest, deterministic=True)
+    query = f"SELECT id FROM result WHERE digest IS NOT row_digest({_COLUMNS}) LIMIT 1"
+    if row := connection.execute(query).fetchone():
+        raise _damaged(path, f"scenario {row[0]} is not what was written")
+
+
+def _damaged(path: Path, what: str) -> SweepError:
+    return SweepError(f"{path}: the database is damaged: {what}")
