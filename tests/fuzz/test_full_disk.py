@@ -42,7 +42,7 @@ def test_a_sweep_goes_on_when_there_is_space_again(
         found = os.statvfs(small_disk)
         free = found.f_bavail * found.f_frsize - chance.randrange(200_000)
         filler.write_bytes(bytes(max(0, free)))
-        with pytest.raises(StepsimError, match="full|I/O error"):
+        with pytest.raises(StepsimError, match=r"full|I/O error"):
             run_sweep(study(*AXES), database, resume=True, jobs=1, evaluators=(Quick(),))
         filler.unlink()
         run_sweep(study(*AXES), database, resume=True, jobs=1, evaluators=(Quick(),))
