@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stepsim.files.profiles import load_profile
+from stepsim.files.measured import load_profile
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.stragglers import Stragglers, find_stragglers

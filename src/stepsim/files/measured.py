@@ -11,13 +11,15 @@ from pathlib import Path
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.profiles import is_profile
+from stepsim.files.profiles import is_profile, read_profile
 from stepsim.files.reading import first_bytes
 from stepsim.files.step_table import MeasuredStep, is_step_table, read_step_table
 from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
 from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.of_traces import profile_of_traces
 from stepsim.measured.run import MeasuredRun
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable
@@ -72,6 +74,19 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
         )
     run = (_format(path) or _TRACE).read(path)
     return run if isinstance(run, LeafRun) else summarise(run, node_size=node_size)
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile, or make one of the traces of all ranks of a run.
+
+    Raises TraceError naming file and place.
+    """
+    path = Path(path)
+    if not exists(path):
+        raise TraceError(f"{path}: no such file or folder")
+    if is_profile(path) or not is_measured(path):
+        return read_profile(path)
+    return profile_of_traces(load_trace(path))
 
 
 def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:

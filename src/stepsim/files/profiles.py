@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from os.path import exists
 from pathlib import Path
 
 from stepsim.base.errors import TraceError
@@ -33,11 +32,8 @@ def is_profile(path: Path) -> bool:
     return _profile_format(path) is not None
 
 
-def load_profile(path: str | Path) -> Profile:
+def read_profile(path: Path) -> Profile:
     """Read a profile; raises TraceError naming file and place."""
-    path = Path(path)
-    if not exists(path):
-        raise TraceError(f"{path}: no such file or folder")
     form = _profile_format(path)
     if form is None:
         names = ", ".join(each.name for each in PROFILE_FORMATS)

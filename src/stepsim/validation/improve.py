@@ -17,7 +17,13 @@ from stepsim.base.errors import PlanError
 from stepsim.base.fields import Seconds, Share
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, EventPhase, Profile, same
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.stragglers import Stragglers, find_stragglers, ideal_ps
+from stepsim.measured.profile.stragglers import (
+    Stragglers,
+    find_stragglers,
+    ideal_ps,
+    mean_share,
+    share_of_steps,
+)
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.run import Bools
 
@@ -108,7 +114,7 @@ def improve_profile(profile: Profile) -> Improvements:
         profile=profile,
         measured_ps=int(profile.step_times_ps().mean()),
         replayed_ps=int(base.mean()),
-        ceiling=float(1 - waits.steps_ps(ideal_ps(waits)).mean() / base.mean()),
+        ceiling=1 - mean_share(waits.steps_ps(ideal_ps(waits)), base),
         changes=tuple(sorted(found, key=lambda each: (-each.gain, each.name))),
     )
 
@@ -143,12 +149,12 @@ def changes_of(waits: Waits) -> Iterator[RunChangeTimes]:
 
 def _gained(waits: Waits, change: RunChangeTimes, base: Ints) -> Improvement:
     steps = waits.steps_ps(change.own_ps, change.delay_ps)
-    gains = 1 - steps / base
+    gains = 1 - share_of_steps(steps, base)
     return Improvement(
         name=change.name,
         what=change.what,
         step_ps=int(steps.mean()),
-        gain=float(1 - steps.mean() / base.mean()),
+        gain=float(1 - mean_share(steps, base)),
         low=float(gains.min()),
         high=float(gains.max()),
         assumed=change.assumed,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from profiles import made_rows, write_rows
+from traces import MadeRun
 from typer.testing import CliRunner
 
 import stepsim
@@ -14,6 +15,7 @@ from stepsim.base.errors import OutputError, PlanError, TraceError
 from stepsim.measured.profile.path import critical_path
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.shares import rank_shares
+from stepsim.measured.summary import RunSummary
 
 pytest.importorskip("pyarrow")
 
@@ -103,3 +105,32 @@ def test_what_a_profile_cannot_do_is_refused(job: Path, tmp_path: Path) -> None:
     text.write_text("nothing")
     with pytest.raises(TraceError, match="not a profile: expected NDTimeline parquet"):
         call("improve", text)
+    with pytest.raises(TraceError, match="no such file or folder"):
+        call("improve", tmp_path / "none")
+
+
+def test_traces_of_all_ranks_are_a_profile(tmp_path: Path) -> None:
+    """Three stages of 10, 12 and 11 ms a forward; the replay is the run, even stages help."""
+    made = MadeRun(forward=(10, 12, 11), backward=(20, 24, 22), microbatches=6)
+    folder = made.write(tmp_path / "run")
+    run, profile = stepsim.load_run(folder), stepsim.load_profile(folder)
+    assert isinstance(run, RunSummary)
+    waits = pipeline_waits(profile, posted=True)
+    step = waits.steps_ps(waits.own_ps, waits.delay_ps)
+    assert step[0] == pytest.approx(profile.step_times_ps()[0], rel=1e-3)
+    assert step[0] == pytest.approx(run.step_ps, rel=0.02)
+    names = [change.name for change in stepsim.improve(folder).changes]
+    assert "even-stages" in names
+    first = sorted(folder.iterdir())[0]
+    with pytest.raises(TraceError, match="only rank 0 was traced: expected all ranks"):
+        stepsim.load_profile(first)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_measured_runs_are_replayed_as_profiles(shared: Path, stages: int) -> None:
+    """All 16 ranks of a Megatron run: the recorded step to the picosecond's rounding."""
+    folder = shared / "reference/measured/megatron_moe_16gpu"
+    for path in sorted(folder.glob(f"pp{stages}*")):
+        found = stepsim.improve(path)
+        assert found.replayed_ps == pytest.approx(found.measured_ps, rel=1e-5)
+        assert found.changes[0].gain < 0.1

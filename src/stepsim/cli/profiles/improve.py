@@ -10,7 +10,10 @@ from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, w
 
 
 def improve_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A profile of all ranks.")],
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A profile, or a folder with the traces of all ranks."),
+    ],
     apply: Annotated[
         str | None, typer.Option("--apply", help="Write the run with this change, by its name.")
     ] = None,
@@ -21,7 +24,7 @@ def improve_command(
     quiet: QuietOption = False,
 ) -> None:
     """Rank named changes of a profiled RUN by what they would gain."""
-    from stepsim.files.profiles import load_profile
+    from stepsim.files.measured import load_profile
     from stepsim.files.traces.ndtimeline import write_ndtimeline
     from stepsim.show.tables.profiles import improvements_shown
     from stepsim.validation.improve import ImprovementsDocument, change_profile, improve_profile

@@ -36,7 +36,7 @@ def refuse_for_profiles(path: Path, **given: object) -> None:
 def _show_profile(
     path: Path, tables: "Callable[[Stragglers], Iterable[Shown]]", *, json: str | None, quiet: bool
 ) -> None:
-    from stepsim.files.profiles import load_profile
+    from stepsim.files.measured import load_profile
     from stepsim.measured.profile.document import ProfileDocument
     from stepsim.measured.profile.pipeline import pipeline_waits
     from stepsim.measured.profile.stragglers import find_stragglers

@@ -21,7 +21,8 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
 
     A message needs its data and its stream only. Where it counts as `posted` it also follows the
     compute that its rank ended last before it: the program posts it there, and would earlier if
-    that compute were shorter.
+    that compute were shorter. If no message of the profile runs beside a compute, the program
+    blocks, and the next compute follows the message.
     """
     events = profile.events
     in_order = np.empty(len(events), dtype=np.int64)
@@ -32,7 +33,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
         *_messages(events),
         *_parameters(events, in_order),
         *_gradients(events, in_order),
-        *([_posted(events)] if posted else []),
+        *(_posted(events) if posted else []),
     ]
     before, after = (np.concatenate(each) for each in zip(*found, strict=True))
     return Waits(profile=profile, before=before, after=after)
@@ -48,19 +49,38 @@ def _messages(events: Events) -> list[Following]:
     return [_joined(received, compute, key), _joined(compute, sent, key)]
 
 
-def _posted(events: Events) -> Following:
-    """Messages, and the last compute of their rank that ended before they started."""
-    compute = np.flatnonzero(events.of_kind(EventKind.COMPUTE))
+def _posted(events: Events) -> list[Following]:
+    """Messages after the compute that ended before them, and before the next if they block."""
+    compute = np.flatnonzero(~events.of_kind(EventKind.SEND, EventKind.RECV))
     message = np.flatnonzero(events.of_kind(EventKind.SEND, EventKind.RECV))
-    places = np.concatenate([compute, message])
-    times = np.concatenate([events.end_ps[compute], events.start_ps[message] + _ROUNDING_PS])
-    is_message = np.arange(len(places)) >= len(compute)
+    if not len(compute) or not len(message):
+        return []
+    start, end = events.start_ps, events.end_ps
+    before = _last_by(events, compute, end[compute], message, start[message] + _ROUNDING_PS)
+    after = _last_by(events, compute, -start[compute], message, -end[message] + _ROUNDING_PS)
+    started = _last_by(events, compute, start[compute], message, end[message] - _ROUNDING_PS)
+    beside = (started >= 0) & (end[started] > start[message] + _ROUNDING_PS)
+    found = [(before[before >= 0], message[before >= 0])]
+    if not beside.any():
+        found.append((message[after >= 0], after[after >= 0]))
+    return found
+
+
+def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Ints) -> Ints:
+    """For each of the others, the one of these on its rank and in its step whose time is largest.
+
+    Only times up to its limit count; -1 where there is none.
+    """
+    places = np.concatenate([these, others])
+    is_other = np.arange(len(places)) >= len(these)
     key = same(events.rank[places], events.step[places])
-    order = np.lexsort((is_message, times, key))
-    places, is_message, key = places[order], is_message[order], key[order]
-    last = np.maximum.accumulate(np.where(is_message, 0, np.arange(len(places))))
-    found = is_message & ~is_message[last] & (key[last] == key)
-    return places[last[found]], places[found]
+    order = np.lexsort((is_other, np.concatenate([times, limits]), key))
+    key, is_other = key[order], is_other[order]
+    last = np.maximum.accumulate(np.where(is_other, 0, np.arange(len(places))))
+    known = ~is_other[last] & (key[last] == key)
+    found = np.empty(len(places), dtype=np.int64)
+    found[order] = np.where(known, places[order][last], -1)
+    return found[len(these) :]
 
 
 def _parameters(events: Events, in_order: Ints) -> list[Following]:

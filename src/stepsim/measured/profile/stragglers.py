@@ -58,17 +58,29 @@ class Stragglers:
     @property
     def slowdown(self) -> float:
         """Mean step without the host's delays over the mean ideal step."""
-        return float(self.prompt_ps.mean() / self.ideal_ps.mean())
+        return mean_share(self.prompt_ps, self.ideal_ps)
 
     @property
     def host_slowdown(self) -> float:
         """Mean measured step over the mean step without the host's delays."""
-        return float(self.measured_ps.mean() / self.prompt_ps.mean())
+        return mean_share(self.measured_ps, self.prompt_ps)
 
     @property
     def errors(self) -> Floats:
         """Replayed over measured step, minus 1, of every step."""
-        return np.asarray(self.replayed_ps / self.measured_ps - 1, dtype=np.float64)
+        return share_of_steps(self.replayed_ps, self.measured_ps) - 1
+
+
+def share_of_steps(some_ps: Ints, whole_ps: Ints) -> Floats:
+    """Steps over steps; 1 where there is nothing to compare with."""
+    ones = np.ones(len(whole_ps))
+    return np.asarray(np.divide(some_ps, whole_ps, out=ones, where=whole_ps > 0), dtype=np.float64)
+
+
+def mean_share(some_ps: Ints, whole_ps: Ints) -> float:
+    """Mean step over mean step; 1 where there is nothing to compare with."""
+    whole = float(whole_ps.mean())
+    return float(some_ps.mean()) / whole if whole else 1.0
 
 
 def find_stragglers(waits: Waits) -> Stragglers:
@@ -89,7 +101,7 @@ def find_stragglers(waits: Waits) -> Stragglers:
         *kinds.values(),
         *(profile.events.rank == each for each in ranks),
     ]
-    means = _mean_steps(waits, ideal, own, kept) / ideal_step.mean()
+    means = _mean_steps(waits, ideal, own, kept) / max(float(ideal_step.mean()), 1.0)
     by_stage, by_replica, by_kind, by_rank = np.split(
         means, np.cumsum([len(stages), len(replicas), len(kinds)])
     )
