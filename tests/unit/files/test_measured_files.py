@@ -62,6 +62,9 @@ def test_a_large_file_is_not_read_to_tell_what_it_is(
         def __exit__(self, *_: object) -> None:
             self.file.close()
 
+        def fileno(self) -> int:
+            return self.file.fileno()
+
         def read(self, size: int) -> bytes:
             asked.append(size)
             return self.file.read(size)
@@ -70,7 +73,9 @@ def test_a_large_file_is_not_read_to_tell_what_it_is(
     with path.open("wb") as file:
         file.write(b"HYBRID_TRANSFORMER\n")
         file.truncate(MAX_FILE_BYTES + 1)
-    monkeypatch.setattr("stepsim.files.reading.open_file", lambda path: Counted(open_file(path)))
+    monkeypatch.setattr(
+        "stepsim.files.reading.open_file", lambda path, most=None: Counted(open_file(path, most))
+    )
     assert not is_measured(path)
     assert asked == [1 << 20]
     assert not is_measured(tmp_path / "absent")
