@@ -27,6 +27,23 @@ def peak_live(schedule: Schedule) -> tuple[PeakLive, ...]:
     )
 
 
+def live_chunks(schedule: Schedule) -> tuple[tuple[int, ...], ...]:
+    """Live activations of every rank by chunk, when it holds most, until the weight gradient."""
+    return tuple(_most(schedule, rank) for rank in range(len(schedule.orders)))
+
+
+def _most(schedule: Schedule, rank: int) -> tuple[int, ...]:
+    live = [0] * schedule.placement.chunks
+    most = tuple(live)
+    for action in schedule.actions(rank):
+        if action.kind is ActionKind.FORWARD:
+            live[action.chunk] += 1
+            most = max(most, tuple(live), key=sum)
+        elif action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD):
+            live[action.chunk] -= 1
+    return most
+
+
 def _peak(schedule: Schedule, rank: int, split_frees: ActionKind) -> int:
     live = peak = 0
     for action in schedule.actions(rank):

@@ -162,6 +162,8 @@ class ThroughputEntry(Entry, frozen=True, kw_only=True):
     error: float | None = None
     error_runs: Count = 0
     error_source: str = ""
+    memory_bytes: Bytes | None = None
+    capacity_bytes: Bytes | None = None
 
 
 class StepDocument(Document, frozen=True, kw_only=True):

@@ -15,7 +15,8 @@ class Throughput:
 
     `mfu` is the model's floating-point operations over the peak of the precision.
     `npu_hours_per_trillion_tokens` are those of all NPUs. `error` is the mean error of predictions
-    of this kind, over `error_runs` published runs of `error_source`.
+    of this kind, over `error_runs` published runs of `error_source`. `memory_bytes` is what the
+    fullest rank holds, of `capacity_bytes`.
     """
 
     device: str
@@ -32,6 +33,8 @@ class Throughput:
     error: float | None
     error_runs: int
     error_source: str
+    memory_bytes: int | None = None
+    capacity_bytes: int | None = None
 
 
 def throughput(effort: Effort, npus: int, step_s: float) -> Throughput | None:
@@ -59,4 +62,6 @@ def throughput(effort: Effort, npus: int, step_s: float) -> Throughput | None:
         error=band.error if band else None,
         error_runs=band.runs if band else 0,
         error_source=band.source if band else "",
+        memory_bytes=effort.memory_bytes,
+        capacity_bytes=effort.capacity_bytes,
     )

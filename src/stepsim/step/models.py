@@ -10,6 +10,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -32,16 +33,26 @@ _PLAN_SWITCHES = ("sequence_parallel", "reshard", "tp_comm_overlap", "dp_overlap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MadeWork:
-    """A workload and the options it is run with; `sized` say its size, `plan` where a model has it.
+class BuiltModel:
+    """What a workload was made of: a model, its plan, what it runs on."""
 
-    `notes` are what was assumed.
+    architecture: Architecture
+    plan: ModelPlan
+    device: Device
+    framework: Framework
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeWork:
+    """A workload and the options it is run with; `sized` say its size.
+
+    `built` is what the workload of a model was made of, `notes` are what was assumed.
     """
 
     workload: Workload
     options: StepOptions
     sized: StepOptions
-    plan: ModelPlan | None = None
+    built: BuiltModel | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -74,7 +85,12 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
         global_batch=None,
         microbatch_size=1,
     )
-    return MadeWork(workload=workload, options=options, sized=sized, plan=plan, notes=tuple(notes))
+    built = BuiltModel(
+        architecture=source.architecture, plan=plan, device=device, framework=framework
+    )
+    return MadeWork(
+        workload=workload, options=options, sized=sized, built=built, notes=tuple(notes)
+    )
 
 
 def _with_chunks(options: StepOptions) -> StepOptions:

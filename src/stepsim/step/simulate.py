@@ -21,6 +21,7 @@ from stepsim.parallel.stages import split_stages
 from stepsim.results.report import Report, make_report
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
+from stepsim.step.model_memory import with_memory
 from stepsim.step.models import WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
 
@@ -135,6 +136,7 @@ def prepare(
     plan, assumed = choose_plan(work, topology, made.sized)
     network = topology.fit(plan.npus)
     schedule = choose_schedule(work, network, plan, options)
+    work, full = with_memory(work, made, schedule)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     graph = build_taskgraph(stages, schedule, plan, options)
     prices = make_prices(graph, network, options)
@@ -143,7 +145,7 @@ def prepare(
     _log.info("schedule %s: %d stages", schedule.label, plan.pp)
     _log.info("task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
-    assumed = [*made.notes, *found, *assumed, *idle]
+    assumed = [*made.notes, *found, *assumed, *idle, *full]
     every = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
     return PreparedStep(
         workload=work,

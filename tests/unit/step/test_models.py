@@ -87,15 +87,16 @@ def test_the_simulation_agrees_with_the_closed_form(kind: str) -> None:
     """Within 6 %: the closed form has two levels of network and no order of the pipeline."""
     name, options = PLANS[kind]
     work, model, device, framework = made(name, **options)
-    assert work.plan is not None
+    assert work.built is not None
+    plan = work.built.plan
     job = read_inputs(name, "hgx-h100", options)
     closed = StepModel(
         architecture=model.architecture,
         device=device,
         framework=framework,
-        interconnect=interconnect_of(job.topology.fit(work.plan.npus)),
+        interconnect=interconnect_of(job.topology.fit(plan.npus)),
     )
-    expected = float(closed.seconds([work.plan])[0])
+    expected = float(closed.seconds([plan])[0])
     assert step(name, **options).step_time_s == pytest.approx(expected, rel=0.06)
 
 

@@ -129,8 +129,18 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
             f"{rates.hardware_tflops:.1f} done; MFU {rates.mfu:.1%}",
         ),
         ("takes", ", ".join(spent)),
+        *_memory_pairs(rates),
         ("rests on", band),
     )
+
+
+def _memory_pairs(rates: ThroughputEntry) -> Pairs:
+    """What the fullest rank holds."""
+    held, capacity = rates.memory_bytes, rates.capacity_bytes
+    if held is None or not capacity:
+        return ()
+    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity)}"
+    return (("memory", f"{sizes} on the fullest rank, {held / capacity:.0%}"),)
 
 
 def _settings(result: StepDocument) -> Pairs:

@@ -19,6 +19,7 @@ class Effort:
     `model_flops` are those that the model needs: twice the forward's in the backward, attention as
     far as its mask reaches. `hardware_flops` are those that run: recomputed ones too. `peak_flops`
     is the peak of one NPU in the precision, in FLOP/s; `price_per_hour` and `watts` are of one NPU.
+    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`.
     """
 
     parameters: int
@@ -31,6 +32,8 @@ class Effort:
     price_per_hour: float | None = None
     watts: float | None = None
     band: ErrorBand | None = None
+    memory_bytes: int | None = None
+    capacity_bytes: int | None = None
 
 
 _DENSE = {

@@ -1,0 +1,46 @@
+"""Memory of a simulated model: what the schedule keeps, and what is said where it is full."""
+
+from typing import Any
+
+import pytest
+
+from stepsim import simulate
+from stepsim.parallel.memory import live_chunks
+from stepsim.parallel.schedules import build
+from stepsim.workload.model.memory import kept_by_1f1b
+
+
+@pytest.mark.parametrize(("pp", "chunks", "microbatches"), [(4, 1, 8), (4, 3, 12), (8, 2, 16)])
+def test_chunks_are_kept_as_the_closed_form_says(pp: int, chunks: int, microbatches: int) -> None:
+    name = "1f1b" if chunks == 1 else f"interleaved:{chunks}"
+    schedule = build(name, ranks=pp, microbatches=microbatches)
+    assert live_chunks(schedule) == kept_by_1f1b(pp, chunks, microbatches)
+
+
+def test_gpipe_keeps_every_microbatch() -> None:
+    assert live_chunks(build("gpipe", ranks=2, microbatches=5)) == ((5,), (5,))
+
+
+def held(**options: Any) -> tuple[int, tuple[str, ...]]:
+    report = simulate(
+        "llama-3.1-8b", "hgx-h100", npus=8, global_batch=16, sequence=4096, **options
+    ).report
+    assert report.throughput is not None
+    assert report.throughput.memory_bytes is not None
+    return report.throughput.memory_bytes, report.warnings
+
+
+def test_a_model_that_fits_says_nothing() -> None:
+    size, warnings = held(tp=4, pp=2)
+    assert 20 << 30 < size < 40 << 30
+    assert not any("holds" in warning for warning in warnings)
+
+
+def test_a_model_that_does_not_fit_is_warned_about() -> None:
+    size, warnings = held(pp=1, zero=0)
+    assert size > 80 << 30
+    assert any("does not fit" in warning for warning in warnings)
+
+
+def test_keeping_more_microbatches_takes_more_memory() -> None:
+    assert held(tp=2, pp=4, schedule="gpipe")[0] > held(tp=2, pp=4, schedule="1f1b")[0]
