@@ -62,6 +62,7 @@ def split_stages(
     ends and the loss runs once per step. A workload with a layout is shared out as that says.
     Raises PlanError when there are more chunks than layers, or a layout does not add up.
     """
+    workload = _with_whole_sizes(workload, plan)
     if workload.layout is not None:
         return _as_laid_out(workload, workload.layout, plan, placement)
     layers = [_stage_layers(block, workload, plan.pp) for block in workload.microbatches]
@@ -87,6 +88,18 @@ def split_stages(
         pp_comm_bytes=workload.pp_comm_bytes if plan.pp > 1 else 0,
         warnings=tuple(warnings),
     )
+
+
+def _with_whole_sizes(workload: Workload, plan: ParallelPlan) -> Workload:
+    """The workload with the whole size of collectives that tell a member's share."""
+    if not any(op.of_share for op in workload.comms()):
+        return workload
+
+    def whole(op: CommOp) -> CommOp:
+        size = op.size_bytes * (plan.group_size(op.group) if op.of_share else 1)
+        return replace(op, size_bytes=size, of_share=False)
+
+    return workload.with_works(lambda _, work: replace(work, comms=tuple(map(whole, work.comms))))
 
 
 def _as_laid_out(

@@ -69,7 +69,9 @@ class CommOp:
 
     For all-to-all it is what each rank sends in total, its own share included; for send_recv it is
     the message. Broadcast and scatter start at the first rank of the group, reduce and gather end
-    there. `loads` are what each member of an uneven all-to-all receives, over the mean.
+    there. `loads` are what each member of an uneven all-to-all receives, over the mean. With
+    `of_share` the size is what one member has before an all-gather, until the plan is known;
+    `process_ps` passes after it.
     """
 
     kind: CollectiveKind
@@ -77,6 +79,8 @@ class CommOp:
     axis: ParallelAxis
     size_bytes: int
     loads: tuple[float, ...] = ()
+    of_share: bool = False
+    process_ps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

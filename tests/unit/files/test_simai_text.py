@@ -34,7 +34,7 @@ REDUCE, GATHER, TO_ALL = (
 
 
 def line(
-    name: str = "layer",
+    name: str = "mlp_layer",
     forward: str = "1 NONE 0",
     input_grad: str = "1 NONE 0",
     weight_grad: str = "1 NONE 0",
@@ -114,6 +114,7 @@ def test_header_keys_come_in_any_order_with_or_without_colon(
         pp_comm_bytes=50331648,
         checkpoints=header.checkpoints,
         checkpoint_initiates=header.checkpoint_initiates,
+        is_simai=True,
     )
     workload = read(content)
     assert workload.made_for == MadeFor(tp=8, ep=4, pp=2, npus=128)
@@ -131,7 +132,8 @@ def test_missing_and_zero_keys_mean_one_or_unknown(
     keys: str, read: Read, document: Document
 ) -> None:
     content = text(f"HYBRID_TRANSFORMER {keys}", line())
-    assert document(content).header == Header(policy=Policy.HYBRID_TRANSFORMER)
+    header = Header(policy=Policy.HYBRID_TRANSFORMER, is_simai="pp" in keys)
+    assert document(content).header == header
     assert read(content).made_for == MadeFor(tp=1, ep=1, pp=1, npus=None)
 
 
@@ -193,10 +195,10 @@ def test_white_space_means_nothing(content: str | bytes, read: Read) -> None:
 
 def test_rows_are_read_field_by_field(read: Read, document: Document) -> None:
     content = text(
-        TRANSFORMER, line("a", "11 ALLGATHER 64", "12 REDUCESCATTER 32", "13 ALLREDUCE 16")
+        TRANSFORMER, line("mlp_a", "11 ALLGATHER 64", "12 REDUCESCATTER 32", "13 ALLREDUCE 16")
     )
     (row,) = document(content).rows
-    assert (row.name, row.line) == ("a", 3)
+    assert (row.name, row.line) == ("mlp_a", 3)
     assert first_row(read(content)) is not row
     assert first_row(read(content)).works() == row.works()
     assert [work.compute_ps for _, work in row.works()] == [11_000, 12_000, 13_000]
@@ -259,7 +261,7 @@ def test_suffix_names_the_group_in_every_phase(
 ) -> None:
     phase = f"1 {word}{suffix} 8"
     comm = CommOp(kind=kind, group=group, axis=axis, size_bytes=8)
-    row = first_row(read(text(TRANSFORMER, line("a", phase, phase, phase))))
+    row = first_row(read(text(TRANSFORMER, line("mlp_a", phase, phase, phase))))
     assert [work.comms for _, work in row.works()] == [(comm,)] * 3
 
 
@@ -284,7 +286,7 @@ def test_policy_names_the_groups(
 ) -> None:
     phase = "1 ALLREDUCE 8"
     header, end = ("HYBRID_CUSTOMIZED", f"100 {policy}") if customized else (policy, "100")
-    workload = read(text(header, line("a", phase, phase, phase, end)))
+    workload = read(text(header, line("mlp_a", phase, phase, phase, end)))
     expected = [[model] if model else [], [model] if model else [], [data] if data else []]
     works = first_row(workload).works()
     assert [[comm.group for comm in work.comms] for _, work in works] == expected

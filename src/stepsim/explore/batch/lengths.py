@@ -85,7 +85,8 @@ class CommLength:
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """By the scenario's links and sizes."""
-        return communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
+        times = communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
+        return np.where(times > 0, times + self.op.process_ps, 0)
 
     def size_bytes(self, scenarios: Scenarios) -> Floats:
         """Whole bytes, as floats."""
@@ -107,7 +108,7 @@ class MeasuredLength:
         times, chosen = communication_ps(shape, size, scenarios)
         size = np.broadcast_to(size, times.shape)
         alone = lone_times_ps(shape, chosen, size, scenarios.launch_ps, scenarios.links)
-        return with_siblings_ps(self.alone_ps, times, alone)
+        return with_siblings_ps(self.alone_ps, times, alone) + self.comm.op.process_ps
 
 
 def communication_ps(

@@ -18,6 +18,7 @@ _KEYS = {
     "dlrm_last_bottom_layer": "last_bottom_layer",
     "mode": "mode",
 }
+_SIMAI = frozenset({"ep", "pp", "vpp", "ga", "npus", "pp_comm_bytes", "mode"})
 _LISTS = ("checkpoints", "checkpoint_initiates")
 _MAX_DEGREE = 1 << 24
 
@@ -42,7 +43,8 @@ class Policy(StrEnum):
 class Header:
     """What the first line says. A missing key is None where 1 would not mean the same.
 
-    `checkpoints` and `checkpoint_initiates` count rows from 0.
+    `checkpoints` and `checkpoint_initiates` count rows from 0. `is_simai`: it has keys that
+    ASTRA-sim 1.0 does not know.
     """
 
     policy: Policy
@@ -56,6 +58,7 @@ class Header:
     last_bottom_layer: int | None = None
     checkpoints: tuple[int, ...] = ()
     checkpoint_initiates: tuple[int, ...] = ()
+    is_simai: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -77,6 +80,7 @@ def parse_header(place: str, line: str) -> Header:
         last_bottom_layer=values.get("last_bottom_layer"),
         checkpoints=tuple(lists["checkpoints"]),
         checkpoint_initiates=tuple(lists["checkpoint_initiates"]),
+        is_simai=not _SIMAI.isdisjoint(values),
         warnings=(f"header: unknown keys ignored: {' '.join(unknown)}",) if unknown else (),
     )
 

@@ -17,6 +17,7 @@ _BEFORE = re.compile(r"(moe_)?grad_\w+|layernorm|norm|embedding_grads", re.ASCII
 _LOSS = re.compile(r"cross_entropy\w*", re.ASCII)
 _OPTIMIZER = re.compile(r"optimizer\w*", re.ASCII)
 _HEAD = re.compile(r"final_\w*|embedding_norm|cross_entropy\w*", re.ASCII)
+_GENERATED = re.compile(r"(attention|mlp|final)_\w+|embedding_norm|micro_test", re.ASCII)
 _ROLES = {
     Role.NORM_GRADIENTS: r"layernorm",
     Role.EMBEDDING_GRADIENTS: r"embedding_grads",
@@ -42,6 +43,18 @@ class Sections:
     loss: tuple[Row, ...]
     per_step: tuple[StepItem, ...]
     reading: str = ""
+
+
+def is_generated(rows: Sequence[Row]) -> bool:
+    """Whether rows have names of AICB's generator, or groups that SimAI's format alone has."""
+    known = (_BEFORE, _LOSS, _OPTIMIZER, _GENERATED)
+    groups = (Group.EP, Group.DP_EP)
+    return any(
+        row.lookup
+        or any(pattern.fullmatch(row.name) for pattern in known)
+        or any(op.group in groups for _, work in row.works() for op in work.comms)
+        for row in rows
+    )
 
 
 def split_sections(rows: Sequence[Row], header: Header) -> Sections:

@@ -2,7 +2,7 @@
 
 Line 1: policy and `key: value` header. Line 2: row count. Then one row per layer: name, dependency
 (ignored), and compute ns, collective, bytes for forward, input gradient and weight gradient, then
-process time (ignored, as SimAI-Analytical does), then a policy where the header's is
+process time (used in files of ASTRA-sim 1.0 alone), then a policy where the header's is
 HYBRID_CUSTOMIZED. Facts about the variants: SimAI `Workload.cc`, AICB's generator, ASTRA-sim 1.0.
 """
 
@@ -14,9 +14,10 @@ from pathlib import Path
 from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
+from stepsim.files.simai.astra import as_astra
 from stepsim.files.simai.checks import find_doubts
 from stepsim.files.simai.header import Header, Policy, parse_header
-from stepsim.files.simai.sections import EMBEDDING, Sections, split_sections
+from stepsim.files.simai.sections import EMBEDDING, Sections, is_generated, split_sections
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -79,9 +80,10 @@ _Line = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRow(Row):
-    """A row, and the number of its line in the file."""
+    """A row, the number of its line in the file, and its process time."""
 
     line: int
+    process_ps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,11 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     """
     document = read_simai_document(path)
     header = document.header
-    sections = split_sections(document.rows, header)
+    rows: Sequence[Row] = document.rows
+    is_astra = not (header.is_simai or is_generated(rows))
+    if is_astra:
+        rows = as_astra(rows, [row.process_ps for row in document.rows], header)
+    sections = split_sections(rows, header)
     if not sections.microbatches:
         raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
     if strict and (document.warnings or sections.reading):
@@ -120,7 +126,7 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         pp_comm_bytes=size,
         pp_comm_assumed=assumed,
         reading=sections.reading,
-        described=tuple(_described(header)),
+        described=tuple(_described(header, is_astra=is_astra)),
         warnings=document.warnings,
         notes=tuple(_vpp_note(header)),
     )
@@ -218,7 +224,7 @@ def _row(
 ) -> FileRow:
     name = fields[0]
     _integer(place, f"dependency of {name!r}", fields[1], MAX_INT64, least=-MAX_INT64)
-    _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
+    process = _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
     works: list[Work] = []
     unsized: tuple[CommOp, ...] = ()
     for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
@@ -239,6 +245,7 @@ def _row(
     return FileRow(
         name=name,
         line=number,
+        process_ps=min(process, _MAX_COMPUTE_NS) * PS_PER_NS,
         forward=works[0],
         input_grad=works[1],
         weight_grad=works[2],
@@ -305,9 +312,9 @@ def _vpp_note(header: Header) -> Iterator[str]:
         )
 
 
-def _described(header: Header) -> Iterator[tuple[str, str]]:
+def _described(header: Header, *, is_astra: bool) -> Iterator[tuple[str, str]]:
     """What the header says, for people."""
-    yield "policy", str(header.policy)
+    yield "policy", f"{header.policy}, as ASTRA-sim 1.0 runs it" if is_astra else str(header.policy)
     yield (
         "header",
         f"tp {header.tp}, ep {header.ep}, pp {header.pp}, vpp {header.vpp}, "

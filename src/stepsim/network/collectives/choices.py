@@ -103,7 +103,7 @@ def candidates(
     worth its price: see `_worth_pricing`. Where that is nothing, the basic algorithm remains.
     Raises PlanError when the wanted algorithm cannot.
     """
-    wanted = _as_choice(wanted)
+    wanted = _along_its_dimensions(layout, _as_choice(wanted))
     if wanted.algorithm is not Algorithm.AUTO:
         reason = refusal(kind, layout, wanted)
         if reason:
@@ -118,6 +118,20 @@ def candidates(
         for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
     ]
     return tuple(found) or (_as_choice(basic_algorithm(kind)),)
+
+
+def _along_its_dimensions(layout: Layout, wanted: AlgorithmChoice) -> AlgorithmChoice:
+    """The choice for a group along some dimensions, where levels name all of the network's.
+
+    ASTRA-sim's lists of implementations mean that: an algorithm for each dimension.
+    """
+    spans = (layout.coordinates.max(axis=0) > layout.coordinates.min(axis=0)).tolist()
+    if len(wanted.levels) != len(spans) or all(spans) or not any(spans):
+        return wanted
+    kept = tuple(level for level, spanned in zip(wanted.levels, spans, strict=True) if spanned)
+    if len(kept) == 1:
+        return AlgorithmChoice(algorithm=kept[0])
+    return AlgorithmChoice(algorithm=wanted.algorithm, levels=kept)
 
 
 def able_algorithms(kind: Kind, layout: Layout) -> tuple[Algorithm, ...]:

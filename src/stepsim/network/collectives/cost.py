@@ -157,6 +157,17 @@ class Cost:
         time_ps = int(with_siblings_ps(alone_ps, *times)[0])
         return replace(self, time_ps=time_ps, alone_ps=alone_ps, measured=True)
 
+    def and_then(self, process_ps: int) -> "Cost":
+        """The cost with time that passes besides, if anything is sent."""
+        if not (process_ps and self.time_ps):
+            return self
+        return replace(
+            self,
+            time_ps=self.time_ps + process_ps,
+            alone_ps=self.alone_ps + process_ps,
+            launch_ps=self.launch_ps + process_ps,
+        )
+
     @property
     def latency_ps(self) -> int:
         """Launch latency and path latencies: what is left with infinitely fast links."""
