@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from stepsim.face.profiles import improve, load_profile, stragglers
+    from stepsim.face.models import ModelPlan, model
     from stepsim.face.runs import (
         calibrate,
         load_run,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
+    "ModelPlan",
     "Result",
     "__version__",
     "calibrate",
@@ -38,6 +40,7 @@ __all__ = [
     "load_run",
     "load_topology",
     "load_workload",
+    "model",
     "noise",
     "read_calibration",
     "schedules",
@@ -61,6 +64,7 @@ _HOMES = {
     ),
     "files.load": ("load_topology", "load_workload"),
     "face.profiles": ("improve", "load_profile", "stragglers"),
+    "face.models": ("ModelPlan", "model"),
     "face.runs": (
         "calibrate",
         "load_run",

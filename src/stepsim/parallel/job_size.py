@@ -54,7 +54,7 @@ def plan_job(
         raise PlanError(f"{size} NPUs ({origin}): not divisible by {shown}")
     chosen: dict[str, Any] = {str(axis): degree for axis, degree in degrees.items()}
     plan = ParallelPlan(**chosen, dp=size // replica, expert_tp=expert_tp)
-    count = microbatches or len(workload.microbatches)
+    count = microbatches or workload.made_for.microbatches or len(workload.microbatches)
     if global_batch is not None:
         if microbatches is not None:
             raise PlanError("global_batch and microbatches contradict each other: give one of them")

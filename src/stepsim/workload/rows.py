@@ -255,7 +255,8 @@ class Microbatch:
 class MadeFor:
     """Degrees for which the numbers of a workload hold; `npus` is None where nobody said.
 
-    `expert_tp` ranks share an expert; None: as many as tp.
+    `expert_tp` ranks share an expert; None: as many as tp. `microbatches` are those of a pipeline;
+    None: as many as there are blocks.
     """
 
     tp: int = 1
@@ -265,6 +266,7 @@ class MadeFor:
     fsdp: int = 1
     pp: int = 1
     npus: int | None = None
+    microbatches: int | None = None
 
     def degrees(self) -> dict[ParallelAxis, int]:
         """The degree of every axis that the workload was made for; dp may be any."""

@@ -75,7 +75,7 @@ class Fields:
         return self.count(*names, least=least) if self.has(*names) else None
 
     def number(self, name: str, default: float) -> float:
-        """A number above 0."""
+        """A number above 0; raises WorkloadError for anything else."""
         value = self.raw(name)
         if value is None:
             return default
@@ -84,7 +84,7 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """True or false; raises WorkloadError for anything else."""
         value = self.raw(name)
         if value is None:
             return default
@@ -93,7 +93,7 @@ class Fields:
         return value
 
     def text(self, *names: str, default: str) -> str:
-        """A text."""
+        """A text; raises WorkloadError for anything else."""
         value = self.raw(*names)
         if value is None:
             return default
@@ -102,14 +102,14 @@ class Fields:
         return value
 
     def items(self, name: str) -> Sequence[Any] | None:
-        """A list, None where there is none."""
+        """A list, None where there is none; raises WorkloadError for anything else."""
         value = self.raw(name)
         if value is not None and not isinstance(value, list):
             raise WorkloadError(bad_value(self.place, name, value, "a list"))
         return value
 
     def inside(self, name: str) -> "Fields":
-        """The keys of a table, none where there is no such table."""
+        """The keys of a table, none where there is no such table; raises WorkloadError."""
         value = self.raw(name)
         if value is not None and not isinstance(value, dict):
             raise WorkloadError(bad_value(self.place, name, value, "a table of keys"))

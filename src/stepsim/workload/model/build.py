@@ -130,6 +130,7 @@ class _Builder:
                 fsdp=self.sharding.shards,
                 pp=plan.pp,
                 npus=plan.npus,
+                microbatches=plan.microbatches,
             ),
             per_step=tuple(self._host_step()),
             pp_comm_bytes=2 * tokens * architecture.hidden // plan.tp,

@@ -1,0 +1,54 @@
+"""Models from Python: read by name or file, and made workloads under a plan on a device."""
+
+from pathlib import Path
+
+from stepsim.base.errors import PlanError
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.models.load import read_model
+from stepsim.files.shipped import DEFAULT_FRAMEWORK
+from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.rows import Workload
+
+__all__ = ["ModelPlan", "TrainableModel", "model"]
+
+
+class TrainableModel(Model):
+    """A model and the ways to use it; everything that takes a workload takes it too."""
+
+    def workload(
+        self,
+        plan: ModelPlan,
+        device: Device | str | Path,
+        framework: Framework | str | Path = DEFAULT_FRAMEWORK,
+    ) -> Workload:
+        """The workload of this model under a plan on a device, as `stepsim.simulate` takes it.
+
+        Raises PlanError where plan, model and device do not go together.
+        """
+        if not isinstance(device, Device):
+            device = read_device(device)
+        if not isinstance(framework, Framework):
+            framework = read_framework(framework)
+        try:
+            check_plan(self.architecture, plan)
+            return build_workload(self, plan, device, framework)
+        except PlanError as error:
+            raise PlanError(f"{self.source}: {error}") from None
+
+
+def model(name: str | Path) -> TrainableModel:
+    """A public model by name, or one that a file describes: `config.json`, TOML, arguments.
+
+    Raises WorkloadError naming the file, the key and what is allowed.
+    """
+    found = read_model(name)
+    return TrainableModel(
+        source=found.source,
+        architecture=found.architecture,
+        asked=found.asked,
+        warnings=found.warnings,
+    )
