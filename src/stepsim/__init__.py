@@ -12,8 +12,8 @@ if TYPE_CHECKING:
         sensitivity,
         simulate,
     )
-    from stepsim.face.profiles import improve, load_profile, stragglers
     from stepsim.face.models import ModelPlan, model
+    from stepsim.face.profiles import improve, load_profile, stragglers
     from stepsim.face.runs import (
         calibrate,
         load_run,
