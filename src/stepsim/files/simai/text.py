@@ -17,6 +17,7 @@ from stepsim.files.reading import read_text
 from stepsim.files.simai.astra import as_astra
 from stepsim.files.simai.checks import find_doubts
 from stepsim.files.simai.header import Header, Policy, parse_header
+from stepsim.files.simai.names import unknown_names
 from stepsim.files.simai.sections import EMBEDDING, Sections, is_generated, split_sections
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
@@ -127,7 +128,7 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         pp_comm_assumed=assumed,
         reading=sections.reading,
         described=tuple(_described(header, is_astra=is_astra)),
-        warnings=document.warnings,
+        warnings=(*document.warnings, *(() if is_astra else unknown_names(rows))),
         notes=tuple(_vpp_note(header)),
     )
     return replace(workload, doubts=tuple(find_doubts(workload, told, header.ga or 1)))
