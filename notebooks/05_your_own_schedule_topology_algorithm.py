@@ -73,8 +73,9 @@ cost = hurt.step_time_s / base.step_time_s
 print(f"the step takes {cost:.4f} times as long with the broken cable")
 
 # %% [markdown]
-# The all-reduce sends one stream through every uplink and does not need the second cable; the
-# all-to-all needs all there is.
+# A lone all-reduce sends one stream through every uplink and does not need the second cable; the
+# all-to-all needs all there is. In the step the four NPUs of a box reduce their gradients in four
+# groups at the same time, which share its uplinks: there the cable is missed.
 #
 # ## A schedule
 #

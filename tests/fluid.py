@@ -24,11 +24,20 @@ Loads = Mapping[int, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A latency, then traffic that takes `alone_ps` when nothing else uses the links."""
+    """A latency, then traffic that takes `alone_ps` when nothing else uses the links.
+
+    A flow has at most `rate` bytes/s.
+    """
 
     latency_ps: int
     alone_ps: int
     loads: Loads
+    rate: float
+
+    def level_alone(self, capacity: Mapping[int, float]) -> float:
+        """Bytes/s of a flow when nothing else uses the links."""
+        slowest = (capacity[link] / flows for link, flows in self.loads.items())
+        return min(slowest, default=inf) if self.rate == inf else min(self.rate, *slowest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +92,7 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
                     latency_ps=phase.latency_ps,
                     alone_ps=phase.alone_ps,
                     loads=_flows(prices.topology, patterns.members[group], phase.step),
+                    rate=phase.rate,
                 )
                 for phase in prices.phases(use.comm, patterns, group)
             )
@@ -162,10 +172,8 @@ def replay(transfers: Sequence[Sent], capacity: Mapping[int, float]) -> list[int
 def _speeds(
     transfers: Sequence[Sent], flying: Sequence[tuple[int, int]], capacity: Mapping[int, float]
 ) -> dict[tuple[int, int], float]:
-    loads = [transfers[i].parts[part].loads for i, part in flying]
-    together = levels(loads, capacity)
-    alone = [
-        min((capacity[link] / flows for link, flows in each.items()), default=inf) for each in loads
-    ]
+    parts = [transfers[i].parts[part] for i, part in flying]
+    together = levels([part.loads for part in parts], capacity)
+    alone = [part.level_alone(capacity) for part in parts]
     pairs = zip(flying, together, alone, strict=True)
     return {key: min(1.0, level / own) if own < inf else 1.0 for key, level, own in pairs}

@@ -413,7 +413,7 @@ class StepOptions:
         ),
     )
     contention: Sharing = asked(
-        Sharing.NONE,
+        Sharing.SIBLINGS,
         _NAME,
         _NETWORK,
         "Who shares links: none, siblings (groups that act together), or fair (all).",

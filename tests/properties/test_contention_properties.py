@@ -1,6 +1,7 @@
 """Random jobs whose transfers share links."""
 
 from collections import defaultdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,10 @@ def test_no_link_carries_more_than_it_can(job: Job, network: Topology) -> None:
     busy: dict[int, float] = defaultdict(float)
     for sent in transfers:
         for part in sent.parts:
-            slowest = max((flows / capacity[link] for link, flows in part.loads.items()), default=0)
+            level = part.level_alone(capacity)
             for link, flows in part.loads.items():
-                if slowest:
-                    busy[link] += part.alone_ps * flows / capacity[link] / slowest
+                if level < inf:
+                    busy[link] += part.alone_ps * flows / capacity[link] * level
     assert max(busy.values(), default=0) <= result.report.step_time_ps * (1 + 1e-9) + 1
 
 

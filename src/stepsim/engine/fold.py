@@ -4,9 +4,9 @@ Two ranks behave alike when they run the same program, pay the same prices, and 
 behave alike. The coarsest such classes are found by colour refinement: start from program and
 prices, split classes whose groups or pipeline neighbours have different classes, until none
 splits (Paige and Tarjan, "Three partition refinement algorithms", SIAM J. Comput. 16, 1987).
-Without contention a class then has one timeline, so one representative stands for all. With
-contention links are split along with the ranks, by the loads of the sites that use them, and sites
-by the links they load (see `stepsim.engine.shared_links`).
+Unless links are shared fairly a class then has one timeline, so one representative stands for all.
+Where they are, links are split along with the ranks, by the loads of the sites that use them, and
+sites by the links they load (see `stepsim.engine.shared_links`).
 """
 
 from collections.abc import Iterable

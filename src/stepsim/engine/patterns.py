@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.network.collectives import Siblings
+from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
 from stepsim.parallel.ranks import Ranks
 
@@ -19,8 +19,8 @@ class GroupPatterns:
     """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
 
     `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.
-    `group_of[r]` is the group of rank r, -1 where it is in none. `siblings[p]` are those of a group
-    of look p, None where nobody asked; looks differ where their siblings do.
+    `group_of[r]` is the group of rank r, -1 where it is in none. `beside[p]` is the place of a
+    group of look p among its siblings, None where nobody asked; looks differ where these do.
     """
 
     members: Ranks
@@ -28,13 +28,13 @@ class GroupPatterns:
     pattern: Ranks
     distinct: Ranks
     group_of: Ranks
-    siblings: tuple[Siblings | None, ...]
+    beside: tuple[Beside | None, ...]
 
     def key(self, pattern: int) -> bytes:
         """What tells a look from those of all kinds of groups."""
         alone: bytes = self.distinct[pattern].tobytes()
-        siblings = self.siblings[pattern]
-        return alone + siblings.key() if siblings else alone
+        beside = self.beside[pattern]
+        return alone + beside.key() if beside else alone
 
 
 def find_patterns(
@@ -48,12 +48,12 @@ def find_patterns(
     group_of[members] = np.arange(len(members), dtype=np.int64)[:, None]
     distinct, pattern = np.unique(topology.canonical(npus), axis=0, return_inverse=True)
     pattern = pattern.reshape(-1)
-    siblings: tuple[Siblings | None, ...] = (None,) * len(distinct)
+    beside: tuple[Beside | None, ...] = (None,) * len(distinct)
     if stage_ranks:
         bundle = _bundles(members[:, 0] // stage_ranks, npus, topology)
         kind = _kinds_of_bundles(bundle, npus, topology)[bundle]
         _, first, found = np.unique(kind * len(distinct) + pattern, True, True)
-        siblings = tuple(_siblings(npus, pattern, distinct, bundle, each) for each in first)
+        beside = _beside(topology, npus, pattern, (bundle, kind), first)
         distinct, pattern = distinct[pattern[first]], found.reshape(-1)
     return GroupPatterns(
         members=members,
@@ -61,7 +61,7 @@ def find_patterns(
         pattern=pattern,
         distinct=distinct,
         group_of=group_of,
-        siblings=siblings,
+        beside=beside,
     )
 
 
@@ -81,25 +81,35 @@ def _kinds_of_bundles(bundle: Ints, npus: Ranks, topology: Topology) -> Ints:
     order = np.argsort(bundle, kind="stable")
     counts = np.bincount(bundle)
     starts = np.cumsum(counts) - counts
-    kinds, known = np.zeros(len(counts), dtype=np.int64), 0
+    kinds, known = np.zeros(len(counts), dtype=np.int64), dict[bytes, int]()
     for count in np.unique(counts).tolist():
         these = np.flatnonzero(counts == count)
         groups = order[starts[these][:, None] + np.arange(count)]
         rows = topology.canonical(npus[groups].reshape(len(these), -1))
-        distinct, kind = np.unique(rows, axis=0, return_inverse=True)
-        kinds[these] = kind.reshape(-1) + known
-        known += len(distinct)
+        kinds[these] = [known.setdefault(row.tobytes(), len(known)) for row in rows]
     return kinds
 
 
-def _siblings(
-    npus: Ranks, pattern: Ranks, distinct: Ranks, bundle: Ints, group: np.int64
-) -> Siblings:
-    """The bundle of a group, its own look first."""
-    here = bundle == bundle[group]
-    mine = int(pattern[group])
-    looks = [mine, *(look for look in np.unique(pattern[here]).tolist() if look != mine)]
-    return Siblings(
-        looks=tuple(distinct[look] for look in looks),
-        groups=tuple(npus[here & (pattern == look)] for look in looks),
+def _beside(
+    topology: Topology, npus: Ranks, pattern: Ranks, bundles: tuple[Ints, Ints], first: Ints
+) -> tuple[Beside, ...]:
+    """The places of some groups among their siblings; `pattern` is how each looks alone.
+
+    `bundles` are number and kind of every group's bundle. Bundles of a kind have the same siblings.
+    """
+    bundle, kind = bundles
+    known: dict[int, tuple[Ints, Siblings]] = {}
+    for group in first.tolist():
+        if kind[group] not in known:
+            here = np.flatnonzero(bundle == bundle[group])
+            looks, example = np.unique(pattern[here], return_index=True)
+            siblings = Siblings(
+                topology=topology,
+                looks=tuple(topology.canonical(npus[here[example]])),
+                groups=tuple(npus[here[pattern[here] == look]] for look in looks),
+            )
+            known[kind[group]] = looks, siblings
+    return tuple(
+        Beside(siblings=siblings, look=int(np.searchsorted(looks, pattern[group])))
+        for group, (looks, siblings) in ((each, known[kind[each]]) for each in first.tolist())
     )

@@ -5,9 +5,11 @@ Groups that look alike on the topology cost the same, so each distinct pattern i
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
+from stepsim.base.units import PS_PER_S
 from stepsim.engine.patterns import GroupPatterns, find_patterns
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.collectives import (
@@ -33,12 +35,14 @@ from stepsim.workload.rows import CollectiveKind, CommOp, Group
 class PhasePrice:
     """A part of a communication: latency without traffic, then the flows of `step`.
 
-    The flows take `alone_ps` when nothing else uses their links.
+    The flows take `alone_ps` when nothing else uses their links; the largest goes at `rate` bytes/s
+    where a protocol may leave links idle, else as fast as they let it (infinite).
     """
 
     latency_ps: int
     alone_ps: int
     step: FlowStep
+    rate: float = inf
 
 
 _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
@@ -124,14 +128,17 @@ class Prices:
 
     def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
         """What communication number `comm` does in one group; the times add up to its duration."""
-        cost = self.cost(self.comms[comm], patterns, patterns.pattern[group])
+        op = self.comms[comm]
+        cost = self.cost(op, patterns, patterns.pattern[group])
         latency = cost.launch_ps
         found = []
         for step, price in zip(self.steps(comm, patterns, group), cost.steps, strict=True):
             latency += price.latency_ps * step.repeat
             if np.any(step.fraction):
                 alone = (price.time_ps - price.latency_ps) * step.repeat
-                found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step))
+                most = op.size_bytes * float(np.max(step.fraction)) * step.repeat
+                rate = most / alone * PS_PER_S if cost.protocol and alone else inf
+                found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
                 latency = 0
         return tuple(_stretched(found, cost.time_ps) if cost.measured else found)
 
@@ -149,9 +156,9 @@ class Prices:
         key = op.kind, op.loads, patterns.key(pattern)
         if key not in self._shapes:
             wanted = self.algorithms.get(op.kind, Algorithm.AUTO)
-            members, siblings = patterns.distinct[pattern], patterns.siblings[pattern]
+            members, beside = patterns.distinct[pattern], patterns.beside[pattern]
             self._shapes[key] = collective_shape(
-                self.topology, op.kind, members, wanted, op.loads, siblings
+                self.topology, op.kind, members, wanted, op.loads, beside
             )
         return self._shapes[key]
 

@@ -301,7 +301,7 @@ class Contention:
             alone_ps=price.alone_ps,
             link=link,
             load=load,
-            own_level=level_alone(own, self.capacity[link]),
+            own_level=min(level_alone(own, self.capacity[link]), price.rate),
             level=level_alone(load, self.capacity[link]),
         )
 

@@ -34,10 +34,7 @@ class EpLayout(StrEnum):
 
 
 class Sharing(StrEnum):
-    """How transfers that overlap in time share links.
-
-    Not at all; those of groups that run the same collective together; or all, max-min fairly.
-    """
+    """Which transfers that overlap share links: none, siblings (groups that act together), all."""
 
     NONE = "none"
     SIBLINGS = "siblings"

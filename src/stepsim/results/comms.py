@@ -1,4 +1,4 @@
-"""The communications of a step: how often each runs, how it is carried out, what it takes alone."""
+"""The communications of a step: how often each runs, how it is carried out, what it takes."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommUse:
-    """One kind of communication of one size; times are of a lone one, in its slowest group.
+    """One kind of communication of one size; times are of its slowest group.
 
     `algorithms` are those taken, which differ where groups lie differently on the network. `count`
-    is how often the rank that takes part most often does.
+    is how often the rank that takes part most often does. It takes `time_ps` beside its siblings,
+    where the step counts those, and `alone_ps` with the links to itself.
     """
 
     group: Group
@@ -25,12 +26,13 @@ class CommUse:
     count: int
     algorithms: tuple[str, ...]
     time_ps: int
+    alone_ps: int
 
 
 def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
     """Every communication of the step, those that take most time first."""
     counts: dict[CommOp, list[int]] = defaultdict(list)
-    taken: dict[CommOp, set[tuple[int, str]]] = defaultdict(set)
+    taken: dict[CommOp, set[tuple[int, int, str]]] = defaultdict(set)
     for stage in range(len(graph.programs)):
         here: dict[CommOp, int] = defaultdict(int)
         for use, count in graph.counts(stage).items():
@@ -41,7 +43,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
             mine = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
             for pattern in np.unique(patterns.pattern[mine]).tolist():
                 cost = prices.cost(op, patterns, pattern)
-                taken[op].add((cost.time_ps, cost.way))
+                taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
         for op, count in here.items():
             counts[op].append(count)
     uses = [
@@ -51,8 +53,9 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
             ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
             size_bytes=op.size_bytes,
             count=max(counts[op]),
-            algorithms=tuple(sorted({algorithm for _, algorithm in ways})),
-            time_ps=max(time for time, _ in ways),
+            algorithms=tuple(sorted({algorithm for _, _, algorithm in ways})),
+            time_ps=max(time for time, _, _ in ways),
+            alone_ps=max(alone for _, alone, _ in ways),
         )
         for op, ways in taken.items()
         if op.size_bytes

@@ -13,8 +13,9 @@ from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.graph.programs import SegmentKind
+from stepsim.network.collectives.flows import step_load
 from stepsim.parallel.schedules import ActionKind
-from stepsim.results.links import alike_groups, use_loads
+from stepsim.results.traffic import alike_groups
 
 LIVE = ("until input gradient", "until weight gradient")
 """Why an activation is still held: its input gradient is to come, or only its weight gradient."""
@@ -74,7 +75,7 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     changes: list[Floats] = []
     for cohort in timeline.cohorts:
         ranks, counts = actors.ranks[cohort.actors], actors.counts[cohort.actors]
-        for use, start, end in _transfers(cohort, graph):
+        for use, start, end in transfers(cohort, graph):
             carried = (
                 counts[:, None]
                 * _bytes_per_rank(graph, prices, use)[ranks % graph.plan.stage_ranks]
@@ -93,7 +94,7 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     )
 
 
-def _transfers(cohort: Cohort, graph: TaskGraph) -> Iterator[tuple[Use, Times, Times]]:
+def transfers(cohort: Cohort, graph: TaskGraph) -> Iterator[tuple[Use, Times, Times]]:
     """Start and end of collectives and sends, of shape (times run, actors), use by use."""
     laid = cohort.laid
     stage = laid.program.stage
@@ -128,8 +129,10 @@ def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:
     found = np.zeros((graph.plan.stage_ranks, len(topology.link_classes)))
     for groups in alike_groups(graph, prices, use):
         one = np.zeros(len(topology.link_classes))
-        for load in use_loads(graph, prices, use, groups[:1]):
-            np.add.at(one, topology.link_class(load.links), load.loads)
+        for step in prices.steps(use.comm, patterns, int(groups[0])):
+            load = step_load(topology, patterns.npus[groups[0]], step)
+            sizes = load.loads * (step.repeat * graph.comms[use.comm].size_bytes)
+            np.add.at(one, topology.link_class(load.links), sizes)
         runners = patterns.members[groups, :1] if use.sends else patterns.members[groups]
         found[runners % graph.plan.stage_ranks] = one / runners.shape[1]
     return found

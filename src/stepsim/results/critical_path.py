@@ -15,6 +15,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.engine.lay_out import TaskListTimes
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.actions import TaskList
+from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Segment
 from stepsim.results.breakdown import part_of
 from stepsim.workload.axes import Part
@@ -69,7 +70,7 @@ def walk_back(
         yield node
 
 
-class _PathTask(NamedTuple):
+class PathTask(NamedTuple):
     """A task on the path: its rank, segment and place in the segment's task list (-1: message)."""
 
     rank: int
@@ -79,27 +80,26 @@ class _PathTask(NamedTuple):
     end_ps: int
 
 
-def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[_PathTask]:
+def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTask]:
     """Tasks of the path, coalesced task lists laid out; those inside one come last first."""
     for step in path:
         laid = timeline.place(step.rank)[0].laid
         segment, inner = laid.segment[step.task], laid.inner[step.task]
         task_list = step.segment.task_list
         if task_list < 0 or inner >= 0:
-            yield _PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
+            yield PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
             continue
         times = laid.times[task_list]
         for number in _inside(timeline.graph.task_lists[task_list], times):
             start, end = int(times.start[number]), int(times.end[number])
             now = step.start_ps
-            yield _PathTask(step.rank, segment, number, now + start, now + end)
+            yield PathTask(step.rank, segment, number, now + start, now + end)
 
 
-def path_parts(timeline: Timeline, path: Sequence[_PathStep]) -> dict[Part, int]:
+def path_parts(graph: TaskGraph, path: Iterable[PathTask]) -> dict[Part, int]:
     """The path's time by what it is spent on, in ps; the sum is the step time."""
     total = dict.fromkeys(Part, 0)
-    graph = timeline.graph
-    for each in path_tasks(timeline, path):
+    for each in path:
         part = Part.EXPOSED_PP
         if each.inner >= 0:
             program = graph.programs[graph.plan.stage_of(each.rank)]

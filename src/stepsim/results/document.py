@@ -127,7 +127,11 @@ class LinkEntry(Entry, frozen=True, kw_only=True):
 
 
 class _CommEntry(Entry, frozen=True, kw_only=True):
-    """A kind of communication of one size; `time_ps` is of a lone one, in its slowest group."""
+    """A kind of communication of one size, in its slowest group.
+
+    `time_ps` is what it takes beside its siblings where `contention` is siblings; otherwise it is
+    `alone_ps`, with the links to itself.
+    """
 
     group: str
     kind: str
@@ -136,6 +140,7 @@ class _CommEntry(Entry, frozen=True, kw_only=True):
     count: Count
     algorithms: Names
     time_ps: Picoseconds
+    alone_ps: Picoseconds | None = None
 
 
 class _FindingEntry(Entry, frozen=True, kw_only=True):

@@ -1,19 +1,15 @@
 """What a step sends over the links of a topology, and which communications do."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Summand, add_up
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.prices import Prices
-from stepsim.graph.build import TaskGraph, Use
-from stepsim.network.collectives.flows import step_load
-from stepsim.network.topology import Load, Topology
-from stepsim.network.topology.links import sum_loads
+from stepsim.graph.build import TaskGraph
+from stepsim.network.topology import Topology
+from stepsim.results.traffic import Traffic
 from stepsim.workload.rows import CollectiveKind, Group
 
 
@@ -47,28 +43,28 @@ class LinkUse:
     users: tuple[LinkUser, ...]
 
 
-def link_use(graph: TaskGraph, prices: Prices, step_time_ps: int) -> tuple[LinkUse, ...]:
+def link_use(
+    graph: TaskGraph, topology: Topology, traffic: Traffic, step_time_ps: int
+) -> tuple[LinkUse, ...]:
     """Bytes of every transfer of the step on every link it crosses, summed up per class."""
-    topology = prices.topology
-    by_user = _bytes_by_user(graph, prices)
-    total = _sum(topology, list(by_user.values()))
-    classes = topology.link_class(total.links)
+    links, loads = add_up([(traffic.link, traffic.size * traffic.counts[traffic.user])])
+    classes = topology.link_class(links)
     return tuple(
-        _class_use(topology, c, total, classes == c, by_user, step_time_ps)
-        for c in range(len(topology.link_classes))
+        _class_use(graph, topology, c, (links[mine], loads[mine]), traffic, step_time_ps)
+        for c, mine in enumerate(classes == c for c in range(len(topology.link_classes)))
     )
 
 
 def _class_use(
+    graph: TaskGraph,
     topology: Topology,
     c: int,
-    total: Load,
-    mine: NDArray[np.bool_],
-    by_user: dict[tuple[Group, CollectiveKind], Load],
+    total: Summand,
+    traffic: Traffic,
     step_time_ps: int,
 ) -> LinkUse:
     link = topology.link_classes[c]
-    links, loads = total.links[mine], total.loads[mine]
+    links, loads = total
     top = int(links[np.argmax(loads)]) if loads.size else -1
     most = float(loads.max(initial=0.0))
     busy_ps = round(most / link.capacity * PS_PER_S)
@@ -82,50 +78,18 @@ def _class_use(
         busiest_bytes=most,
         busy_ps=busy_ps,
         utilisation=busy_ps / step_time_ps if step_time_ps else 0.0,
-        users=_users_of(top, by_user),
+        users=_users_of(top, graph, traffic),
     )
 
 
-def _users_of(link: int, by_user: dict[tuple[Group, CollectiveKind], Load]) -> tuple[LinkUser, ...]:
+def _users_of(link: int, graph: TaskGraph, traffic: Traffic) -> tuple[LinkUser, ...]:
     """Who puts how many bytes on a link, most first."""
+    sizes: dict[tuple[Group, CollectiveKind], float] = defaultdict(float)
+    for row in np.flatnonzero(traffic.link == link).tolist():
+        user = int(traffic.user[row])
+        op = graph.comms[traffic.uses[user].comm]
+        sizes[op.group, op.kind] += float(traffic.size[row] * traffic.counts[user])
     users = [
-        LinkUser(group=group, kind=kind, size_bytes=float(load.loads[load.links == link].sum()))
-        for (group, kind), load in by_user.items()
+        LinkUser(group=group, kind=kind, size_bytes=size) for (group, kind), size in sizes.items()
     ]
     return tuple(sorted((u for u in users if u.size_bytes), key=lambda u: -u.size_bytes))
-
-
-def _bytes_by_user(graph: TaskGraph, prices: Prices) -> dict[tuple[Group, CollectiveKind], Load]:
-    """Bytes on every link per kind of communication; `hops` are left empty."""
-    found: dict[tuple[Group, CollectiveKind], list[Load]] = defaultdict(list)
-    for stage in range(len(graph.programs)):
-        for use in graph.uses(stage):
-            if use.peer_stage < 0 or use.sends:
-                op, count = graph.comms[use.comm], graph.counts(stage)[use]
-                for groups in alike_groups(graph, prices, use):
-                    found[op.group, op.kind] += use_loads(graph, prices, use, groups, count)
-    return {user: _sum(prices.topology, loads) for user, loads in found.items()}
-
-
-def alike_groups(graph: TaskGraph, prices: Prices, use: Use) -> Iterator[Ints]:
-    """The groups of a stage that carry out a communication, those that look alike together."""
-    patterns = prices.patterns(use)
-    here = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
-    for pattern in np.unique(patterns.pattern[here]):
-        yield np.flatnonzero(here & (patterns.pattern == pattern))
-
-
-def use_loads(
-    graph: TaskGraph, prices: Prices, use: Use, groups: Ints, count: int = 1
-) -> Iterator[Load]:
-    """Bytes of a communication run `count` times in groups that look alike, step by step."""
-    patterns = prices.patterns(use)
-    size = count * graph.comms[use.comm].size_bytes
-    for step in prices.steps(use.comm, patterns, int(groups[0])):
-        load = step_load(prices.topology, patterns.npus[groups], step)
-        yield replace(load, loads=load.loads * (step.repeat * size))
-
-
-def _sum(topology: Topology, loads: Sequence[Load]) -> Load:
-    nothing = np.zeros((0, len(topology.link_classes)), dtype=np.int64)
-    return sum_loads([(load.links, load.loads) for load in loads], nothing)

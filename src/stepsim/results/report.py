@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.fields import Picoseconds
-from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.collectives.cost import MEASURED
@@ -18,12 +18,20 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Schedule
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
-from stepsim.results.critical_path import critical_path, path_parts
+from stepsim.results.critical_path import PathTask, critical_path, path_parts, path_tasks
 from stepsim.results.findings import Finding
 from stepsim.results.links import LinkUse, link_use
+from stepsim.results.other_traffic import other_traffic
 from stepsim.results.throughput import Throughput, throughput
+from stepsim.results.traffic import Traffic, find_traffic
 from stepsim.workload.axes import Part
 from stepsim.workload.model.effort import Effort
+from stepsim.workload.rows import CommOp
+
+_WORTH_SAYING = 0.02
+"""Share of a communication's time from which on other traffic that slows it is warned about."""
+_WORTH_OF_STEP = 0.005
+"""Share of the step below which that is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +198,9 @@ def make_report(
     """
     graph, options = timeline.graph, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
-    links = link_use(graph, prices, step)
+    traffic = find_traffic(graph, prices)
+    links = link_use(graph, prices.topology, traffic, step)
+    path = list(path_tasks(timeline, critical_path(timeline)))
     actors = timeline.actors
     breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
     idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
@@ -215,13 +225,14 @@ def make_report(
         stages=_stages(timeline, graph.schedule, breakdown, idle),
         links=links,
         comms=comms,
-        critical_path_ps=path_parts(timeline, critical_path(timeline)),
+        critical_path_ps=path_parts(graph, path),
         activation_bytes=options.activation_bytes,
         settings=options.settings(),
         warnings=(
             *warnings,
             *_price_warnings(comms, prices),
             *_link_warnings(timeline, links, options.contention),
+            *_traffic_warnings(timeline, prices, traffic, path),
         ),
         reading=reading,
         notes=notes,
@@ -247,16 +258,40 @@ def _link_warnings(
     unused = [use.name for use in links if use.links and not use.used]
     if unused and len(unused) < len(links):
         yield f"nothing crosses {', '.join(unused)}: their bandwidth and latency have no effect"
-    if contention == Sharing.FAIR:
+    if contention is Sharing.FAIR:
         if not any(cohort.slowed for cohort in timeline.cohorts):
             yield "no transfer slows another: contention has no effect on this step"
         return
+    who = "transfers" if contention is Sharing.NONE else "groups that do not act together"
     for use in links:
         if use.utilisation > 1:
             yield (
-                f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: transfers "
+                f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: {who} "
                 "do not slow each other here (--contention fair), so the step time is too short"
             )
+
+
+def _traffic_warnings(
+    timeline: Timeline, prices: Prices, traffic: Traffic, path: Sequence[PathTask]
+) -> Iterator[str]:
+    """Communications that other traffic would slow, and by how much."""
+    if timeline.graph.options.contention is not Sharing.SIBLINGS:
+        return
+    for each in other_traffic(timeline, prices, traffic, path):
+        longer, worth = each.extra_ps / each.path_ps, each.extra_ps / timeline.step_time_ps
+        if longer > _WORTH_SAYING and worth > _WORTH_OF_STEP:
+            size = format_size_bytes(each.op.size_bytes)
+            whose = dict.fromkeys(_named_beside(other, each.op) for other in each.others)
+            yield (
+                f"{each.op.group} {each.op.kind} of {size} meets {', '.join(whose)} on its links: "
+                f"with --contention fair about {longer:.0%} longer, {worth:.1%} of the step "
+                "(an estimate, from where they overlap and what the links carry)"
+            )
+
+
+def _named_beside(other: CommOp, op: CommOp) -> str:
+    """What slows a communication; the same one is another stage's."""
+    return "that of other stages" if other == op else f"{other.group} {other.kind}"
 
 
 def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:

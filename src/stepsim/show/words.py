@@ -5,12 +5,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.comms import CommUse
 from stepsim.show.palette import ACTION_NAMES
 from stepsim.workload.rows import CommOp
 
 _MOST_RUNS = 4
+_SHARING = {
+    str(Sharing.NONE): "every transfer has its links to itself",
+    str(Sharing.SIBLINGS): "groups that act together share links, other transfers do not",
+    str(Sharing.FAIR): "all transfers that overlap share links",
+}
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
@@ -62,6 +68,11 @@ def comm_words(op: CommOp, use: CommUse | None) -> CommWords:
         return CommWords(f"{op.group} {op.kind}", size, "", "")
     what = f"{op.group} {op.kind}, {use.ranks} ranks"
     return CommWords(what, size, " or ".join(use.algorithms), format_time_ps(use.time_ps))
+
+
+def sharing_words(contention: str) -> str:
+    """Which transfers share links, by the name of the mode."""
+    return f"{contention}: {_SHARING[contention]}" if contention in _SHARING else contention
 
 
 def axis_words(name: str) -> str:

@@ -108,6 +108,18 @@ def fair(workload: Workload, topology: Topology, **options: Any) -> Result:
     return result
 
 
+def alone(workload: Workload, topology: Topology, **options: Any) -> int:
+    """Step time when every transfer has its links to itself."""
+    return stepsim.simulate(workload, topology, contention="none", **options).report.step_time_ps
+
+
+def siblings(workload: Workload, topology: Topology, **options: Any) -> int:
+    """Step time when groups that act together share links."""
+    result = stepsim.simulate(workload, topology, contention="siblings", **options)
+    check_timeline(result.timeline)
+    return result.report.step_time_ps
+
+
 TWO_REDUCTIONS = job([row(10, 20)], gradients(op(ALL_REDUCE, Group.DP, MB)), tp=2, dp=2)
 """All-reduces of ranks 0 and 2, and of 1 and 3: two steps of half a MB to the other rank."""
 
@@ -118,8 +130,8 @@ def test_two_equal_all_reduces_over_one_link_take_twice_the_bandwidth_time(
 ) -> None:
     """On a line 0-1-2-3 both cross the link between 1 and 2: 1 ms alone, plus 2 * 2 hops."""
     line = network(DimensionKind.LINE, 4, hop_ps=500)
-    alone = stepsim.simulate(TWO_REDUCTIONS, line, fold_ranks=fold_ranks)
-    assert alone.report.step_time_ps == 30 + 4 * 500 + MS
+    assert alone(TWO_REDUCTIONS, line, fold_ranks=fold_ranks) == 30 + 4 * 500 + MS
+    assert siblings(TWO_REDUCTIONS, line, fold_ranks=fold_ranks) == 30 + 4 * 500 + 2 * MS
     shared = fair(TWO_REDUCTIONS, line, fold_ranks=fold_ranks)
     assert shared.report.step_time_ps == 30 + 4 * 500 + 2 * MS
     assert times(shared, TaskKind.COLLECTIVE) == [(30, 30 + 4 * 500 + 2 * MS)]
@@ -130,7 +142,8 @@ def test_two_equal_all_reduces_over_one_uplink(fold_ranks: bool) -> None:
     """Two leaves joined by one cable as fast as an NPU's own."""
     cables = [("npu0", "a"), ("npu1", "a"), ("npu2", "b"), ("npu3", "b"), ("a", "b")]
     leaves = cabled(4, cables, [LinkClass(name="cable", bandwidth=1e9)], node_size=2)
-    assert stepsim.simulate(TWO_REDUCTIONS, leaves).report.step_time_ps == 30 + MS
+    assert alone(TWO_REDUCTIONS, leaves) == 30 + MS
+    assert siblings(TWO_REDUCTIONS, leaves, fold_ranks=fold_ranks) == 30 + 2 * MS
     assert fair(TWO_REDUCTIONS, leaves, fold_ranks=fold_ranks).report.step_time_ps == 30 + 2 * MS
 
 
@@ -159,7 +172,8 @@ def test_equal_groups_on_a_ring_are_slowed_alike(fold_ranks: bool) -> None:
     Folded, one actor stands for all and pays for both groups.
     """
     ring = network(DimensionKind.RING, 4)
-    assert stepsim.simulate(TWO_REDUCTIONS, ring).report.step_time_ps == 30 + MS // 2
+    assert alone(TWO_REDUCTIONS, ring) == 30 + MS // 2
+    assert siblings(TWO_REDUCTIONS, ring, fold_ranks=fold_ranks) == 30 + MS
     shared = fair(TWO_REDUCTIONS, ring, fold_ranks=fold_ranks)
     assert shared.report.step_time_ps == 30 + MS
     assert len(shared.timeline.actors) == (1 if fold_ranks else 4)

@@ -69,8 +69,8 @@ def test_groups_that_never_meet_cost_what_they_do_alone() -> None:
     alone, together = prices(Sharing.NONE), prices(Sharing.SIBLINGS)
     assert durations(together, 0) == durations(alone, 0)
     patterns = together.groups(Group.TP)
-    assert patterns.siblings[0] is not None
-    assert patterns.siblings[0].count == 1
+    assert patterns.beside[0] is not None
+    assert patterns.beside[0].siblings.count == 1
 
 
 def test_messages_of_all_ranks_of_a_stage_share_its_nics() -> None:
@@ -127,4 +127,4 @@ def test_a_stage_that_lies_differently_has_prices_of_its_own() -> None:
     plan = ParallelPlan(tp=1, dp=3, pp=4)
     patterns = prices(Sharing.SIBLINGS, plan).groups(Group.DP)
     assert len(patterns.distinct) == len({patterns.key(i) for i in range(len(patterns.distinct))})
-    assert all(each is not None and each.count == 1 for each in patterns.siblings)
+    assert all(each is not None and each.siblings.count == 1 for each in patterns.beside)

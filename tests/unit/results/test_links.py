@@ -15,6 +15,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.results.links import LinkUse, LinkUser, link_use
+from stepsim.results.traffic import find_traffic
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work
 
 MB, MS = 10**6, 10**9
@@ -33,7 +34,7 @@ def graph_of(plan: ParallelPlan, *comms: CommOp, message: int = 0) -> TaskGraph:
 def uses(graph: TaskGraph, step_ps: int = 100 * MS) -> tuple[LinkUse, LinkUse]:
     """Use of the inner and the outer links in a step of so long."""
     prices = Prices(plan=graph.plan, topology=two_levels(), comms=graph.comms)
-    inner, outer = link_use(graph, prices, step_ps)
+    inner, outer = link_use(graph, prices.topology, find_traffic(graph, prices), step_ps)
     return inner, outer
 
 

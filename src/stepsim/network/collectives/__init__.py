@@ -25,11 +25,12 @@ from stepsim.network.collectives.cost import (
     with_siblings_ps,
 )
 from stepsim.network.collectives.flows import FlowStep
-from stepsim.network.collectives.siblings import Siblings
+from stepsim.network.collectives.siblings import Beside, Siblings
 
 __all__ = [
     "Algorithm",
     "AlgorithmChoice",
+    "Beside",
     "CollectiveShape",
     "Cost",
     "FlowStep",

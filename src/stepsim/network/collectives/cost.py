@@ -6,7 +6,7 @@ MPP", Parallel Computing 20, 1994. A collective takes the least of its candidate
 faster never make it slower.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,9 +26,8 @@ from stepsim.network.collectives.flows import (
     step_times_ps,
     trace,
 )
-from stepsim.network.collectives.siblings import Siblings, shared_shape
+from stepsim.network.collectives.siblings import Beside
 from stepsim.network.topology import Topology
-from stepsim.network.topology.layout import Layout
 from stepsim.workload.rows import CollectiveKind
 
 MEASURED = "measured"
@@ -180,39 +179,39 @@ def collective_shape(
     members: Ints,
     algorithm: AlgorithmChoice | Algorithm = Algorithm.AUTO,
     loads: tuple[float, ...] = (),
-    siblings: Siblings | None = None,
+    beside: Beside | None = None,
 ) -> CollectiveShape:
     """Trace the flows of all candidates over a topology, equal steps once.
 
-    `siblings` are the group and those that act with it. An all-to-all with uneven `loads` is sent
-    directly. Raises PlanError when the algorithm cannot carry out the kind over these members.
+    `beside` is the group's place among those that act with it. An all-to-all with uneven `loads` is
+    sent directly. Raises PlanError when the algorithm cannot carry out the kind over these members.
     """
     layout = topology.layout(members)
-    others = [topology.layout(look) for look in siblings.looks[1:]] if siblings else []
-    beside_npus = siblings.groups if siblings else ()
+    beside_npus = beside.siblings.groups if beside else ()
     numbers: dict[bytes, int] = {}
     shapes: list[StepShape] = []
 
-    def number(steps: tuple[FlowStep, ...]) -> int:
-        key = b"".join(step.key() for step in steps)
+    def number(step: FlowStep, together: Sequence[FlowStep]) -> int:
+        key = b"".join(each.key() for each in (step, *together))
         if key not in numbers:
             numbers[key] = len(shapes)
-            alone = trace(topology, members, steps[0])
-            shapes.append(shared_shape(topology, alone, siblings, steps) if siblings else alone)
+            alone = trace(topology, members, step)
+            shapes.append(beside.shared(alone, together) if beside else alone)
         return numbers[key]
-
-    def steps_beside(other: Layout, choice: AlgorithmChoice) -> list[FlowStep]:
-        able = candidates(kind, other, wanted, topology.algorithms)
-        return flow_steps(kind, other, choice if choice in able else able[0], loads)
 
     found: list[TracedAlgorithm] = []
     bare: list[TracedAlgorithm] = []
     wanted = UNEVEN if loads else algorithm
+    layouts = beside.siblings.layouts if beside and beside.siblings.count > 1 else ()
+    able = [candidates(kind, each, wanted, topology.algorithms) for each in layouts]
     for choice in candidates(kind, layout, wanted, topology.algorithms):
         steps = flow_steps(kind, layout, choice, loads)
-        beside = [steps_beside(other, choice) for other in others]
+        every = [
+            flow_steps(kind, other, choice if choice in choices else choices[0], loads)
+            for other, choices in zip(layouts, able, strict=True)
+        ]
         order = tuple(
-            number((step, *(each[min(i, len(each) - 1)] for each in beside)))
+            number(step, [several[min(i, len(several) - 1)] for several in every])
             for i, step in enumerate(steps)
         )
         repeats = tuple(step.repeat for step in steps)

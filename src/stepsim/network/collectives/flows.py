@@ -128,6 +128,24 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     return load if uneven else replace(load, loads=load.loads * step.fraction)
 
 
+def loads_by_owner(
+    topology: Topology, members: Ints, owners: Ints, step: FlowStep
+) -> tuple[Ints, Ints, Floats]:
+    """What groups (rows of `members`) put on links, by their owners: owner, link and load.
+
+    A pair of owner and link may repeat.
+    """
+    weights = np.broadcast_to(step.fraction, step.sources.shape).astype(np.float64)
+    found = []
+    for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(members))):
+        ends = members[:, step.sources[part]], members[:, step.destinations[part]]
+        each = np.repeat(owners, ends[0].shape[1])
+        weight = np.tile(weights[part], len(members))
+        found.append(topology.loads_apart(ends[0].reshape(-1), ends[1].reshape(-1), weight, each))
+    owner, link, load = (np.concatenate(column) for column in zip(*found, strict=True))
+    return owner, link, load
+
+
 def _slices(count: int, most: int) -> Iterator[slice]:
     """0 to count in slices of at most so many."""
     return (slice(first, first + most) for first in range(0, count, most))

@@ -8,34 +8,39 @@ as if the other took its whole share, so its time is at most too long.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Ints
 from stepsim.network.collectives.flows import FlowStep, StepShape, step_load
-from stepsim.network.topology import Topology
+from stepsim.network.topology import Layout, Topology
 from stepsim.network.topology.links import Load, sum_loads
 
 _SAME = 1 + 1e-9  # sums of loads in another order differ by less
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Siblings:
     """Groups of NPUs that act together: `groups[i]` (a row per group) look like `looks[i]`.
 
-    The group that is priced looks like the first.
+    What they put on links is traced when first asked for.
     """
 
+    topology: Topology
     looks: tuple[Ints, ...]
     groups: tuple[Ints, ...]
+    _parts: dict[tuple[int, bytes], Load] = field(default_factory=dict)
+    _totals: dict[tuple[bytes, ...], Load] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Number of groups."""
         return sum(len(each) for each in self.groups)
 
+    @cached_property
     def key(self) -> bytes:
         """A digest that equal siblings share."""
         digest = blake2b(digest_size=16)
@@ -43,29 +48,45 @@ class Siblings:
             digest.update(np.ascontiguousarray(part).data)
         return digest.digest()
 
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """How groups of each look lie."""
+        return tuple(self.topology.layout(look) for look in self.looks)
 
-def shared_shape(
-    topology: Topology, shape: StepShape, siblings: Siblings, steps: Sequence[FlowStep]
-) -> StepShape:
-    """A step's shape with the flows of all siblings on its links; `steps[i]` is that of look i."""
-    if siblings.count == 1 or not np.any(shape.loads):
-        return shape
-    parts = [
-        step_load(topology, groups, step)
-        for groups, step in zip(siblings.groups, steps, strict=True)
-    ]
-    most = _largest(topology, parts)
-    more = most > shape.loads * _SAME
-    return replace(shape, shared=np.where(more, most, shape.loads)) if more.any() else shape
+    def loads(self, look: int, steps: Sequence[FlowStep]) -> Load:
+        """What all groups put on the links that groups of a look cross; `steps[i]` is of look i."""
+        keys = tuple(step.key() for step in steps)
+        for each, (key, step) in enumerate(zip(keys, steps, strict=True)):
+            if (each, key) not in self._parts:
+                self._parts[each, key] = step_load(self.topology, self.groups[each], step)
+        parts = [self._parts[each, key] for each, key in enumerate(keys)]
+        if len(parts) == 1:
+            return parts[0]
+        if keys not in self._totals:
+            loads = [(part.links, part.loads) for part in parts]
+            self._totals[keys] = sum_loads(loads, parts[0].hops)
+        total = self._totals[keys]
+        crossed = np.isin(total.links, parts[look].links, assume_unique=True)
+        return replace(total, links=total.links[crossed], loads=total.loads[crossed])
 
 
-def _largest(topology: Topology, parts: Sequence[Load]) -> Floats:
-    """The most that all parts put on a link of each class that the first crosses."""
-    total = parts[0]
-    if len(parts) > 1:
-        total = sum_loads([(part.links, part.loads) for part in parts], parts[0].hops)
-        crossed = np.isin(total.links, parts[0].links)
-        total = replace(total, links=total.links[crossed], loads=total.loads[crossed])
-    largest = np.zeros(len(topology.link_classes))
-    np.maximum.at(largest, topology.link_class(total.links), total.loads)
-    return largest
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Beside:
+    """The place of a group among its siblings: its look."""
+
+    siblings: Siblings
+    look: int
+
+    def key(self) -> bytes:
+        """What tells it from other places."""
+        return self.siblings.key + str(self.look).encode()
+
+    def shared(self, shape: StepShape, steps: Sequence[FlowStep]) -> StepShape:
+        """A step's shape with the flows of all siblings on its links; `steps[i]` is of look i."""
+        if self.siblings.count == 1 or not np.any(shape.loads):
+            return shape
+        load = self.siblings.loads(self.look, steps)
+        most = np.zeros_like(shape.loads)
+        np.maximum.at(most, self.siblings.topology.link_class(load.links), load.loads)
+        more = most > shape.loads * _SAME
+        return replace(shape, shared=np.where(more, most, shape.loads)) if more.any() else shape

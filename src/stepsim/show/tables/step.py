@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.parallel.modes import EpLayout, RankOrder
+from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.results.document import (
     LinkEntry,
     ResultDocument,
@@ -33,7 +33,7 @@ from stepsim.show.tables.model import (
     shown_pairs,
     table_of,
 )
-from stepsim.show.words import name_ranks
+from stepsim.show.words import name_ranks, sharing_words
 from stepsim.workload.axes import part_label
 
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
@@ -150,7 +150,7 @@ def _settings(result: StepDocument) -> Pairs:
 
 def option_pairs(result: StepDocument) -> Pairs:
     """What was asked for that holds for every schedule."""
-    return ("contention", result.contention), *_settings(result)
+    return ("contention", sharing_words(result.contention)), *_settings(result)
 
 
 def whole_run_pairs(result: StepDocument) -> Pairs:
@@ -160,7 +160,7 @@ def whole_run_pairs(result: StepDocument) -> Pairs:
     peak = f"{result.peak_activations:,} chunks of microbatches{known}"
     return (
         *job_pairs(result),
-        ("contention", result.contention),
+        ("contention", sharing_words(result.contention)),
         *_run_pairs(result),
         *([("most live activations", peak)] if result.plan["pp"] > 1 else []),
     )
@@ -224,8 +224,10 @@ def _idle(name: str) -> Callable[[StageEntry], int | None]:
 
 def comms_table(result: StepDocument) -> Table:
     """Communications, those that take most time first."""
-    caption = "communications, of the rank that does most; alone: with the links to itself"
-    return table_of(caption, result.comms, _COMMS, most=_MOST_COMMS)
+    caption = f"communications, of the rank that does most; {_TIMES.get(result.contention, '')}"
+    shared = any(comm.alone_ps not in (None, comm.time_ps) for comm in result.comms)
+    columns = {name: column for name, column in _COMMS.items() if shared or name != "alone"}
+    return table_of(caption, result.comms, columns, most=_MOST_COMMS)
 
 
 def links_table(links: Sequence[LinkEntry]) -> Table:
@@ -249,13 +251,19 @@ def _whose(link: LinkEntry) -> str:
     )
 
 
+_TIMES = {
+    str(Sharing.NONE): "time: with the links to itself (contention none)",
+    str(Sharing.SIBLINGS): "time: beside the groups that act with it (contention siblings)",
+    str(Sharing.FAIR): "time: with the links to itself (contention fair)",
+}
 _COMMS = {
     "communications": TEXT.of(lambda comm: f"{comm.group} {comm.kind}"),
     "ranks": COUNT.of("ranks"),
     "bytes": SIZE.of("size_bytes"),
     "count": COUNT.of("count"),
-    "alone": TIME.of("time_ps"),
-    "all alone": TIME.on_pages.of(lambda comm: comm.time_ps * comm.count),
+    "alone": TIME.of("alone_ps"),
+    "time": TIME.of("time_ps"),
+    "all times": TIME.on_pages.of(lambda comm: comm.time_ps * comm.count),
     "algorithm": LONG.of(lambda comm: " or ".join(comm.algorithms)),
 }
 _LINKS = {
