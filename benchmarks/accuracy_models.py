@@ -1,12 +1,15 @@
 """Print docs/model_accuracy.md: predictions of published steps, and what constants were set on.
 
 python benchmarks/accuracy_models.py ../shared > docs/model_accuracy.md
+python benchmarks/accuracy_models.py ../shared --errors    write them into frameworks/*.toml
 """
 
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+
+import tomli_w
 
 from stepsim.files.accelerators import (
     device_names,
@@ -15,7 +18,13 @@ from stepsim.files.accelerators import (
     read_framework,
 )
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.validation.published import PublishedValidation, SourceErrors, validate_published
+from stepsim.files.shipped import shipped_folder
+from stepsim.validation.published import (
+    PublishedComparison,
+    PublishedValidation,
+    SourceErrors,
+    validate_published,
+)
 from stepsim.workload.model.framework import Framework
 
 HEAD = """# Accuracy of models
@@ -48,6 +57,9 @@ def main() -> None:
     path = Path(arguments[0]) / "reference" / "steps" / "dev.csv"
     steps, _ = read_published_steps(path)
     judged = [step for step in steps if step.source != "nanotron" or step.plan.npus <= 16]
+    if "--errors" in sys.argv:
+        write_errors(validate_published(judged))
+        return
     print(HEAD)
     print("\n".join(_sources(judged)))
     print(NANOTRON)
@@ -95,6 +107,35 @@ def _machines(found: PublishedValidation) -> Iterator[str]:
         mean = sum(abs(each - 1) for each in ratios) / len(ratios)
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         yield f"| {' | '.join(key)} | {len(ratios)} | {mean:.1%} | {spread} |"
+
+
+def error_tables(found: PublishedValidation) -> dict[str, list[dict[str, object]]]:
+    """What published runs say of each framework's predictions, as `[[error]]` tables."""
+    groups: dict[tuple[str, str, bool], list[PublishedComparison]] = {}
+    for row in found.rows:
+        step = row.step
+        names = read_framework(step.framework).name, read_device(step.device).name
+        groups.setdefault((*names, step.architecture.is_sparse), []).append(row)
+    tables: dict[str, list[dict[str, object]]] = {}
+    for (framework, device, sparse), rows in groups.items():
+        table = {
+            "device": device,
+            "experts": sparse,
+            "mean": round(sum(abs(row.error) for row in rows) / len(rows), 3),
+            "runs": len(rows),
+            "source": ", ".join(dict.fromkeys(row.step.source for row in rows)),
+        }
+        tables.setdefault(framework, []).append(table)
+    return tables
+
+
+def write_errors(found: PublishedValidation) -> None:
+    """Replace the `[[error]]` tables at the end of each framework file."""
+    for framework, tables in error_tables(found).items():
+        path = shipped_folder("frameworks") / f"{framework}.toml"
+        kept = path.read_text().split("[[error]]")[0].rstrip()
+        written = "\n".join(f"[[error]]\n{tomli_w.dumps(table)}" for table in tables)
+        path.write_text(f"{kept}\n\n{written}")
 
 
 def _devices() -> Iterator[str]:

@@ -129,9 +129,14 @@ class OneStepOptions(RunOptions):
 
 def _calibrated(read: "StepInputs", path: Path) -> "StepInputs":
     """The inputs with what a calibration knows and the options do not."""
+    from stepsim.files.model_calibration import is_model_calibration, read_model_calibration
     from stepsim.files.traces.calibration_toml import read_calibration
+    from stepsim.step.calibrated import with_model_calibration
     from stepsim.validation.runtime import with_calibration, workload_notes
 
+    if is_model_calibration(path):
+        options, said = with_model_calibration(read.options, read_model_calibration(path))
+        return replace(read, options=options, notes=(*read.notes, *said))
     known = read_calibration(path)
     notes = [*read.notes, *workload_notes(known)]
     if read.options.comm_table and known.comm_table():

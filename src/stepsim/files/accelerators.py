@@ -17,7 +17,7 @@ from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.reading import read_toml
 from stepsim.files.shipped import shipped_folder
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
-from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import Precision
 
 _TFLOPS = 1e12
@@ -63,6 +63,16 @@ class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sources: dict[str, str] = {}
 
 
+class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[error]]`: predictions against published runs on a device (`experts`: with experts)."""
+
+    device: str
+    mean: Annotated[Share, Meta(ge=0)]
+    runs: Annotated[int, Meta(ge=1)]
+    source: str
+    experts: bool = False
+
+
 class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A training framework: what it adds to the operators, and where each number is from."""
 
@@ -88,6 +98,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fragmentation: Annotated[float, Meta(ge=1)] = 1.0
     reports_total: bool = False
     fused_loss: bool = True
+    error: list[ErrorTable] = []
     sources: dict[str, str] = {}
 
 
@@ -154,6 +165,16 @@ def read_framework(name_or_path: str | Path) -> Framework:
             fragmentation=file.fragmentation,
             reports_total=file.reports_total,
             fused_loss=file.fused_loss,
+            errors=tuple(
+                ErrorBand(
+                    device=each.device,
+                    sparse=each.experts,
+                    error=each.mean,
+                    runs=each.runs,
+                    source=each.source,
+                )
+                for each in file.error
+            ),
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),
         )

@@ -13,7 +13,7 @@ from msgspec import Meta
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.base.fields import Share, Time
 from stepsim.base.units import PS_PER_S, exact_time, parse_time_ps
-from stepsim.files.reading import read_text, read_toml
+from stepsim.files.reading import first_bytes, read_text, read_toml
 from stepsim.workload.model.calibration import MachineFactor, MeasuredRate, ModelCalibration
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.plan import Precision
@@ -183,3 +183,9 @@ def _shape(
         found.append(value)
     m, n, k, tflops = found
     return m, n, k, tflops
+
+
+def is_model_calibration(path: Path) -> bool:
+    """Whether a file holds factors or rates of predictions, not times of a traced machine."""
+    start = first_bytes(path, 1 << 16)
+    return b"[[factor]]" in start or b"[[rate]]" in start

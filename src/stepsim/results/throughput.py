@@ -61,7 +61,7 @@ def throughput(effort: Effort, npus: int, step_s: float) -> Throughput | None:
         ),
         error=band.error if band else None,
         error_runs=band.runs if band else 0,
-        error_source=band.source if band else "",
+        error_source=f"{band.source}, on {band.device}" if band else "",
         memory_bytes=effort.memory_bytes,
         capacity_bytes=effort.capacity_bytes,
     )

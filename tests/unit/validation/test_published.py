@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from stepsim.base.errors import TraceError
+from stepsim.files.accelerators import framework_names, read_device, read_framework
 from stepsim.files.model_steps import is_published_steps, read_published_steps
 from stepsim.validation.published import PublishedValidation, validate_published
 from stepsim.validation.published_document import PublishedDocument
@@ -150,3 +151,23 @@ def test_the_document_holds_every_row(dev: PublishedValidation) -> None:
     document = PublishedDocument.of(dev)
     assert len(document.rows) == len(dev.rows)
     assert document.rows[0].error == dev.rows[0].error
+
+
+def test_errors_that_frameworks_state_are_those_of_the_runs(shared: Path) -> None:
+    """They are written by `python benchmarks/accuracy_models.py ../shared --errors`."""
+    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    judged = [step for step in steps if step.source != "nanotron" or step.plan.npus <= 16]
+    found: dict[tuple[str, str, bool], list[float]] = {}
+    for row in validate_published(judged).rows:
+        names = read_framework(row.step.framework).name, read_device(row.step.device).name
+        key = (*names, row.step.architecture.is_sparse)
+        found.setdefault(key, []).append(abs(row.error))
+    stated = {
+        (name, each.device, each.sparse): each
+        for name in framework_names()
+        for each in read_framework(name).errors
+    }
+    assert stated.keys() == found.keys()
+    for key, errors in found.items():
+        assert stated[key].runs == len(errors)
+        assert stated[key].error == pytest.approx(sum(errors) / len(errors), abs=6e-4)

@@ -166,7 +166,7 @@ class _Builder:
             framework=self.framework.name,
             price_per_hour=self.device.price_per_hour,
             watts=self.device.watts,
-            band=error_band(self.framework.name, sparse=architecture.is_sparse),
+            band=error_band(self.framework, self.device, sparse=architecture.is_sparse),
         )
 
     def _flops(self, blocks: Iterable[Block]) -> tuple[float, float]:

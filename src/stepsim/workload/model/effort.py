@@ -2,14 +2,8 @@
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorBand:
-    """How far off predictions of this kind were: mean error as a share, over so many runs."""
-
-    error: float
-    runs: int
-    source: str
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import ErrorBand, Framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +30,22 @@ class Effort:
     capacity_bytes: int | None = None
 
 
-_DENSE = {
-    "megatron-core": ErrorBand(
-        error=0.036, runs=33, source="nemo-24.07, dgxc-25.05, mlperf-gpt3 and simumax-b200"
-    ),
-    "megatron-2021": ErrorBand(error=0.024, runs=5, source="korthikanti22 and sc21-megatron"),
-    "megatron-deepspeed": ErrorBand(error=0.112, runs=42, source="vtrain-multi and bigscience"),
-    "composer-fsdp": ErrorBand(error=0.031, runs=81, source="llm-foundry"),
-    "torch-fsdp-compiled": ErrorBand(error=0.044, runs=12, source="torchtitan"),
-    "torch-fsdp-eager": ErrorBand(error=0.044, runs=12, source="torchtitan"),
-    "internevo": ErrorBand(error=0.066, runs=13, source="internevo"),
-}
-_SPARSE = ErrorBand(error=0.17, runs=32, source="simumax-b200 and megatron-bridge")
+def error_band(framework: Framework, device: Device, *, sparse: bool) -> ErrorBand | None:
+    """Errors of published runs with this framework: on this device, else on the others together.
 
-
-def error_band(framework: str, *, sparse: bool) -> ErrorBand | None:
-    """Error of `stepsim validate` over the published runs of a kind (docs/accuracy.md)."""
-    return _SPARSE if sparse else _DENSE.get(framework)
+    None where no run of the kind was compared.
+    """
+    alike = [each for each in framework.errors if each.sparse is sparse]
+    here = [each for each in alike if each.device == device.name]
+    if here:
+        return here[0]
+    if not alike:
+        return None
+    runs = sum(each.runs for each in alike)
+    return ErrorBand(
+        device=", ".join(each.device for each in alike),
+        sparse=sparse,
+        error=sum(each.error * each.runs for each in alike) / runs,
+        runs=runs,
+        source=", ".join(dict.fromkeys(each.source for each in alike)),
+    )

@@ -6,6 +6,20 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBand:
+    """How far off predictions on a device were: mean error as a share, over so many runs.
+
+    `sparse` runs have experts.
+    """
+
+    device: str
+    sparse: bool
+    error: float
+    runs: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """A training framework; times in ps, factors without unit.
 
@@ -21,7 +35,7 @@ class Framework:
     forward and keeps `operator_keep` of the activations. Bytes are per gradient, per gradient of
     sharded parameters, per logit; `fragmentation` multiplies activations and buffers, and
     `reports_total` says that memory is reported with what others hold. `attention` is the kernel
-    family on each device, by name.
+    family on each device, by name; `errors` are those of published runs.
     """
 
     name: str
@@ -45,6 +59,7 @@ class Framework:
     reports_total: bool = False
     fused_loss: bool = True
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    errors: tuple[ErrorBand, ...] = ()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def attention_on(self, device: str) -> str:
