@@ -1,10 +1,11 @@
 """`stepsim simulate`: one step of a workload, or a measured run replayed."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.base.errors import PlanError
 from stepsim.cli.figures import (
     MessagesOption,
     PlotOption,
@@ -31,9 +32,13 @@ from stepsim.cli.terminal import (
     check_outputs,
     command_line,
     show,
+    warn,
     warn_of,
 )
 from stepsim.show.figures.style import FigureStyle
+
+if TYPE_CHECKING:
+    from stepsim.files.asked import StepInputs
 
 
 @takes(OneStepOptions, ON_COMMAND_LINE)
@@ -48,6 +53,10 @@ def simulate_command(
     trace: TraceOption = None,
     ranks: RanksOption = None,
     report: ReportOption = None,
+    write_workload: Annotated[
+        Path | None,
+        typer.Option("--write-workload", help="Write a model's workload as a SimAI text."),
+    ] = None,
     calibration: CalibrationOption = None,
     times: TimesOption = None,
     node_size: NodeSizeOption = None,
@@ -63,11 +72,14 @@ def simulate_command(
 
     garbage.stop()
 
-    check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
+    files = [csv, trace, write_workload]
+    check_outputs([file], json=json, figures=[plot], files=files, page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
+    refused = ["--messages"] if messages else []
+    refused += ["--write-workload"] if write_workload else []
     if is_profile(file):
-        refuse_options(file, options, *(["--messages"] if messages else []))
+        refuse_options(file, options, *refused)
         refuse_for_profiles(
             file,
             plot=plot,
@@ -81,7 +93,7 @@ def simulate_command(
         simulate_profile(file, json=json, quiet=options.quiet)
         return
     if is_measured(file):
-        refuse_options(file, options, *(["--messages"] if messages else []))
+        refuse_options(file, options, *refused)
         simulate_measured(
             file,
             calibration=calibration,
@@ -103,6 +115,8 @@ def simulate_command(
             job.workload, job.topology, job.options, notes=job.notes, weigh=True, progress=progress
         )
     warn_of([result.report], quiet=options.quiet, verbose=options.verbose)
+    if write_workload:
+        _write_workload(job, write_workload, options)
     if traced:
         traced.write([("", result)])
     if plot:
@@ -121,3 +135,16 @@ def simulate_command(
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
     show(json, lambda: ResultDocument.of(result.report).to_json(), step_shown(result.report))
+
+
+def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:
+    """Write a model's workload, and say what its reader should know."""
+    from stepsim.files.simai.write import write_simai_text
+    from stepsim.step.models import make_work
+    from stepsim.workload.model.model import Model
+
+    made = make_work(job.workload, job.topology, job.options)
+    if not isinstance(job.workload, Model):
+        raise PlanError(f"{job.workload.source}: --write-workload writes that of a model")
+    notes = write_simai_text(made.workload, path)
+    warn((f"{path}: {note}" for note in notes), quiet=options.quiet)

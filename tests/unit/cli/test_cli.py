@@ -120,7 +120,8 @@ SWEEP_OPTIONS = {
 OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"},
+    | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
+    | {"--write-workload"},
     "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--calibration", "--report", "--schedules", "--with"},
     "inspect": PLAN_OPTIONS | MODEL_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}

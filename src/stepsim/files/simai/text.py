@@ -6,6 +6,7 @@ process time (used in files of ASTRA-sim 1.0 alone), then a policy where the hea
 HYBRID_CUSTOMIZED. Facts about the variants: SimAI `Workload.cc`, AICB's generator, ASTRA-sim 1.0.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from stepsim.workload.rows import (
 
 _MAX_COMPUTE_NS = 10**13
 _FIELDS = 12
+_DECIMALS = re.compile(r"([0-9]+)\.([0-9]{1,3})", re.ASCII)
 _OUTPUT_ROW = "attention_row"
 _COLLECTIVES: dict[str, tuple[CollectiveKind, ...]] = {
     "NONE": (),
@@ -230,16 +232,13 @@ def _row(
     unsized: tuple[CommOp, ...] = ()
     for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
         shown = phase.replace("_", "-")
-        most = {"compute (ns)": _MAX_COMPUTE_NS, "bytes": MAX_INT64}
-        compute, size = (
-            _integer(place, f"{shown} {field} of {name!r}", text, most[field])
-            for field, text in zip(most, fields[column : column + 3 : 2], strict=True)
-        )
+        compute_ps = _compute_ps(place, f"{shown} compute (ns) of {name!r}", fields[column])
+        size = _integer(place, f"{shown} bytes of {name!r}", fields[column + 2], MAX_INT64)
         label = f"{shown} collective of {name!r}"
         comms = _comms(place, label, fields[column + 1], size, policy, phase)
         if comms is None:
             ignored[f"{shown} collectives"] += 1
-        works.append(Work(compute_ps=compute * PS_PER_NS, comms=comms or ()))
+        works.append(Work(compute_ps=compute_ps, comms=comms or ()))
         if phase is Phase.INPUT_GRAD and works[0].comms and not (size or comms is None):
             full = works[0].comms[0].size_bytes
             unsized = _comms(place, label, fields[column + 1], full, policy, phase) or ()
@@ -276,6 +275,15 @@ def _comms(
         return None if _COLLECTIVES[base] and size else ()
     kinds = _COLLECTIVES[base] if size else ()
     return tuple(CommOp(kind=kind, group=group, axis=axis, size_bytes=size) for kind in kinds)
+
+
+def _compute_ps(place: str, field: str, text: str) -> int:
+    """Picoseconds of nanoseconds, which may have three decimals."""
+    found = _DECIMALS.fullmatch(text)
+    if found and len(found.group(1)) <= len(str(_MAX_COMPUTE_NS)):
+        whole = _integer(place, field, found.group(1), _MAX_COMPUTE_NS)
+        return whole * PS_PER_NS + int(found.group(2).ljust(3, "0"))
+    return _integer(place, field, text, _MAX_COMPUTE_NS) * PS_PER_NS
 
 
 def _integer(place: str, field: str, text: str, most: int, *, least: int = 0) -> int:

@@ -1,0 +1,182 @@
+"""A model's workload as a SimAI text: one stage, one microbatch, and what runs once per step.
+
+Compute times are written in nanoseconds with their fractions, so that they read back exactly;
+SimAI itself reads whole ones. What the format has no word for is refused.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from stepsim.base.errors import PlanError
+from stepsim.base.units import PS_PER_NS
+from stepsim.files.writing import write_whole
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    Phase,
+    Role,
+    Row,
+    StepItem,
+    Work,
+    Workload,
+)
+
+_WORDS = {
+    CollectiveKind.ALL_REDUCE: "ALLREDUCE",
+    CollectiveKind.ALL_GATHER: "ALLGATHER",
+    CollectiveKind.REDUCE_SCATTER: "REDUCESCATTER",
+    CollectiveKind.ALL_TO_ALL: "ALLTOALL",
+}
+_SUFFIXES = {
+    Group.TP: "_TP",
+    Group.ETP: "_TP",
+    Group.EP: "_EP",
+    Group.DP_CP: "_DP",
+    Group.DP_EP: "_DP_EP",
+}
+_NAMES = {
+    (Role.GRADIENTS, False): "grad_param_comm",
+    (Role.GRADIENTS, True): "moe_grad_norm2",
+    (Role.PARAMETERS, False): "grad_gather",
+    (Role.PARAMETERS, True): "moe_grad_norm1",
+    (Role.UPDATE, False): "grad_param_compute",
+    (Role.UPDATE, True): "grad_param_compute",
+    (Role.SCALARS, False): "optimizer_host",
+}
+
+
+def write_simai_text(workload: Workload, path: Path) -> list[str]:
+    """Write a model's workload; returns what a reader of the file should know.
+
+    Raises PlanError for what the format cannot say: parameters gathered beside compute, context
+    parallelism, stages that differ, experts split otherwise than tp splits layers.
+    """
+    layers = _stage(workload)
+    block = workload.microbatches[0]
+    rows = [
+        *(replace(row, name="embedding_layer") for row in block.embedding),
+        *(row for layer in layers for row in _named_layer(layer)),
+        *(replace(row, name=f"final_{row.name}") for row in block.head),
+    ]
+    written = [each for row in rows for each in _single(row)]
+    held = (*block.embedding, *chain.from_iterable(layers), *block.head)
+    items = [*workload.per_step, *_owned(workload, held)]
+    steps = [_item(each) for each in sorted(items, key=lambda item: list(Role).index(item.role))]
+    lines = [*steps, *map(_line, written)]
+    made = workload.made_for
+    header = (
+        f"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {made.tp} ep: {made.ep} "
+        f"pp: {made.pp} vpp: {len(layers)} ga: 1 all_gpus: {made.npus} "
+        f"{_ids('checkpoints', written, len(steps))} "
+        f"{_ids('checkpoint_initiates', written, len(steps))} pp_comm: {workload.pp_comm_bytes}"
+    )
+    write_whole(path, "\n".join([header, str(len(lines)), *lines, ""]).encode())
+    return list(_notes(workload, rows))
+
+
+def _stage(workload: Workload) -> Sequence[tuple[Row, ...]]:
+    """Layers of one stage, all of which are alike."""
+    made, block = workload.made_for, workload.microbatches[0]
+    why = "a SimAI text cannot say it"
+    if workload.layout is None or any(row.shards for row in workload.rows()):
+        raise PlanError(f"parameters are gathered beside compute (zero, dp_overlap): {why}")
+    if made.cp > 1 or any(row.forward_lag or row.backward_lag for row in workload.rows()):
+        raise PlanError(f"cp or tp_comm_overlap lets exchanges run beside rows: {why}")
+    if made.ep > 1 and made.expert_tp not in (1, made.tp):
+        raise PlanError(f"expert_tp is {made.expert_tp}, tp {made.tp}: {why}")
+    if block.prediction:
+        raise PlanError(f"layers that predict further tokens: {why}")
+    slices = workload.layout.resolve(len(block.layers), 0, made.pp)
+    counts = {each.layers for each in slices}
+    if len(counts) > 1 or len(set(map(id, block.layers))) > 1 < made.pp:
+        raise PlanError(f"stages have {min(counts)} to {max(counts)} layers, or other kinds: {why}")
+    return block.layers[: counts.pop()]
+
+
+def _named_layer(layer: Sequence[Row]) -> Iterator[Row]:
+    """Rows whose names tell where a layer begins: first those of attention, then the others."""
+    last = max((i for i, row in enumerate(layer) if "attention" in row.name), default=0)
+    for i, row in enumerate(layer):
+        yield replace(row, name=f"{'attention' if i <= last else 'mlp'}_{row.name}")
+
+
+def _single(row: Row) -> Iterator[Row]:
+    """Rows of at most one collective per phase, which together do what the row does."""
+    forward, back = row.forward.comms, row.input_grad.comms
+    count = max(len(forward), len(back), 1)
+    for i in range(count):
+        first, last = i == 0, i == count - 1
+        yield replace(
+            row,
+            forward=Work(
+                compute_ps=row.forward.compute_ps if first else 0, comms=forward[i : i + 1]
+            ),
+            input_grad=Work(
+                compute_ps=row.input_grad.compute_ps if last else 0,
+                comms=back[count - 1 - i : count - i],
+            ),
+            weight_grad=row.weight_grad if last else Work(),
+            checkpoint=row.checkpoint and first,
+            recompute=row.recompute and last,
+        )
+
+
+def _owned(workload: Workload, rows: Iterable[Row]) -> Iterator[StepItem]:
+    """What runs once per step for the parameters of these rows."""
+    dense = expert = 0
+    for row in rows:
+        dense, expert = dense + row.parameters, expert + row.expert_parameters
+    for each in workload.per_parameter:
+        if held := expert if each.experts else dense:
+            yield each.item(held)
+
+
+def _item(item: StepItem) -> str:
+    experts = any(op.group is Group.DP_EP for op in item.work.comms)
+    nothing = Work()
+    works = {phase: item.work if phase is item.phase else nothing for phase in Phase}
+    return _fields(_NAMES[item.role, experts], works.values())
+
+
+def _line(row: Row) -> str:
+    return _fields(row.name, (work for _, work in row.works()))
+
+
+def _fields(name: str, works: Iterable[Work]) -> str:
+    words = [word for work in works for word in (_ns(work.compute_ps), *_collective(work.comms))]
+    return "\t".join([name, "-1", *words, "100"])
+
+
+def _collective(comms: Sequence[CommOp]) -> tuple[str, str]:
+    if not comms:
+        return "NONE", "0"
+    (op,) = comms
+    return f"{_WORDS[op.kind]}{_SUFFIXES[op.group]}", str(op.size_bytes)
+
+
+def _ns(ps: int) -> str:
+    """Picoseconds as nanoseconds, exactly."""
+    whole, rest = divmod(ps, PS_PER_NS)
+    return f"{whole}.{rest:03d}" if rest else str(whole)
+
+
+def _ids(key: str, rows: Sequence[Row], before: int) -> str:
+    """Rows of the file with a mark, counted from 0, after those that stand `before` them."""
+    mark = "checkpoint" if key == "checkpoints" else "recompute"
+    ids = [before + i for i, row in enumerate(rows) if getattr(row, mark)]
+    return f"{key}: {len(ids)} {' '.join(map(str, ids))}".rstrip()
+
+
+def _notes(workload: Workload, rows: Iterable[Row]) -> Iterator[str]:
+    made = workload.made_for
+    if (made.microbatches or 1) > 1:
+        yield f"a text holds one microbatch: read it with --microbatches {made.microbatches}"
+    if made.ep > 1 and made.expert_tp == 1 < made.tp:
+        yield "experts lie over tp too: read it with --ep-layout folded"
+    if made.pp > 1:
+        yield "read back, ends of the pipeline reduce their gradients by their share of compute"
+    if any(len(row.input_grad.comms) > 1 and row.weight_grad.compute_ps for row in rows):
+        yield "rows of several exchanges are cut: their weight gradients hide one of them"

@@ -1,0 +1,68 @@
+"""A model written as a SimAI text takes the same time when it is read back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepsim import simulate
+from stepsim.base.errors import PlanError
+from stepsim.files.asked import read_inputs
+from stepsim.files.simai.write import write_simai_text
+from stepsim.step.models import make_work
+
+
+def write(path: Path, model: str, **options: Any) -> list[str]:
+    job = read_inputs(model, "hgx-h100", options)
+    return write_simai_text(make_work(job.workload, job.topology, job.options).workload, path)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("llama-3-8b", {"npus": 16, "tp": 4, "global_batch": 16, "sequence": 4096}),
+        ("llama-3-8b", {"npus": 8, "zero": 0, "global_batch": 8, "sequence": 2048}),
+        (
+            "llama-3-8b",
+            {"npus": 16, "tp": 2, "global_batch": 16, "sequence": 4096, "recompute": "full"},
+        ),
+        ("gpt3-5b", {"npus": 16, "tp": 8, "global_batch": 8, "sequence_parallel": False}),
+        ("mixtral-8x7b", {"npus": 16, "ep": 8, "global_batch": 16, "sequence": 4096}),
+    ],
+)
+def test_what_is_written_takes_the_same_picoseconds(
+    model: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "workload.txt"
+    write(path, model, **options)
+    expected = simulate(model, "hgx-h100", **options).report
+    found = simulate(path, "hgx-h100", microbatches=expected.plan.microbatches).report
+    assert found.plan.npus == expected.plan.npus
+    assert found.step_time_ps == expected.step_time_ps
+
+
+def test_stages_that_are_alike_keep_their_pipeline(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"npus": 32, "tp": 4, "pp": 4, "global_batch": 32, "sequence": 4096}
+    path = tmp_path / "workload.txt"
+    notes = write(path, "llama-3-8b", **options)
+    expected = simulate("llama-3-8b", "hgx-h100", **options).report
+    found = simulate(path, "hgx-h100", microbatches=16).report
+    assert found.pipeline_time_ps == expected.pipeline_time_ps
+    assert found.step_time_ps == pytest.approx(expected.step_time_ps, rel=0.02)
+    assert any("--microbatches 16" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"zero": 3}, "gathered beside compute"),
+        ({"cp": 2}, "cp or tp_comm_overlap"),
+        ({"pp": 2, "layout": "20+12"}, "stages have 12 to 20 layers"),
+    ],
+)
+def test_what_the_format_cannot_say_is_refused(
+    options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError, match=words):
+        write(tmp_path / "a.txt", "llama-3-8b", npus=16, sequence=4096, **options)
+    assert not (tmp_path / "a.txt").exists()
