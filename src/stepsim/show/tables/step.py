@@ -114,8 +114,8 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
         return ()
     spent = [
         f"{rates.npu_hours_per_trillion_tokens:,.0f} NPU hours per trillion tokens",
-        *([f"$ {rates.price_per_step:,.2f} a step"] if rates.price_per_step is not None else []),
-        *([f"{rates.kwh_per_step:,.2f} kWh a step"] if rates.kwh_per_step is not None else []),
+        *([f"$ {rates.price_per_step:.4g} a step"] if rates.price_per_step is not None else []),
+        *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
     ]
     known = f"{rates.error_runs} published runs ({rates.error_source})"
     band = "no published run like this was compared"
