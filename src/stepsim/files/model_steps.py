@@ -4,11 +4,14 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
+from stepsim.files.models.load import read_model
+from stepsim.files.models.public import public_names
 from stepsim.files.reading import first_bytes, read_text
 from stepsim.workload.model.architecture import (
     Activation,
@@ -17,6 +20,7 @@ from stepsim.workload.model.architecture import (
     ExpertMlp,
     GroupedAttention,
     Layer,
+    LinearBlock,
 )
 from stepsim.workload.model.plan import AttentionKernel, ModelPlan, Precision, Recompute
 
@@ -31,6 +35,7 @@ _RECOMPUTE = {
     "selective-op": Recompute.OPERATORS,
     "full": Recompute.FULL,
 }
+_DENSE_LAYERS = re.compile(r"-d(\d)$")
 _NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
 _BITS = 8
 T = TypeVar("T")
@@ -105,6 +110,73 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
 
 
 def _architecture(row: Mapping[str, str]) -> Architecture:
+    """The model of the row's columns, which say nothing of latent attention or shared experts.
+
+    A model with experts that has the name and the shape of a public one is that one, with as many
+    layers and words as the row says.
+    """
+    own = _of_columns(row)
+    if not own.is_sparse:
+        return own
+    public = public_shape(row["model"])
+    return _resized(public, own, row["model"]) if public and _alike(public, own) else own
+
+
+def _alike(public: Architecture, own: Architecture) -> bool:
+    """Whether two models have the same width, heads and experts."""
+    theirs, ours = public.layers[-1], own.layers[-1]
+    if not isinstance(theirs.mlp, ExpertMlp) or not isinstance(ours.mlp, ExpertMlp):
+        return False
+    heads = [
+        None if isinstance(each.attention, LinearBlock | None) else each.attention.heads
+        for each in (theirs, ours)
+    ]
+    return (
+        public.hidden == own.hidden
+        and heads[0] == heads[1]
+        and theirs.mlp.experts == ours.mlp.experts
+        and theirs.mlp.top_k == ours.mlp.top_k
+    )
+
+
+def _resized(public: Architecture, own: Architecture, name: str) -> Architecture:
+    """The public model with the layers and the vocabulary of a row.
+
+    A name that ends with `-d1` has one dense layer in front, whatever the public model has.
+    """
+    layers = public.layers
+    told = _DENSE_LAYERS.search(name)
+    dense = [layer for layer in layers if not layer.is_sparse]
+    if told and dense:
+        sparse = next(layer for layer in layers if layer.is_sparse)
+        first = int(told.group(1))
+        layers = (dense[0],) * first + (sparse,) * (own.depth - first)
+    if own.depth > len(layers):
+        layers = layers + (layers[-1],) * (own.depth - len(layers))
+    return replace(
+        public,
+        name=own.name,
+        layers=layers[: own.depth],
+        vocabulary=own.vocabulary,
+        prediction_layers=(),
+    )
+
+
+@cache
+def public_shape(name: str) -> Architecture | None:
+    """The public model that a row's name means, such as `qwen3-30b` qwen3-30b-a3b; None without."""
+    wanted = _plain(_DENSE_LAYERS.sub("", name))
+    names = [each for each in public_names() if _plain(each).startswith(wanted)]
+    exact = [each for each in names if _plain(each) == wanted]
+    chosen = exact or names
+    return read_model(chosen[0]).architecture if len(chosen) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace(".", "")
+
+
+def _of_columns(row: Mapping[str, str]) -> Architecture:
     act = _choice(row, "act", {each.value: each for each in Activation})
     attention = GroupedAttention(
         heads=_count(row, "heads"),

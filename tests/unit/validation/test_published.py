@@ -10,6 +10,7 @@ from stepsim.files.accelerators import framework_names, read_device, read_framew
 from stepsim.files.model_steps import is_published_steps, read_published_steps
 from stepsim.validation.published import PublishedValidation, validate_published
 from stepsim.validation.published_document import PublishedDocument
+from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
 
 ROW = {
     "id": "1",
@@ -171,3 +172,29 @@ def test_errors_that_frameworks_state_are_those_of_the_runs(shared: Path) -> Non
     for key, errors in found.items():
         assert stated[key].runs == len(errors)
         assert stated[key].error == pytest.approx(sum(errors) / len(errors), abs=6e-4)
+
+
+def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> None:
+    """Columns have no latent attention, shared experts or dense layers; the name tells them."""
+    shape = {
+        "hidden": "7168",
+        "layers": "4",
+        "heads": "128",
+        "kv_heads": "128",
+        "ffn": "2048",
+        "act": "swiglu",
+        "vocab": "129280",
+        "experts": "256",
+        "topk": "8",
+    }
+    other = shape | {"model": "deepseek-v3", "experts": "64"}
+    rows = ({**shape, "model": name} for name in ("deepseek-v3", "deepseek-v3-d1", "mine"))
+    full, one, mine, different = (
+        step.architecture for step in read_published_steps(table(tmp_path, *rows, other))[0]
+    )
+    assert [layer.is_sparse for layer in full.layers] == [False, False, False, True]
+    assert [layer.is_sparse for layer in one.layers] == [False, True, True, True]
+    assert isinstance(full.layers[0].attention, LatentAttention)
+    for own in (mine, different):
+        assert all(layer.is_sparse for layer in own.layers)
+        assert isinstance(own.layers[0].attention, GroupedAttention)
