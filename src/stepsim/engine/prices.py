@@ -133,10 +133,10 @@ class Prices:
         latency = cost.launch_ps
         found = []
         for step, price in zip(self.steps(comm, patterns, group), cost.steps, strict=True):
-            latency += price.latency_ps * step.repeat
-            if np.any(step.fraction):
-                alone = (price.time_ps - price.latency_ps) * step.repeat
-                most = op.size_bytes * float(np.max(step.fraction)) * step.repeat
+            latency += price.latency_ps * step.timed
+            if np.any(step.fraction) and step.timed:
+                alone = (price.time_ps - price.latency_ps) * step.timed
+                most = op.size_bytes * float(np.max(step.fraction)) * step.timed
                 rate = most / alone * PS_PER_S if cost.protocol and alone else inf
                 found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
                 latency = 0

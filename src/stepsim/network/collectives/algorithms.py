@@ -51,6 +51,7 @@ LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
 )
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
 """What a level of a levelled algorithm can use."""
+_MAX_CHUNKS = 1 << 16
 UNEVEN = Algorithm.DIRECT
 """What carries out an all-to-all with uneven loads."""
 
@@ -59,13 +60,21 @@ UNEVEN = Algorithm.DIRECT
 class AlgorithmChoice:
     """An algorithm; `levels` are those of a hierarchical one, innermost first, empty: the fastest.
 
-    Raises PlanError when the levels do not fit the algorithm.
+    With several `chunks` the data is cut, and while one level works on a chunk the others work on
+    those before and after it; level `view` is then taken as the one that never waits. Raises
+    PlanError when the levels do not fit the algorithm, or there are too many chunks.
     """
 
     algorithm: Algorithm
     levels: tuple[Algorithm, ...] = ()
+    chunks: int = 1
+    view: int = 0
 
     def __post_init__(self) -> None:
+        if not 1 <= self.chunks <= _MAX_CHUNKS:
+            raise PlanError(
+                f"{self.algorithm} in {self.chunks} chunks: expected 1 to {_MAX_CHUNKS}"
+            )
         if self.levels and self.algorithm not in LEVELLED:
             raise PlanError(f"{self.algorithm} has no levels: leave out {':'.join(self.levels)}")
         for level in self.levels:
@@ -74,20 +83,25 @@ class AlgorithmChoice:
                 raise PlanError(f"{self}: a level cannot use {level}: expected {expected}")
 
     def __str__(self) -> str:
-        """The text that `parse_algorithm` reads, e.g. `hierarchical:ring,halving_doubling`."""
-        return f"{self.algorithm}:{','.join(self.levels)}" if self.levels else str(self.algorithm)
+        """The text that `parse_algorithm` reads, e.g. `hierarchical:ring,halving_doubling/4`."""
+        levels = f":{','.join(self.levels)}" if self.levels else ""
+        return f"{self.algorithm}{levels}" + (f"/{self.chunks}" if self.chunks > 1 else "")
 
 
 def parse_algorithm(text: str) -> AlgorithmChoice:
-    """An algorithm's name, after which `:` and its levels may follow, innermost first.
+    """An algorithm's name, then perhaps `:` and its levels, innermost first, and `/` and chunks.
 
-    Raises PlanError for a name that does not exist or levels that do not fit.
+    Raises PlanError for a name that does not exist, and levels or chunks that do not fit.
     """
-    name, _, levels = text.partition(":")
+    body, slash, chunks = text.partition("/")
+    name, _, levels = body.partition(":")
+    if slash and not (chunks.strip().isascii() and chunks.strip().isdecimal()):
+        raise PlanError(f"algorithm is {text!r}: expected a number of chunks after /, as in ring/4")
     try:
         return AlgorithmChoice(
             algorithm=Algorithm(name.strip()),
             levels=tuple(Algorithm(level.strip()) for level in levels.split(",") if levels),
+            chunks=int(chunks.strip()[:9]) if slash else 1,
         )
     except ValueError as error:
         names = ", ".join(Algorithm)

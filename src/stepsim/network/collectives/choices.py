@@ -1,6 +1,7 @@
 """Which algorithms can carry out a collective, which of them `auto` prices, and their steps."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from stepsim.base.errors import PlanError
@@ -76,12 +77,39 @@ def flow_steps(
     if loads:
         return uneven_all_to_all(loads)
     if choice.algorithm in FLAT:
-        return FLAT[choice.algorithm].steps(kind, layout)
+        flat_steps = FLAT[choice.algorithm].steps(kind, layout)
+        return [_chunked(step, choice, choice.chunks) for step in flat_steps]
     levels = levels_of(layout)
     if levels is None or len(choice.levels) != len(levels.sizes):
         raise PlanError(f"{choice} leaves its levels open")
     flat = tuple(FLAT[level] for level in choice.levels)
-    return LEVELLED[choice.algorithm].steps(kind, levels, flat)
+    steps = LEVELLED[choice.algorithm].steps(kind, levels, flat)
+    returns = kind in LEVELLED[choice.algorithm].returns
+    return [_chunked(step, choice, _passes(step.level, choice, returns=returns)) for step in steps]
+
+
+def _passes(level: int, choice: AlgorithmChoice, *, returns: bool) -> int:
+    """Chunks at a level that take time of their own, where level `view` never waits.
+
+    It works on all chunks; the first and the last of them pass the levels before and behind it once
+    more. What returns through the inner levels leaves the outer ones to be hidden: while they work
+    on the last chunk, the level still has those before it on their way back.
+    """
+    if level == choice.view:
+        return choice.chunks
+    return 0 if returns and level > choice.view and choice.chunks > 1 else 1
+
+
+def _chunked(step: FlowStep, choice: AlgorithmChoice, passes: int) -> FlowStep:
+    """A step of each of some chunks, of which `passes` take time of their own."""
+    if choice.chunks == 1:
+        return step
+    return replace(
+        step,
+        fraction=step.fraction / choice.chunks,
+        repeat=step.repeat * choice.chunks,
+        hidden=step.repeat * (choice.chunks - passes),
+    )
 
 
 def _as_choice(algorithm: AlgorithmChoice | Algorithm) -> AlgorithmChoice:
@@ -108,7 +136,8 @@ def candidates(
         reason = refusal(kind, layout, wanted)
         if reason:
             raise PlanError(f"{kind} cannot use {wanted}: {reason}")
-        return tuple(_with_levels(kind, layout, wanted, offered))
+        found = list(_with_levels(kind, layout, wanted, offered))
+        return tuple(view for choice in found for view in _views(choice))
     found = [
         choice
         for algorithm in Algorithm
@@ -118,6 +147,12 @@ def candidates(
         for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
     ]
     return tuple(found) or (_as_choice(basic_algorithm(kind)),)
+
+
+def _views(choice: AlgorithmChoice) -> Iterator[AlgorithmChoice]:
+    """A pipeline of chunks with each of its levels as the one that never waits."""
+    for view in range(len(choice.levels) if choice.chunks > 1 and choice.levels else 1):
+        yield replace(choice, view=view)
 
 
 def _along_its_dimensions(layout: Layout, wanted: AlgorithmChoice) -> AlgorithmChoice:
@@ -130,8 +165,8 @@ def _along_its_dimensions(layout: Layout, wanted: AlgorithmChoice) -> AlgorithmC
         return wanted
     kept = tuple(level for level, spanned in zip(wanted.levels, spans, strict=True) if spanned)
     if len(kept) == 1:
-        return AlgorithmChoice(algorithm=kept[0])
-    return AlgorithmChoice(algorithm=wanted.algorithm, levels=kept)
+        return replace(wanted, algorithm=kept[0], levels=())
+    return replace(wanted, levels=kept)
 
 
 def able_algorithms(kind: Kind, layout: Layout) -> tuple[Algorithm, ...]:
@@ -214,7 +249,7 @@ def _with_levels(
         for level in range(len(levels.sizes))
     ]
     for chosen in product(*options):
-        yield AlgorithmChoice(algorithm=choice.algorithm, levels=chosen)
+        yield replace(choice, levels=chosen)
 
 
 def _level_options(

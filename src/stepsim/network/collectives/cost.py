@@ -108,6 +108,15 @@ class CollectiveShape:
             alike.setdefault(id(candidate.carrier), []).append(row)
         return list(alike.values())
 
+    def pipelines(self) -> list[list[int]]:
+        """Numbers of the candidates that are one pipeline of chunks: its slowest level decides."""
+        views: dict[tuple[AlgorithmChoice, str], list[int]] = {}
+        for row, candidate in enumerate(self.candidates):
+            if candidate.algorithm.chunks > 1:
+                choice = replace(candidate.algorithm, view=0)
+                views.setdefault((choice, candidate.protocol), []).append(row)
+        return [rows for rows in views.values() if len(rows) > 1]
+
     def uses(self) -> Ints:
         """How often each candidate (row) takes each step (column)."""
         uses = np.zeros((len(self.candidates), len(self.steps)), dtype=np.int64)
@@ -214,7 +223,7 @@ def collective_shape(
             number(step, [several[min(i, len(several) - 1)] for several in every])
             for i, step in enumerate(steps)
         )
-        repeats = tuple(step.repeat for step in steps)
+        repeats = tuple(step.timed for step in steps)
         alone = TracedAlgorithm(algorithm=choice, order=order, repeats=repeats)
         bare.append(alone)
         found += [
@@ -246,6 +255,9 @@ def collective_times_ps(
     uses, totals = shape.uses(), np.zeros((len(shape.candidates), scenarios), dtype=np.int64)
     for rows in shape.carried_alike():
         totals[rows] = _totals_ps(shape, uses, rows, size_bytes, links)
+    for rows in shape.pipelines():
+        most = totals[rows].argmax(axis=0)
+        totals[rows] = np.where(np.arange(len(rows))[:, None] == most, totals[rows], MAX_INT64)
     chosen = totals.argmin(axis=0).astype(np.int64)
     fastest = totals[chosen, np.arange(scenarios)]
     launched = np.where(fastest < MAX_INT64, fastest + launch_ps * shape.launches, fastest)

@@ -28,7 +28,8 @@ class FlowStep:
     member `destinations[i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
     stages through which a pipelined algorithm fills, which stand before the step that carries.
     With `chained` each flow hands on what the one before it brought, as along a ring, so that the
-    repeats pass all of them in turn.
+    repeats pass all of them in turn. `hidden` repeats pass while those of other levels do, in a
+    pipeline of chunks; `level` is the one that the step is of, the innermost 0.
     """
 
     sources: Ints
@@ -36,10 +37,17 @@ class FlowStep:
     fraction: float | Floats
     repeat: int = 1
     chained: bool = False
+    hidden: int = 0
+    level: int = 0
 
     def __post_init__(self) -> None:
         if self.sources.shape != self.destinations.shape or self.repeat < 1:
             raise ValueError(f"{self.repeat} steps of unpaired flows")
+
+    @property
+    def timed(self) -> int:
+        """Repeats that take time of their own."""
+        return self.repeat - self.hidden
 
     def key(self) -> bytes:
         """A digest that equal steps share, whatever their number."""

@@ -67,7 +67,9 @@ def _phases(kind: CollectiveKind, levels: Levels) -> Iterator[tuple[CollectiveKi
 
 _KINDS = (*REDUCING, CollectiveKind.ALL_TO_ALL)
 
-HIERARCHICAL = LevelledAlgorithm(kinds=_KINDS, steps=_hierarchical, part=_part)
+HIERARCHICAL = LevelledAlgorithm(
+    kinds=_KINDS, steps=_hierarchical, part=_part, returns=(CollectiveKind.ALL_REDUCE,)
+)
 PER_DIMENSION = LevelledAlgorithm(
     kinds=_KINDS,
     steps=_per_dimension,

@@ -52,13 +52,14 @@ class LevelledAlgorithm:
     """An algorithm made of a flat one at each level of a group, innermost first.
 
     `part(kind, level, count)` is what one of `count` levels carries out. `worth_pricing` is false
-    where another one is never slower.
+    where another one is never slower. Kinds that it `returns` come back through the inner levels.
     """
 
     kinds: tuple[CollectiveKind, ...]
     steps: Callable[[CollectiveKind, Levels, tuple[FlatAlgorithm, ...]], list[FlowStep]]
     part: Callable[[CollectiveKind, int, int], CollectiveKind]
     worth_pricing: bool = True
+    returns: tuple[CollectiveKind, ...] = ()
 
 
 def soon_traced(kind: CollectiveKind, crossed: int, ranks: int) -> bool:

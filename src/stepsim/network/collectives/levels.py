@@ -59,6 +59,7 @@ class Levels:
                 if isinstance(step.fraction, np.ndarray)
                 else step.fraction * scale,
                 repeat=step.repeat,
+                level=level,
             )
             for step in steps
         ]
