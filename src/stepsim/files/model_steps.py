@@ -72,9 +72,10 @@ def is_published_steps(path: Path) -> bool:
 
 
 def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[str, ...]]:
-    """The rows of a table, and a warning for each that no plan can express.
+    """The rows of a table, and a warning for each that is left out: it says why.
 
-    Raises TraceError naming the row and the column at fault.
+    Sources write down what others leave open, so that a cell nobody can read is no reason to drop
+    the table. Raises TraceError where a column is missing or no row can be read.
     """
     text = read_text(path, TraceError, "table of measured steps", "CSV")
     found, warnings = [], []
@@ -84,10 +85,10 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[s
             raise TraceError(f"{path}: row {number}: no column {missing[0]}")
         try:
             found.append(_step(row))
-        except TraceError as error:
-            raise TraceError(f"{path}: row {number}: {error}") from None
         except StepsimError as error:
             warnings.append(f"{path.name}: row {number} is left out: {error}")
+    if warnings and not found:
+        raise TraceError(f"{path}: no row can be read: {warnings[0]}")
     return tuple(found), tuple(warnings)
 
 

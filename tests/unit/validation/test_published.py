@@ -74,16 +74,19 @@ def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tp": "-2"}, "row 2: run: tp is '-2': expected a whole number"),
-        ({"act": "tanh"}, "row 2: run: act is 'tanh': expected one of swiglu"),
-        ({"precision": "int8"}, "row 2: run: precision is 'int8'"),
-        ({"step_s": "fast"}, "row 2: run: step_s is 'fast': expected a number from 0"),
+        ({"tp": "-2"}, "run: tp is '-2': expected a whole number"),
+        ({"act": "tanh"}, "run: act is 'tanh': expected one of swiglu"),
+        ({"precision": "int8"}, "run: precision is 'int8'"),
+        ({"step_s": "fast"}, "run: step_s is 'fast': expected a number from 0"),
     ],
 )
 def test_a_wrong_cell_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
-    with pytest.raises(TraceError, match=message) as error:
+    with pytest.raises(TraceError, match=f"row 2 is left out: {message}") as error:
         read_published_steps(table(tmp_path, change))
     assert "steps.csv" in str(error.value)
+    steps, (warning,) = read_published_steps(table(tmp_path, {}, change))
+    assert len(steps) == 1
+    assert f"steps.csv: row 3 is left out: {message}" in warning
 
 
 def test_rows_that_no_plan_expresses_are_left_out_with_a_warning(tmp_path: Path) -> None:

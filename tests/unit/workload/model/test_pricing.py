@@ -1,0 +1,126 @@
+"""Times of operators and collectives from rates and bandwidths, by hand."""
+
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.operators import (
+    Amounts,
+    Operator,
+    OperatorKind,
+    linear,
+    memory,
+)
+from stepsim.workload.model.plan import ModelPlan, Precision
+from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.rows import CollectiveKind
+
+DEVICE = Device(
+    name="round",
+    memory_bytes=64 << 30,
+    memory_bandwidth=1e12,
+    rates=MappingProxyType({Precision.BF16: MatrixRate(rate=1e14, peak=2e14, start_ps=2_000_000)}),
+    attention=MappingProxyType(
+        {"flash": AttentionRate(rate=5e13, half_sequence=1000, half_work=0, backward=0.5)}
+    ),
+    vector_rate=1e13,
+    sustained=0.5,
+    memory_share=0.8,
+    kernel_floor_ps=3_000_000,
+)
+FRAMEWORK = Framework(name="plain", memory_factor=2.0, host_layer_ps=0, host_expert_layer_ps=0)
+PLAN = ModelPlan(sequence=1000)
+COLUMNS = plan_columns([PLAN])
+
+
+def pricer() -> Pricer:
+    return Pricer(device=DEVICE, framework=FRAMEWORK, columns=COLUMNS, precision=Precision.BF16)
+
+
+def one(value: float) -> Floats:
+    return np.array([value])
+
+
+def amounts(flops: float, moved: float = 0.0) -> Amounts:
+    return Amounts(flops=one(flops), bytes_moved=one(moved), launches=one(1.0))
+
+
+def operator(kind: OperatorKind, first: Amounts, head_dim: int = 128) -> Operator:
+    return Operator(
+        name="one",
+        kind=kind,
+        forward=first,
+        input_grad=first,
+        weight_grad=amounts(0.0),
+        head_dim=head_dim,
+        rows=one(8.0),
+    )
+
+
+def test_a_product_takes_its_operations_at_the_sustained_rate_and_a_start() -> None:
+    found = pricer().price([linear("one", COLUMNS, one(1e4), 1e4, 1e4)])
+    assert found.forward[0] == pytest.approx(2e12 / 5e13 + 2e-6)
+    assert found.weight_grad[0] == pytest.approx(1.05 * (2e12 / 5e13 + 2e-6))
+
+
+def test_a_product_of_few_rows_is_as_long_as_its_weight_takes_to_read() -> None:
+    found = pricer().price([linear("one", COLUMNS, one(1.0), 1e4, 1e4)])
+    assert found.forward[0] == pytest.approx((2 * (1e4 + 1e8) + 2e4) / 8e11)
+
+
+def test_memory_bound_kernels_move_their_bytes_and_have_a_floor() -> None:
+    moved = pricer().price([memory("one", one(8e8), one(4e8))])
+    assert (moved.forward[0], moved.backward[0]) == (pytest.approx(2e-3), pytest.approx(1e-3))
+    assert pricer().price([memory("one", one(8.0), one(0.0))]).forward[0] == 3e-6
+    assert pricer().price([memory("one", one(8.0), one(0.0))]).backward[0] == 0.0
+
+
+def test_attention_reaches_half_its_rate_at_its_half_sequence() -> None:
+    found = pricer().price([operator(OperatorKind.ATTENTION, amounts(1e12))])
+    assert found.forward[0] == pytest.approx(1e12 / 5e13 * 2)
+    assert found.input_grad[0] == pytest.approx(1e12 / 5e13 / 0.5 * 1.5)
+
+
+def test_grouped_products_read_their_weights_besides() -> None:
+    found = pricer().price([operator(OperatorKind.GROUPED, amounts(1e12, 8e9))])
+    assert found.forward[0] == pytest.approx(1e12 / 5e13 + 2e-6 + 8e9 / 8e11)
+
+
+def test_heads_whose_width_is_no_multiple_of_eight_use_no_tensor_cores() -> None:
+    aligned = pricer().price([operator(OperatorKind.SCORES, amounts(1e12))])
+    odd = pricer().price([operator(OperatorKind.SCORES, amounts(1e12), head_dim=108)])
+    assert aligned.forward[0] == pytest.approx(1e12 / 5e13 + 2e-6)
+    assert odd.forward[0] == pytest.approx(1e12 / 1e13)
+
+
+NETWORK = Interconnect(domain=8, inner=400e9, outer=50e9, launch_ps=0, inner_ps=0, outer_ps=0)
+RAMP = 6e6  # bytes that every pass costs more
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "stride", "expected"),
+    [
+        (CollectiveKind.ALL_GATHER, 8, 1, (7 / 8 * 1e9 + RAMP) / (400e9 * (1 - 0.75 / 8))),
+        (CollectiveKind.ALL_REDUCE, 8, 1, 2 * (7 / 8 * 1e9 + RAMP) / (400e9 * (1 - 0.75 / 8))),
+        (CollectiveKind.ALL_GATHER, 2, 1, (1 / 2 * 1e9 + RAMP) / (400e9 * (1 - 0.75 / 2))),
+        (CollectiveKind.ALL_GATHER, 4, 8, (3 / 4 * 1e9 + RAMP) / 50e9),
+        (CollectiveKind.ALL_GATHER, 4, 4, (3 / 4 * 1e9 + RAMP) / 100e9),
+        (CollectiveKind.ALL_TO_ALL, 16, 1, 8 / 16 * 1e9 / 50e9),
+        (CollectiveKind.ALL_REDUCE, 1, 1, 0.0),
+    ],
+)
+def test_collectives_inside_a_node_and_between_nodes(
+    kind: CollectiveKind, ranks: int, stride: int, expected: float
+) -> None:
+    found = NETWORK.seconds(kind, one(1e9), one(ranks), one(stride))
+    assert found[0] == pytest.approx(expected)
+
+
+def test_nothing_to_send_takes_no_time() -> None:
+    assert NETWORK.seconds(CollectiveKind.ALL_REDUCE, one(0.0), one(8), one(1))[0] == 0.0
