@@ -62,7 +62,7 @@ def iteration_ms(
     )
     work = PipelineWork(source="published", plan=plan, works=works, message_bytes=1)
     report = simulate_work(work, schedule, runtime).report
-    spans = [report.pipeline_time_ps - idle.head - idle.tail for idle in report.idle]
+    spans = [report.pipeline_time_ps - each.before - each.after for each in report.bubbles]
     return max(spans) / PS_PER_MS
 
 

@@ -90,7 +90,7 @@ PICTURES = (
         "Compute-bound: at least half of the step is work, that is compute and host time, so "
         "nothing but faster work makes it more than twice as fast. Otherwise network-bound where "
         "more of it is exposed communication (idle with an awaited transfer in flight) than "
-        "bubble (idle with none: head, inner, tail and skew), else bubble-bound. Lines: step time "
+        "idle (with none: head, inner, tail and skew), else idle-bound. Lines: step time "
         "in s.",
         f"stepsim sweep {SMALL} --set 'fabric.bandwidth=6.25..800 Gbps:43 log' "
         "--set 'microbatches=1..32' --db bound.sqlite --plot FIGURE --plot-kind bound "

@@ -112,13 +112,13 @@ for count in (16, 32, 64, 128):
 
 # %%
 exposed = sum(time for part, time in parts.items() if part.name.startswith("EXPOSED"))
-bubble = parts[Part.HEAD] + parts[Part.INNER] + parts[Part.TAIL]
+idle = parts[Part.HEAD] + parts[Part.INNER] + parts[Part.TAIL]
 gain = each[16] / each[128]
 assert gain > 1.5
-assert bubble > 10 * exposed
+assert idle > 10 * exposed
 Markdown(
-    f"At 16 microbatches each costs **{gain:.2f} times** what it costs at 128, because bubbles "
-    f"take {bubble / step:.0%} of the step. Communication that compute does not hide takes "
+    f"At 16 microbatches each costs **{gain:.2f} times** what it costs at 128, because idle time "
+    f"takes {idle / step:.0%} of the step. Communication that compute does not hide takes "
     f"{exposed / step:.1%}: a faster network cannot win more than that. If training allows a "
     "larger batch, use more microbatches; if it does not, interleave (notebook 03); buy the faster "
     "network last."

@@ -15,6 +15,9 @@ from stepsim.results.report import make_report
 from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Row, Workload
 
+PARTS = {"before": "head", "between": "inner", "after": "tail", "busy": "busy"}
+"""Parts of a bubble, and what the golden cases call them."""
+
 
 def longest_path(forward: Sequence[Sequence[int]], backward: Sequence[Sequence[int]]) -> int:
     """Makespan of 1F1B, `forward[stage][microbatch]`, from its definition, by recursion on time.
@@ -76,7 +79,7 @@ def test_uniform_pipeline_takes_the_closed_form(ranks: int, microbatches: int) -
     report = stepsim.simulate(workload, "ideal", p2p="eager").report
     assert report.pipeline_time_ps == (microbatches + ranks - 1) * (forward + backward)
     assert report.bubble_fraction == pytest.approx((ranks - 1) / (microbatches + ranks - 1))
-    assert all(idle.total == (ranks - 1) * (forward + backward) for idle in report.idle)
+    assert all(each.total == (ranks - 1) * (forward + backward) for each in report.bubbles)
 
 
 def makespan(ranks: int, microbatches: int, hop: int, mode: P2PMode) -> int:
@@ -141,9 +144,9 @@ def test_eager_times_and_idle_are_the_reference_evaluation(shared: Path) -> None
             timeline = run_graph(graph, prices)
             report = make_report(timeline, prices, workload="", warnings=())
             assert report.pipeline_time_ps == expected["makespan"], (case["P"], case["m"], name)
-            idle = [report.idle[actor] for actor in report.actor_of]
-            for part in ("head", "inner", "tail", "busy"):
-                assert [getattr(each, part) for each in idle] == expected[part]
+            idle = [report.bubbles[actor] for actor in report.actor_of]
+            for part, golden in PARTS.items():
+                assert [getattr(each, part) for each in idle] == expected[golden]
             assert report.bubble_fraction == pytest.approx(expected["bubble_fraction"], abs=1e-9)
             compared += 1
     assert compared

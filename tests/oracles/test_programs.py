@@ -43,6 +43,9 @@ PROGRAMS = {
 SCALE = 3
 """Durations are scaled so that two thirds of a pair are whole picoseconds."""
 
+PARTS = {"before": "head", "between": "inner", "after": "tail", "busy": "busy"}
+"""Parts of a bubble, and what the golden cases call them."""
+
 
 def cases(shared: Path, name: str) -> Iterator[tuple[dict[str, Any], Schedule]]:
     """Golden cases that are no refusals, with stepsim's schedule."""
@@ -122,9 +125,9 @@ def test_eager_runs_are_the_reference_evaluations(name: str, shared: Path) -> No
             report = run(schedule, expected, P2PMode.EAGER, StepOptions(), factor)
             where = (case["P"], case["m"], case["v"], label)
             assert report.pipeline_time_ps == round(SCALE * expected["makespan"]), where
-            idle = [report.idle[actor] for actor in report.actor_of]
-            for part in ("head", "inner", "tail", "busy"):
-                scaled = [round(SCALE * value) for value in expected[part]]
+            idle = [report.bubbles[actor] for actor in report.actor_of]
+            for part, golden in PARTS.items():
+                scaled = [round(SCALE * value) for value in expected[golden]]
                 assert [getattr(each, part) for each in idle] == scaled, where
             assert report.bubble_fraction == pytest.approx(expected["bubble_fraction"], abs=1e-9)
             compared += 1

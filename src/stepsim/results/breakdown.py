@@ -2,7 +2,7 @@
 
 The breakdown walks along a rank's compute stream. What runs there is compute (or host time); a
 gap belongs to the transfers the next task waits for: exposed while one is in flight, skew before a
-collective's slowest member arrives, bubble before a pipeline neighbour has sent. So its parts sum
+collective's slowest member arrives, idle before a pipeline neighbour has sent. So its parts sum
 to the step time by construction.
 """
 
@@ -181,7 +181,7 @@ def _share_gaps(
 ) -> None:
     """Add idle gaps whose transfers differ, or that have none.
 
-    In flight a transfer is exposed, before it starts there is skew or bubble, after it idle time.
+    In flight a transfer is exposed, before it there is skew or idle time, after it idle time.
     Overlapping transfers share a gap in order of their start, then of their end, then of their
     part: of nothing but times, whatever else the run was made of.
     """

@@ -3,7 +3,7 @@
 The mean breakdown of each result sums to its step time, so the differences of the components sum
 exactly to the difference of the step times. The same holds on every stage, whose ranks all take
 the step: a stage that got slower works longer (compute, exposed, host), the others wait longer
-for it (skew, bubbles). So stages are compared by what they do themselves.
+for it (skew, idle). So stages are compared by what they do themselves.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_
 from stepsim.results.document import LinkEntry, ResultDocument
 from stepsim.workload.axes import Part, PartKind, part_label
 
-WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.BUBBLE))
+WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""
 
 _SETTINGS = (

@@ -19,7 +19,7 @@ from stepsim.base.fields import (
     shown,
 )
 from stepsim.results.links import LinkUse
-from stepsim.results.report import Idle, Report, StageReport
+from stepsim.results.report import Bubble, Report, StageReport
 from stepsim.workload.axes import ParallelAxis, Part
 
 _DEGREES = tuple(map(str, ParallelAxis))
@@ -55,7 +55,7 @@ class _RankEntry(Entry, frozen=True, kw_only=True):
     rank: Count
     stage: Count
     like: Count
-    idle_ps: Idle | None = None
+    bubble_ps: Bubble | None = None
     breakdown_ps: _PartTimes
 
 
@@ -70,7 +70,7 @@ class StageEntry(Entry, frozen=True, kw_only=True):
     peak_activations: _PeakEntry = _PeakEntry()
     forward_ps: Picoseconds = 0
     backward_ps: Picoseconds = 0
-    idle_ps: Idle | None = None
+    bubble_ps: Bubble | None = None
     breakdown_ps: _PartTimes
 
     @classmethod
@@ -81,7 +81,7 @@ class StageEntry(Entry, frozen=True, kw_only=True):
             first_rank=stage.ranks[0],
             last_rank=stage.ranks[1],
             peak_activations=_PeakEntry.taken_from(stage.peak_activations),
-            idle_ps=stage.idle,
+            bubble_ps=stage.bubble,
             breakdown_ps=_named(stage.breakdown_ps),
         )
 
@@ -248,8 +248,8 @@ class StepDocument(Document, frozen=True, kw_only=True):
 class ResultDocument(StepDocument, frozen=True, kw_only=True):
     """`stepsim simulate --json`: one step. `breakdown_ps` is the mean over ranks.
 
-    `bubble_fraction` is idle time over pipeline time, mean over ranks; `zero_bubble_rate` is
-    (T - m(F + B + W)) / T of the busiest rank (Qi et al., arXiv:2401.10241).
+    `bubble_fraction` is the time in no action over pipeline time, mean over ranks;
+    `zero_bubble_rate` is (T - m(F + B + W)) / T of the busiest rank (Qi et al., arXiv:2401.10241).
     """
 
     ranks: tuple[_RankEntry, ...] = ()
@@ -275,7 +275,7 @@ def _rank_entries(report: Report) -> Iterable[_RankEntry]:
             rank=rank,
             stage=report.plan.stage_of(rank),
             like=first.setdefault(actor, rank),
-            idle_ps=report.idle[actor],
+            bubble_ps=report.bubbles[actor],
             breakdown_ps=parts[actor],
         )
 

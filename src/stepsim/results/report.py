@@ -35,26 +35,26 @@ _WORTH_OF_STEP = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Idle:
-    """Idle time of a rank in the pipeline, in ps: before its first action, between, after.
+class Bubble:
+    """Time of a rank in the pipeline but in no action, in ps: before the first, between, after.
 
     Communication inside an action counts as busy; `busy` is the time inside actions.
     """
 
-    head: Picoseconds
-    inner: Picoseconds
-    tail: Picoseconds
+    before: Picoseconds
+    between: Picoseconds
+    after: Picoseconds
     busy: Picoseconds
 
     @property
     def total(self) -> int:
-        """All idle time."""
-        return self.head + self.inner + self.tail
+        """All of it."""
+        return self.before + self.between + self.after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """One stage: durations of its actions, mean idle time and parts of its ranks, in ps.
+    """One stage: durations of its actions, mean bubble and parts of its ranks, in ps.
 
     The steady state is from the first backward's start to the last forward's end; warm-up lies
     before it, cool-down after. `peak_activations` counts (chunk, microbatch) pairs, freed at the
@@ -68,7 +68,7 @@ class StageReport:
     peak_activations: PeakLive
     forward_ps: int
     backward_ps: int
-    idle: Idle
+    bubble: Bubble
     breakdown_ps: dict[Part, int]
 
 
@@ -76,7 +76,7 @@ class StageReport:
 class Report:
     """Result of a step.
 
-    `breakdown[a]` and `idle[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
+    `breakdown[a]` and `bubbles[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
     `critical_path_ps` says what the chain of tasks that sets the step time is made of.
     `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said. `settings`
     are options that are not the default, by name. `reading` says how the workload's rows were taken
@@ -95,7 +95,7 @@ class Report:
     pipeline_time_ps: int
     actor_of: NDArray[np.int64]
     breakdown: NDArray[np.int64]
-    idle: tuple[Idle, ...]
+    bubbles: tuple[Bubble, ...]
     stages: tuple[StageReport, ...]
     links: tuple[LinkUse, ...]
     comms: tuple[CommUse, ...]
@@ -120,11 +120,11 @@ class Report:
 
     @property
     def bubble_fraction(self) -> float:
-        """Mean over ranks of idle time in the pipeline over pipeline time."""
+        """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
         if not self.pipeline_time_ps:
             return 0.0
         counts: list[int] = self.counts.tolist()
-        total = sum(each.total * n for each, n in zip(self.idle, counts, strict=True))
+        total = sum(each.total * n for each, n in zip(self.bubbles, counts, strict=True))
         return float(bubble_fraction(total, sum(counts), self.pipeline_time_ps))
 
     @property
@@ -135,7 +135,7 @@ class Report:
         """
         if not self.pipeline_time_ps:
             return 0.0
-        return 1 - max(idle.busy for idle in self.idle) / self.pipeline_time_ps
+        return 1 - max(each.busy for each in self.bubbles) / self.pipeline_time_ps
 
     @property
     def peak_activations(self) -> int:
@@ -154,10 +154,10 @@ class Report:
         return mean_parts(self.breakdown, self.counts)
 
 
-def bubble_fraction(idle_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
-    """Idle time of all ranks in the pipeline over the time they are in it; 0 without a pipeline."""
+def bubble_fraction(bubble_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
+    """Time of all ranks in no action over that in the pipeline; 0 without a pipeline."""
     pipeline = np.asarray(pipeline_time_ps, dtype=np.float64)
-    mean = np.asarray(idle_ps, dtype=np.float64) / ranks
+    mean = np.asarray(bubble_ps, dtype=np.float64) / ranks
     return np.divide(mean, pipeline, out=np.zeros_like(pipeline), where=pipeline > 0)
 
 
@@ -203,12 +203,12 @@ def make_report(
     path = list(path_tasks(timeline, critical_path(timeline)))
     actors = timeline.actors
     breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
-    idle: list[Idle] = [Idle(head=0, inner=0, tail=0, busy=0)] * len(actors)
+    bubbles = [Bubble(before=0, between=0, after=0, busy=0)] * len(actors)
     known: PartsOfLists = {}
     for cohort in timeline.cohorts:
         breakdown[cohort.actors] = cohort_breakdown(cohort, graph, step, known).T
-        for actor, each in zip(cohort.actors.tolist(), _idle(cohort, pipeline), strict=True):
-            idle[actor] = each
+        for actor, each in zip(cohort.actors.tolist(), _bubbles(cohort, pipeline), strict=True):
+            bubbles[actor] = each
     comms = comm_use(graph, prices)
     return Report(
         workload=workload,
@@ -221,8 +221,8 @@ def make_report(
         pipeline_time_ps=pipeline,
         actor_of=actors.actor_of,
         breakdown=breakdown,
-        idle=tuple(idle),
-        stages=_stages(timeline, graph.schedule, breakdown, idle),
+        bubbles=tuple(bubbles),
+        stages=_stages(timeline, graph.schedule, breakdown, bubbles),
         links=links,
         comms=comms,
         critical_path_ps=path_parts(graph, path),
@@ -294,22 +294,22 @@ def _named_beside(other: CommOp, op: CommOp) -> str:
     return "that of other stages" if other == op else f"{other.group} {other.kind}"
 
 
-def _idle(cohort: Cohort, pipeline_time_ps: int) -> list[Idle]:
-    """Idle time of each actor of a cohort."""
+def _bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
+    """The bubble of each actor of a cohort."""
     start, end = cohort.entry_times
     if not len(start):
-        return [Idle(head=pipeline_time_ps, inner=0, tail=0, busy=0)] * len(cohort.actors)
+        return [Bubble(before=pipeline_time_ps, between=0, after=0, busy=0)] * len(cohort.actors)
     busy = (end - start).sum(axis=0)
     first, last = start.min(axis=0), end.max(axis=0)
     columns = zip(first.tolist(), last.tolist(), busy.tolist(), strict=True)
     return [
-        Idle(head=head, inner=stop - head - work, tail=pipeline_time_ps - stop, busy=work)
-        for head, stop, work in columns
+        Bubble(before=begin, between=stop - begin - work, after=pipeline_time_ps - stop, busy=work)
+        for begin, stop, work in columns
     ]
 
 
 def _stages(
-    timeline: Timeline, schedule: Schedule, breakdown: NDArray[np.int64], idle: list[Idle]
+    timeline: Timeline, schedule: Schedule, breakdown: NDArray[np.int64], bubbles: list[Bubble]
 ) -> tuple[StageReport, ...]:
     plan, actors = timeline.graph.plan, timeline.actors
     peaks = peak_live(schedule)
@@ -332,11 +332,11 @@ def _stages(
                 peak_activations=peaks[stage],
                 forward_ps=forward,
                 backward_ps=backward,
-                idle=Idle(
-                    head=mean([idle[a].head for a in here]),
-                    inner=mean([idle[a].inner for a in here]),
-                    tail=mean([idle[a].tail for a in here]),
-                    busy=mean([idle[a].busy for a in here]),
+                bubble=Bubble(
+                    before=mean([bubbles[a].before for a in here]),
+                    between=mean([bubbles[a].between for a in here]),
+                    after=mean([bubbles[a].after for a in here]),
+                    busy=mean([bubbles[a].busy for a in here]),
                 ),
                 breakdown_ps=mean_parts(breakdown[here], counts),
             )

@@ -45,7 +45,7 @@ class Answers:
             "first": len(_FIRST),
             "exports": EXPORTS,
             "shades": [(name, colour) for _, (name, colour) in sorted(SHADES.items())],
-            "parts": {part.key: (part.key.replace("_", " "), PART_COLOURS[part]) for part in Part},
+            "parts": {part.key: (part.label, PART_COLOURS[part]) for part in Part},
             "path": PATH,
         }
 

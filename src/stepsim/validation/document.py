@@ -68,7 +68,7 @@ class _TimeEntry(Entry, frozen=True, kw_only=True):
 
 
 class _BubbleEntry(Entry, frozen=True, kw_only=True):
-    """Idle shares of a rank's pipeline time."""
+    """Bubbles, shares of a rank's pipeline time."""
 
     rank: int
     stage: int

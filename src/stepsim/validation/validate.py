@@ -264,7 +264,7 @@ def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
     """Time in messages per traced stage: all idle time up to the rank's last action."""
     for stage in summary.stages:
         report = result.report.stages[stage.stage]
-        waited = report.idle.head + report.idle.inner
+        waited = report.bubble.before + report.bubble.between
         yield _replayed(f"stage {stage.stage} waits", waited, stage.wait_ps)
 
 
@@ -279,6 +279,6 @@ def _bubbles(
             yield RankBubble(
                 rank=rank.rank,
                 stage=rank.stage,
-                simulated=report.idle[actor].total / report.pipeline_time_ps,
+                simulated=report.bubbles[actor].total / report.pipeline_time_ps,
                 measured=summary.bubble(rank),
             )

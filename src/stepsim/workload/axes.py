@@ -40,14 +40,15 @@ class PartKind(StrEnum):
     WORK = "work"
     EXPOSED = "exposed"
     SKEW = "skew"
-    BUBBLE = "bubble"
+    IDLE = "idle"
 
 
 class Part(IntEnum):
     """Parts of a rank's step, in ps; their sum is the step time.
 
-    `HEAD`, `INNER` and `TAIL` are bubbles: idle before the rank's first task, between, and after
-    its last one until the step ends. Exposed time is idle while an awaited transfer is in flight.
+    `HEAD`, `INNER` and `TAIL` are idle with nothing in flight: before the first task, between, and
+    after the last one until the step ends. Exposed time is idle while an awaited transfer is in
+    flight.
     `label` is what tables and figures call a part, `key` what documents do.
     """
 
@@ -70,9 +71,9 @@ class Part(IntEnum):
     EXPOSED_DP = 5, "exposed dp", PartKind.EXPOSED
     EXPOSED_PP = 6, "exposed pp", PartKind.EXPOSED
     SKEW = 7, "skew", PartKind.SKEW
-    HEAD = 8, "bubble, head", PartKind.BUBBLE
-    INNER = 9, "bubble, inner", PartKind.BUBBLE
-    TAIL = 10, "bubble, tail", PartKind.BUBBLE
+    HEAD = 8, "idle, head", PartKind.IDLE
+    INNER = 9, "idle, inner", PartKind.IDLE
+    TAIL = 10, "idle, tail", PartKind.IDLE
     HOST = 11, "host", PartKind.WORK
 
     @property

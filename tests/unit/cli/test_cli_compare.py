@@ -216,7 +216,7 @@ def test_diff_explains_two_results(run: Run, moe: Path, tmp_path: Path) -> None:
     assert f"-{before - after:.4g} ms" in out
     assert "1f1b" in out
     assert "interleaved:2" in out
-    assert "bubble, inner" in out
+    assert "idle, inner" in out
     assert "identical" in run("diff", a, a)[1]
 
 

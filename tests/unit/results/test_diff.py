@@ -162,13 +162,13 @@ def test_sentence_names_component_stage_and_link() -> None:
         (
             parts(compute=10, inner=10),
             parts(compute=12, inner=18),
-            "bubble, inner explains 80% of the difference, where ranks wait for others; of what "
+            "idle, inner explains 80% of the difference, where ranks wait for others; of what "
             "they do themselves, compute explains most, 20%.",
         ),
         (
             parts(compute=10, inner=10),
             parts(compute=10, inner=18),
-            "bubble, inner explains 100% of the difference, where ranks wait for others; nothing "
+            "idle, inner explains 100% of the difference, where ranks wait for others; nothing "
             "they do themselves takes more.",
         ),
         (
@@ -227,7 +227,7 @@ def test_print_says_settings_then_step_then_tables_then_the_sentence() -> None:
         "npus 8 -> 16",
         "step time 100 ms -> 110 ms (+10 ms, +10.00%)",
         "exposed dp 10 ms 18 ms +8 ms 80.0%",
-        "bubble, inner 20 ms 23 ms +3 ms 30.0%",
+        "idle, inner 20 ms 23 ms +3 ms 30.0%",
         "compute 70 ms 69 ms -1 ms -10.0%",
         "1 80 ms 94 ms +14 ms -4 ms exposed dp +15 ms",
         "fabric 4 GiB 4 GiB 8 ms 16 ms +8 ms",

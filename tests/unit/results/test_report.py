@@ -43,8 +43,8 @@ def test_an_even_pipeline_takes_as_long_as_published(
     assert report.step_time_ps == (microbatches + ranks - 1) * (F + B)
     assert report.pipeline_time_ps == report.step_time_ps
     assert report.step_time_s == report.step_time_ps / 1e12
-    assert {idle.total for idle in report.idle} == {(ranks - 1) * (F + B)}
-    assert {idle.busy for idle in report.idle} == {microbatches * (F + B)}
+    assert {each.total for each in report.bubbles} == {(ranks - 1) * (F + B)}
+    assert {each.busy for each in report.bubbles} == {microbatches * (F + B)}
     assert report.bubble_fraction == pytest.approx((ranks - 1) / (microbatches + ranks - 1))
     assert report.zero_bubble_rate == pytest.approx(report.bubble_fraction)
 
@@ -55,7 +55,7 @@ def test_idle_time_lies_before_between_and_after_a_ranks_actions(
 ) -> None:
     """Rank r starts r forwards late and ends r backwards early."""
     for rank, stage in enumerate(report_of(ranks, microbatches).stages):
-        assert (stage.idle.head, stage.idle.tail) == (rank * F, rank * B)
+        assert (stage.bubble.before, stage.bubble.after) == (rank * F, rank * B)
         assert (stage.forward_ps, stage.backward_ps) == (F, B)
         assert stage.ranks == (rank, rank)
         assert stage.steady_start_ps == (2 * ranks - 1 - rank) * F + (ranks - 1 - rank) * (B - F)

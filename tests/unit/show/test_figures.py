@@ -338,8 +338,8 @@ def idle_share(schedule: Any) -> float:
         ({Part.COMPUTE: 5, Part.EXPOSED_DP: 5}, Bound.COMPUTE),
         ({Part.COMPUTE: 4, Part.HOST: 1, Part.TAIL: 5}, Bound.COMPUTE),
         ({Part.COMPUTE: 4, Part.EXPOSED_TP: 4, Part.INNER: 2}, Bound.NETWORK),
-        ({Part.COMPUTE: 4, Part.EXPOSED_TP: 3, Part.INNER: 2, Part.SKEW: 1}, Bound.BUBBLE),
-        ({Part.COMPUTE: 1, Part.HEAD: 9}, Bound.BUBBLE),
+        ({Part.COMPUTE: 4, Part.EXPOSED_TP: 3, Part.INNER: 2, Part.SKEW: 1}, Bound.IDLE),
+        ({Part.COMPUTE: 1, Part.HEAD: 9}, Bound.IDLE),
     ],
 )
 def test_bounds_are_as_defined(parts: dict[Part, float], bound: Bound) -> None:

@@ -34,7 +34,7 @@ def test_the_microbatch_size_scales_compute_and_bytes(moe: Path) -> None:
     ]
     assert [step.plan.microbatches for step in steps] == [16, 8, 4]
     assert sorted(step.step_time_ps for step in steps) == [step.step_time_ps for step in steps]
-    busy = [max(idle.busy for idle in step.idle) for step in steps]
+    busy = [max(each.busy for each in step.bubbles) for step in steps]
     assert max(busy) == pytest.approx(min(busy), rel=1e-3)
     assert [step.settings.get("microbatch_size") for step in steps] == [None, "2", "4"]
     assert "taken as 1 sample" in " ".join(steps[1].warnings)

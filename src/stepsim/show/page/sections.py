@@ -103,7 +103,7 @@ def breakdown_section(result: ResultDocument) -> Section:
         name="breakdown",
         heading="Where the step goes",
         text="Parts add up to the step. The last four times of a stage are those in its actions, "
-        "and idle within the pipeline.",
+        "and the bubble: in the pipeline, but in none.",
         tables=(bars_table(result), parts_table(result), *stages),
     )
 

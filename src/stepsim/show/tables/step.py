@@ -44,7 +44,8 @@ _EP_LAYOUTS: Mapping[str, str] = {
 }
 _OPTIONAL = ("skew", "host")
 _ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
-_BUBBLE = ("head", "inner", "tail")
+_IDLE = ("head", "inner", "tail")
+_BUBBLE = ("before", "between", "after")
 _MOST_CLASSES = 512
 _MOST_STAGES = 16
 _MOST_COMMS = 8
@@ -196,7 +197,7 @@ def stages_table(result: StepDocument) -> Table:
     """Mean over the ranks of each stage: its actions, and parts that add up to the step."""
     stages = result.stages
     optional = [n for n in _OPTIONAL if any(stage.breakdown_ps.get(n) for stage in stages)]
-    idle = {"in actions": "busy", **{f"idle, {name}": name for name in _BUBBLE}}
+    bubble = {"in actions": "busy", **{f"bubble, {name}": name for name in _BUBBLE}}
     return table_of(
         "stages: one forward, one backward; where the step goes",
         stages,
@@ -206,8 +207,9 @@ def stages_table(result: StepDocument) -> Table:
             "backward": TIME.of("backward_ps"),
             "compute": _part("compute"),
             "exposed": TIME.of(lambda stage: _exposed(stage.breakdown_ps)),
-            **{name: _part(name) for name in (*optional, *_BUBBLE)},
-            **{name: TIME.on_pages.of(_idle(key)) for name, key in idle.items()},
+            **{name: _part(name) for name in optional},
+            **{f"idle, {name}": _part(name) for name in _IDLE},
+            **{name: TIME.on_pages.of(_bubble(key)) for name, key in bubble.items()},
         },
         most=_MOST_STAGES,
         both_ends=True,
@@ -218,8 +220,8 @@ def _part(name: str) -> Column:
     return TIME.of(lambda stage: stage.breakdown_ps.get(name, 0))
 
 
-def _idle(name: str) -> Callable[[StageEntry], int | None]:
-    return lambda stage: getattr(stage.idle_ps, name, None)
+def _bubble(name: str) -> Callable[[StageEntry], int | None]:
+    return lambda stage: getattr(stage.bubble_ps, name, None)
 
 
 def comms_table(result: StepDocument) -> Table:
@@ -318,12 +320,12 @@ def runs_bars_table(runs: Mapping[str, StepDocument]) -> Table:
 
 
 def _bar_columns(scale: StepDocument) -> dict[str, Column]:
-    """Bar, work, exposed communication and bubbles of a breakdown, the last of some values."""
+    """Bar, work, exposed communication and idle time of a breakdown, the last of some values."""
     return {
         "step": BAR.of(lambda bar: _bar(bar[-1], scale)),
         "compute": TIME.of(lambda bar: bar[-1].get("compute", 0)),
         "exposed": TIME.of(lambda bar: _exposed(bar[-1])),
-        "bubble": TIME.of(lambda bar: sum(bar[-1].get(name, 0) for name in _BUBBLE)),
+        "idle": TIME.of(lambda bar: sum(bar[-1].get(name, 0) for name in _IDLE)),
     }
 
 

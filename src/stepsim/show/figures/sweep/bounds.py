@@ -1,4 +1,4 @@
-"""What bounds the step, over two axes: compute, network or bubbles."""
+"""What bounds the step, over two axes: compute, network or idle time."""
 
 import math
 from enum import IntEnum
@@ -30,20 +30,20 @@ class Bound(IntEnum):
 
     COMPUTE = 0
     NETWORK = 1
-    BUBBLE = 2
+    IDLE = 2
 
 
 _NETWORK_PARTS = parts_of(PartKind.EXPOSED)
-_BUBBLE_PARTS = parts_of(PartKind.BUBBLE, PartKind.SKEW)
+_IDLE_PARTS = parts_of(PartKind.IDLE, PartKind.SKEW)
 _COLOURS = {
     Bound.COMPUTE: PART_COLOURS[Part.COMPUTE],
     Bound.NETWORK: PART_COLOURS[Part.EXPOSED_DP],
-    Bound.BUBBLE: PART_COLOURS[Part.TAIL],
+    Bound.IDLE: PART_COLOURS[Part.TAIL],
 }
 _NAMES = {
     Bound.COMPUTE: "compute-bound: at least half is work",
-    Bound.NETWORK: "network-bound: exposed > bubble",
-    Bound.BUBBLE: "bubble-bound: bubble ≥ exposed",
+    Bound.NETWORK: "network-bound: exposed > idle",
+    Bound.IDLE: "idle-bound: idle ≥ exposed",
 }
 _MOST_LEVELS = 10
 _MANTISSAS = (
@@ -59,17 +59,16 @@ def bounds_of(parts: Floats) -> NDArray[np.int64]:
     """The `Bound` of each step from its parts, of shape (parts, ...), means over ranks.
 
     A step consists of work (compute and host time), exposed communication (a rank idles while a
-    transfer it waits for is in flight: tp, ep, dp, pp) and bubble (it idles with none in flight:
+    transfer it waits for is in flight: tp, ep, dp, pp) and idle time (none is in flight:
     head, inner, tail, and skew before a slower member of a collective). It is compute-bound when
     work takes at least half of it: then nothing but faster work can make it more than twice as
-    fast. Else it is network-bound when more of it is exposed than bubble, and bubble-bound
+    fast. Else it is network-bound when more of it is exposed than idle, and idle-bound
     otherwise.
     """
     exposed = parts[list(_NETWORK_PARTS)].sum(axis=0)
-    bubble = parts[list(_BUBBLE_PARTS)].sum(axis=0)
-    idle = exposed + bubble
-    other = np.where(exposed > bubble, Bound.NETWORK, Bound.BUBBLE)
-    return np.where(2 * idle <= parts.sum(axis=0), Bound.COMPUTE, other)
+    idle = parts[list(_IDLE_PARTS)].sum(axis=0)
+    other = np.where(exposed > idle, Bound.NETWORK, Bound.IDLE)
+    return np.where(2 * (exposed + idle) <= parts.sum(axis=0), Bound.COMPUTE, other)
 
 
 def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
