@@ -2,28 +2,37 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 
 from stepsim.base.errors import TraceError
 from stepsim.files.reading import first_bytes
+from stepsim.files.traces.kineto import is_kineto, is_kineto_folder, read_kineto
 from stepsim.files.traces.ndtimeline import is_ndtimeline, read_ndtimeline
 from stepsim.measured.profile.events import Profile
 
-_BEGINNING = 1 << 12
+_BEGINNING = 1 << 16
 """Bytes that tell what a file is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFormat:
-    """A form of profiles: how its files begin, and who reads it."""
+    """A form of profiles: how its files begin, which folders hold several, and who reads it."""
 
     name: str
     begins: Callable[[bytes], bool]
     read: Callable[[Path], Profile]
+    is_folder: Callable[[Path], bool] = lambda _: False
 
 
 PROFILE_FORMATS = (
     ProfileFormat(name="NDTimeline parquet", begins=is_ndtimeline, read=read_ndtimeline),
+    ProfileFormat(
+        name="PyTorch profiler traces",
+        begins=is_kineto,
+        read=read_kineto,
+        is_folder=is_kineto_folder,
+    ),
 )
 
 
@@ -42,5 +51,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def _profile_format(path: Path) -> ProfileFormat | None:
+    if isdir(path):
+        return next((each for each in PROFILE_FORMATS if each.is_folder(path)), None)
     start = first_bytes(path, _BEGINNING)
     return next((each for each in PROFILE_FORMATS if each.begins(start)), None)

@@ -15,7 +15,16 @@ from stepsim.base.arrays import Ints
 from stepsim.base.documents import Document, Entry
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Seconds, Share
-from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, EventPhase, Profile, same
+from stepsim.measured.profile.events import (
+    COMMUNICATIONS,
+    UNKNOWN,
+    EventKind,
+    EventPhase,
+    Events,
+    Profile,
+    counted,
+    same,
+)
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.stragglers import (
     Stragglers,
@@ -176,33 +185,36 @@ def _computes(waits: Waits, stragglers: Stragglers) -> Iterator[_Named]:
     slow = max(stragglers.workers, key=lambda worker: worker.slowdown)
     stage, step = profile.column_of_ranks("stage"), events.step
     mine = events.rank == _place(profile, slow.rank)
-    of_others = (stage == slow.stage) & ~mine & compute
+    of_others = (stage == stage[mine][0]) & ~mine & compute
     if of_others.any():
         yield (
             f"replace-rank-{slow.rank}",
-            f"rank {slow.rank} computes as the other replicas of stage {slow.stage} do",
+            f"rank {slow.rank} computes as the others{_of_stage(slow.stage)} do",
             _as_mean(own, mine & compute, of_others, same(events.name, step)),
             "its computes take the mean of theirs",
         )
     name = events.name
-    yield (
-        "even-stages",
-        _even_stages(stragglers),
-        _evened(own, compute, same(name, step)),
-        "layers can be shared out evenly; messages stay as long",
-    )
-    yield (
-        "even-replicas",
-        "replicas of a stage compute equally long",
-        _evened(own, compute, same(name, step, stage, events.microbatch)),
-        "their microbatches hold equally much work",
-    )
-    yield (
-        "even-microbatches",
-        "microbatches of a rank compute equally long",
-        _evened(own, compute, same(name, step, events.rank)),
-        "sequences can be shared out evenly",
-    )
+    if stage.max() > 0:
+        yield (
+            "even-stages",
+            _even_stages(stragglers),
+            _evened(own, compute, same(name, step)),
+            "layers can be shared out evenly; messages stay as long",
+        )
+    if len(profile.ranks) > 1:
+        yield (
+            "even-replicas",
+            "replicas of a stage compute equally long",
+            _evened(own, compute, same(name, step, stage, _number(events))),
+            "their microbatches hold equally much work",
+        )
+    if events.microbatch.max() > 0:
+        yield (
+            "even-microbatches",
+            "microbatches of a rank compute equally long",
+            _evened(own, compute, same(name, step, events.rank)),
+            "sequences can be shared out evenly",
+        )
     yield ("no-gc", "the host never stops", np.where(host, 0, own), "memory is freed elsewhere")
 
 
@@ -210,13 +222,13 @@ def _communications(waits: Waits) -> Iterator[_Named]:
     """Changes of what communications take once everybody is there."""
     profile, own = waits.profile, waits.own_ps
     events = profile.events
-    passes = np.isin(events.phase, (EventPhase.FORWARD, EventPhase.BACKWARD))
+    passes = events.phase != EventPhase.UPDATE
     collective = events.of_kind(EventKind.COLLECTIVE) & passes
     for name in profile.names:
         which = profile.named(name) & collective
         if which.any():
             yield (
-                f"overlap-{name}",
+                f"overlap-{name.replace(' ', '-')}",
                 f"{name} runs beside computes",
                 np.where(which, 0, own),
                 "it is hidden as a whole, and slows nothing down",
@@ -231,6 +243,16 @@ def _communications(waits: Waits) -> Iterator[_Named]:
 
 def _place(profile: Profile, rank: int) -> int:
     return next(place for place, each in enumerate(profile.ranks) if each.rank == rank)
+
+
+def _of_stage(stage: int | None) -> str:
+    return "" if stage is None else f" of stage {stage}"
+
+
+def _number(events: Events) -> Ints:
+    """The microbatch of every operation, else its place among those of its name."""
+    place = counted(events.rank, events.step, events.name)
+    return np.where(events.microbatch == UNKNOWN, place, events.microbatch)
 
 
 def _even_stages(stragglers: Stragglers) -> str:

@@ -4,7 +4,7 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Self
 
@@ -152,6 +152,14 @@ class Profile:
         step = events.step[place]
         told = f", step {self.steps[step]}" if step >= 0 else ""
         return f"{self.names[events.name[place]]} of rank {self.rank_number(place)}{told}"
+
+    def of_steps(self, *numbers: int) -> "Profile":
+        """Some steps, by their numbers; raises TraceError where none of them was recorded."""
+        kept = [place for place, number in enumerate(self.steps) if number in numbers]
+        chosen = self.events.taken(np.flatnonzero(np.isin(self.events.step, kept)))
+        step = np.searchsorted(np.array(kept, dtype=np.int64), chosen.step)
+        steps = tuple(self.steps[place] for place in kept)
+        return replace(self, steps=steps, events=replace(chosen, step=step))
 
     def rank_number(self, place: int) -> int:
         """The rank that ran an operation."""

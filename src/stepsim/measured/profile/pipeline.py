@@ -12,6 +12,7 @@ from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Even
 from stepsim.measured.profile.waits import Following, Waits, chained
 from stepsim.measured.run import Bools
 
+_SOON_PS = 10**7
 _ROUNDING_PS = 10**6
 """A message may seem to be posted by as much before the compute that it follows ends."""
 
@@ -22,7 +23,8 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     A message needs its data and its stream only. Where it counts as `posted` it also follows the
     compute that its rank ended last before it: the program posts it there, and would earlier if
     that compute were shorter. If no message of the profile runs beside a compute, the program
-    blocks, and the next compute follows the message.
+    blocks, and the next compute follows the message. Where no phase is told, an operation follows
+    one of another stream that ended just before it.
     """
     events = profile.events
     in_order = np.empty(len(events), dtype=np.int64)
@@ -34,6 +36,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
         *_parameters(events, in_order),
         *_gradients(events, in_order),
         *(_posted(events) if posted else []),
+        *([_soon_after(events)] if not _tells_phases(events) else []),
     ]
     before, after = (np.concatenate(each) for each in zip(*found, strict=True))
     return Waits(profile=profile, before=before, after=after)
@@ -64,6 +67,24 @@ def _posted(events: Events) -> list[Following]:
     if not beside.any():
         found.append((message[after >= 0], after[after >= 0]))
     return found
+
+
+def _tells_phases(events: Events) -> bool:
+    told = events.phase != EventPhase.UNKNOWN
+    return bool((told & events.of_kind(EventKind.COMPUTE)).any())
+
+
+def _soon_after(events: Events) -> Following:
+    """What starts at once when an operation of another stream has ended.
+
+    A kernel that waits for an event of another stream starts a few microseconds after it; one that
+    the host launches late does not.
+    """
+    every = np.arange(len(events))
+    before = _last_by(events, every, events.end_ps, every, events.start_ps + _ROUNDING_PS)
+    late = events.start_ps - events.end_ps[before]
+    soon = (before >= 0) & (late <= _SOON_PS) & (events.start_ps[before] < events.start_ps)
+    return before[soon], every[soon]
 
 
 def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Ints) -> Ints:
@@ -105,7 +126,7 @@ def _ends_of_chunks(events: Events, phase: EventPhase, order: Ints) -> tuple[Boo
     ):
         key = same(*(column[compute] for column in columns))
         by_key = np.lexsort((order[compute], key))
-        is_last = np.append(key[by_key][1:] != key[by_key][:-1], True)
+        is_last = np.diff(key[by_key], append=-1) != 0
         chosen = np.zeros(len(events), dtype=np.bool_)
         chosen[compute[by_key[is_last]]] = True
         found.append(chosen)

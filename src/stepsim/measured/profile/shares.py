@@ -30,6 +30,42 @@ class RankShares:
     waiting_ps: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceShares:
+    """A rank from its first operation to its last, over all steps, in ps.
+
+    `other_ps` are communications and copies while nothing computes: the terms of Holistic Trace
+    Analysis, which leaves out the last step.
+    """
+
+    rank: int
+    span_ps: int
+    compute_ps: int
+    other_ps: int
+    idle_ps: int
+
+
+def device_shares(profile: Profile) -> tuple[DeviceShares, ...]:
+    """What every rank's device does over all recorded steps."""
+    events = profile.events
+    busy = _covered(profile, events.of_kind(EventKind.COMPUTE))
+    both = _covered(profile, ~events.of_kind(EventKind.HOST))
+    found = []
+    for place, rank in enumerate(profile.ranks):
+        mine = events.rank == place
+        span = int(events.end_ps[mine].max() - events.start_ps[mine].min()) if mine.any() else 0
+        found.append(
+            DeviceShares(
+                rank=rank.rank,
+                span_ps=span,
+                compute_ps=int(busy[place]),
+                other_ps=int(both[place] - busy[place]),
+                idle_ps=span - int(both[place]),
+            )
+        )
+    return tuple(found)
+
+
 def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
     """The mean step of every rank taken apart."""
     profile = waits.profile
@@ -59,12 +95,16 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
 
 
 def _covered(profile: Profile, which: Bools) -> Ints:
-    """Time of every rank during which at least one of these operations runs, over all steps."""
+    """Time of every rank during which at least one of these operations runs, over all steps.
+
+    Steps whose operations run beside each other count the time once where clocks go on from step
+    to step, and in each where they begin anew.
+    """
     events, chosen = profile.events, np.flatnonzero(which)
     found = np.zeros(len(profile.ranks), dtype=np.int64)
     if not len(chosen):
         return found
-    key = same(events.step[chosen], events.rank[chosen])
+    key = same(_axes(profile)[events.step[chosen]], events.rank[chosen])
     order = np.lexsort((events.start_ps[chosen], key))
     chosen, key = chosen[order], key[order]
     bounds = np.flatnonzero(np.diff(key, prepend=-1, append=key[-1] + 1))
@@ -75,3 +115,12 @@ def _covered(profile: Profile, which: Bools) -> Ints:
         start[1:] = np.maximum(start[1:], ends[:-1])
         found[events.rank[part[0]]] += int(np.maximum(ends - start, 0).sum())
     return found
+
+
+def _axes(profile: Profile) -> Ints:
+    """The axis of time of every step: one for all, or one for each that begins at 0 again."""
+    events, count = profile.events, len(profile.steps)
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, events.step, events.start_ps)
+    anew = len(first) > 1 and bool((np.diff(first) <= 0).any())
+    return np.arange(count) if anew else np.zeros(count, dtype=np.int64)

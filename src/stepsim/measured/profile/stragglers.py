@@ -13,13 +13,13 @@ from math import ceil
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.run import Bools
 
 _CASES_AT_ONCE = 16
 _SLOW_SHARE = 0.03
+_MOST_NAMES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class WorkerSlowdown:
     """A worker, and the mean step over the ideal one where it alone keeps its own durations."""
 
     rank: int
-    stage: int
-    replica: int
+    stage: int | None
+    replica: int | None
     slowdown: float
 
 
@@ -86,10 +86,10 @@ def mean_share(some_ps: Ints, whole_ps: Ints) -> float:
 def find_stragglers(waits: Waits) -> Stragglers:
     """Replay all steps of a profile, as they were and with ideal durations.
 
-    Raises TraceError where stages and replicas of its ranks are not known.
+    Where stages or replicas of ranks are not known there are no slowdowns by them.
     """
     profile = waits.profile
-    stage, replica = (_known(profile, name) for name in ("stage", "replica"))
+    stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
     own, ideal = waits.own_ps, ideal_ps(waits)
     ideal_step = waits.steps_ps(ideal)
     stages, replicas = (range(int(column.max()) + 1) for column in (stage, replica))
@@ -106,10 +106,10 @@ def find_stragglers(waits: Waits) -> Stragglers:
         means, np.cumsum([len(stages), len(replicas), len(kinds)])
     )
     prompt = waits.steps_ps(own)
-    slowest = _slowest(profile, by_stage, by_replica)
-    gone = _mean_steps(
-        waits, own, ideal, [stage == stages[-1], np.isin(profile.events.rank, slowest)]
-    )
+    workers = tuple(_workers(profile, by_rank.tolist()))
+    slowest = _slowest(profile, workers, by_stage, by_replica)
+    last = stage == len(stages) - 1
+    gone = _mean_steps(waits, own, ideal, [last, np.isin(profile.events.rank, slowest)])
     lost = float(prompt.mean() - ideal_step.mean())
     shares = (prompt.mean() - gone) / lost if lost > 0 else np.zeros(2)
     return Stragglers(
@@ -121,7 +121,7 @@ def find_stragglers(waits: Waits) -> Stragglers:
         by_stage=tuple(by_stage.tolist()),
         by_replica=tuple(by_replica.tolist()),
         by_kind=dict(zip(kinds, by_kind.tolist(), strict=True)),
-        workers=tuple(_workers(profile, by_rank.tolist())),
+        workers=workers,
         slowest=tuple(profile.ranks[place].rank for place in slowest),
         last_stage_share=float(shares[0]),
         slowest_share=float(shares[1]),
@@ -140,17 +140,16 @@ def ideal_ps(waits: Waits) -> Ints:
     return found
 
 
-def _known(profile: Profile, name: str) -> Ints:
-    column = profile.column_of_ranks(name)
-    if column.min() < 0:
-        raise TraceError(f"{profile.source}: the {name} of its ranks is not known")
-    return column
-
-
 def _kinds(profile: Profile) -> dict[str, Bools]:
-    """Operations by name; both ends of messages together, as in the study."""
+    """Operations by name; both ends of messages together, as in the study.
+
+    Where there are many names, as of kernels, operations by their kind.
+    """
     found: dict[str, Bools] = {}
     messages = profile.events.of_kind(EventKind.SEND, EventKind.RECV)
+    if len(profile.names) > _MOST_NAMES:
+        kinds = ((kind.name.lower(), profile.events.of_kind(kind)) for kind in EventKind)
+        return {name: which for name, which in kinds if which.any()}
     for name in profile.names:
         which = profile.named(name)
         is_message = bool((which & messages).any())
@@ -169,18 +168,31 @@ def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools])
     return np.array(found)
 
 
-def _slowest(profile: Profile, by_stage: Floats, by_replica: Floats) -> list[int]:
+def _slowest(
+    profile: Profile, workers: Sequence[WorkerSlowdown], by_stage: Floats, by_replica: Floats
+) -> list[int]:
     """Places of the slowest 3 % of the ranks, at least one.
 
-    A worker counts as slow as its stage or its replica, whichever is the faster, as in the study.
+    A worker counts as slow as its stage or its replica, whichever is the faster, as in the study;
+    as slow as it is itself where neither is known.
     """
-    slow = [min(by_stage[each.stage or 0], by_replica[each.replica or 0]) for each in profile.ranks]
+    slow = [
+        min(
+            _of(by_stage, each.stage, worker.slowdown),
+            _of(by_replica, each.replica, worker.slowdown),
+        )
+        for each, worker in zip(profile.ranks, workers, strict=True)
+    ]
     order = sorted(range(len(slow)), key=lambda place: (-slow[place], place))
     return order[: ceil(_SLOW_SHARE * len(slow))]
+
+
+def _of(slowdowns: Floats, place: int | None, own: float) -> float:
+    return own if place is None else float(slowdowns[place])
 
 
 def _workers(profile: Profile, slowdowns: Iterable[float]) -> Iterable[WorkerSlowdown]:
     for each, slowdown in zip(profile.ranks, slowdowns, strict=True):
         yield WorkerSlowdown(
-            rank=each.rank, stage=each.stage or 0, replica=each.replica or 0, slowdown=slowdown
+            rank=each.rank, stage=each.stage, replica=each.replica, slowdown=slowdown
         )

@@ -10,7 +10,7 @@ from stepsim.base.units import format_time_ps
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.path import PathPart, critical_path
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import rank_shares
+from stepsim.measured.profile.shares import device_shares, rank_shares
 from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.show.tables.model import (
     COUNT,
@@ -22,11 +22,13 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     as_number,
+    share_of,
     table_of,
 )
 from stepsim.validation.improve import Improvements
 
 _MOST = 16
+_LONGEST = 60
 _SLOWDOWN = as_number(".3f")
 
 
@@ -35,8 +37,13 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
     waits = pipeline_waits(found.profile, posted=True)
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
     shares = zip(rank_shares(waits), found.workers, strict=True)
-    yield table_of("mean step of every rank", shares, _RANKS, most=_MOST)
-    yield _slowdowns(found)
+    columns = _RANKS if found.by_stage else _NO_STAGES
+    yield table_of("mean step of every rank", shares, columns, most=_MOST)
+    if not found.by_stage:
+        devices = device_shares(found.profile)
+        yield table_of("from the first operation to the last", devices, _DEVICES, most=_MOST)
+    if found.by_stage:
+        yield _slowdowns(found)
     yield _path_table(critical_path(waits))
 
 
@@ -68,9 +75,10 @@ def _profile_pairs(profile: Profile) -> Pairs:
     measured = profile.step_times_ps()
     low, high = (format_time_ps(int(each)) for each in (measured.min(), measured.max()))
     mean = format_time_ps(int(measured.mean()))
-    stages = {each.stage for each in profile.ranks}
-    replicas = {each.replica for each in profile.ranks}
-    job = f"{len(profile.ranks)} workers: {len(stages)} stages, {len(replicas)} replicas"
+    stages = {each.stage for each in profile.ranks} - {None}
+    replicas = {each.replica for each in profile.ranks} - {None}
+    told = f": {len(stages)} stages, {len(replicas)} replicas" if stages and replicas else ""
+    job = f"{len(profile.ranks)} worker{'s' * (len(profile.ranks) > 1)}{told}"
     return (
         ("profile", f"{profile.source} ({profile.format})"),
         ("job", job),
@@ -81,11 +89,14 @@ def _profile_pairs(profile: Profile) -> Pairs:
 
 def _slowdown_pairs(found: Stragglers) -> Pairs:
     ranks = ", ".join(map(str, found.slowest))
+    last = f"{found.last_stage_share:.0%} of the slowdown goes with it"
+    if not found.by_stage:
+        return (("host delays", f"make the step {found.host_slowdown - 1:.1%} longer"),)
     return (
         ("ideal step", f"{_mean(found.ideal_ps)}: the mean of computes, the median of transfers"),
         ("slowdown", f"{found.slowdown:.3f} times the ideal step, {_mean(found.prompt_ps)}"),
         ("host delays", f"make the step {found.host_slowdown - 1:.1%} longer"),
-        ("last stage", f"{found.last_stage_share:.0%} of the slowdown goes with it"),
+        ("last stage", last),
         ("slowest workers", f"rank {ranks}: {found.slowest_share:.0%} of the slowdown"),
     )
 
@@ -104,6 +115,15 @@ _RANKS = {
     "busy": SHARE.of(lambda each: each[0].compute_ps / each[0].step_ps if each[0].step_ps else 0),
     "slowdown": _SLOWDOWN.of(lambda each: each[1].slowdown),
 }
+_OF_STAGES = ("stage", "replica", "slowdown")
+_NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
+_DEVICES = {
+    "rank": COUNT.of("rank"),
+    "span": TIME.of("span_ps"),
+    "compute": SHARE.of(lambda each: share_of(each.compute_ps, each.span_ps)),
+    "exposed or copying": SHARE.of(lambda each: share_of(each.other_ps, each.span_ps)),
+    "idle": SHARE.of(lambda each: share_of(each.idle_ps, each.span_ps)),
+}
 
 
 def _slowdowns(found: Stragglers) -> Table:
@@ -118,10 +138,15 @@ def _slowdowns(found: Stragglers) -> Table:
     return Table(caption="everything ideal but", columns=columns, rows=tuple(rows))
 
 
+def _short(name: str) -> str:
+    """A kernel's name without what it is made of."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+
+
 def _path_table(parts: tuple[PathPart, ...]) -> Table:
     whole = sum(part.own_ps + part.host_ps for part in parts)
     columns = {
-        "operations": TEXT.of("name"),
+        "operations": TEXT.of(lambda part: _short(part.name)),
         "rank": COUNT.of("rank"),
         "own": TIME.of("own_ps"),
         "host before": TIME.of("host_ps"),

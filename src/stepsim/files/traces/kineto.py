@@ -1,0 +1,409 @@
+"""PyTorch profiler traces (Kineto, Chrome's JSON): kernels, copies and NCCL of every rank.
+
+A file is one rank, plain or gzip; a folder, or a .tar or .tar.gz, holds several of one run. An NCCL
+kernel begins when its rank arrives and ends with the slowest, so ranks meet in it; newer traces
+name its collective and group, in older ones the n-th kernel of a name is the same on all ranks.
+"""
+
+import gzip
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from os.path import isdir
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import TraceError
+from stepsim.base.units import PS_PER_S
+from stepsim.files.reading import open_file
+from stepsim.measured.profile.events import (
+    UNKNOWN,
+    EventKind,
+    Events,
+    ProcessGroup,
+    Profile,
+    RankPlace,
+    counted,
+    same,
+)
+
+_MOST_BYTES = 4 << 30
+_PS_PER_US = 10**6
+_DAY_PS = 86_400 * PS_PER_S
+_KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+_RANK = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})", re.IGNORECASE)
+_NCCL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]+)")
+_ENDS = (".json", ".json.gz", ".json.tar.gz")
+_BYTES = {
+    "half": 2,
+    "bfloat16": 2,
+    "float": 4,
+    "int": 4,
+    "double": 8,
+    "long": 8,
+    "char": 1,
+    "byte": 1,
+    "bool": 1,
+}
+
+
+class _Event(msgspec.Struct):
+    """An entry of `traceEvents`; its arguments are read where they matter."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    ts: int | float = 0
+    dur: int | float = 0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Arguments(msgspec.Struct):
+    """Arguments of a kernel, a copy or a launch."""
+
+    stream: int = UNKNOWN
+    correlation: int = UNKNOWN
+    bytes: int = UNKNOWN
+    collective: str = msgspec.field(default="", name="Collective name")
+    elements_in: int = msgspec.field(default=UNKNOWN, name="In msg nelems")
+    elements_out: int = msgspec.field(default=UNKNOWN, name="Out msg nelems")
+    dtype: str = ""
+    group: str = msgspec.field(default="", name="Process Group Name")
+    ranks: str = msgspec.field(default="", name="Process Group Ranks")
+
+
+class _Distributed(msgspec.Struct):
+    """`distributedInfo`."""
+
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class _Trace(msgspec.Struct):
+    """A whole file."""
+
+    events: list[_Event] = msgspec.field(name="traceEvents")
+    distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
+    base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _RankFile:
+    """One rank's operations: columns of `Events` but for name and group, which are texts.
+
+    Times are from `base_ps`, on the rank's clock.
+    """
+
+    rank: int
+    world: int | None
+    file: str
+    steps: tuple[int, ...]
+    names: list[str]
+    groups: list[tuple[str, tuple[int, ...]]]
+    columns: dict[str, Ints]
+    left_out: int
+    base_ps: int
+
+
+def is_kineto(start: bytes) -> bool:
+    """Whether a file begins as such a trace, or as an archive that may hold some."""
+    if start.startswith(b"\x1f\x8b"):
+        start = _beginning(start)
+    if start[257:262] == b"ustar":
+        return any(each in start[:100] for each in (b".json", b"kineto", b"trace"))
+    told = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
+    return start.lstrip().startswith(b"{") and any(each in start for each in told)
+
+
+def is_kineto_folder(path: Path) -> bool:
+    """Whether a folder holds such traces."""
+    try:
+        return isdir(path) and any(each.name.endswith(_ENDS) for each in path.iterdir())
+    except OSError:
+        return False
+
+
+def read_kineto(path: Path) -> Profile:
+    """Read the traces of one rank or of several; raises TraceError naming file and place."""
+    parts = [_read_rank(name, data) for name, data in _files(path)]
+    if not parts:
+        raise TraceError(f"{path}: no PyTorch trace in it: expected files that end in .json or .gz")
+    parts.sort(key=lambda part: part.rank)
+    for one, other in pairwise(parts):
+        if one.rank == other.rank:
+            raise TraceError(
+                f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
+            )
+    return _joined(path, parts)
+
+
+def _beginning(data: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(31).decompress(data, 1 << 16)
+    except zlib.error:
+        return b""
+
+
+def _files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the traces at a path."""
+    if isdir(path):
+        for each in sorted(path.iterdir()):
+            if each.name.endswith(_ENDS):
+                yield str(each), _contents(each)
+        return
+    data = _contents(path)
+    if data[257:262] != b"ustar":
+        yield str(path), data
+        return
+    yield from _members(path, data)
+
+
+def _contents(path: Path) -> bytes:
+    """A file, unpacked; raises TraceError for what is cut short, or too large."""
+    try:
+        with open_file(path, _MOST_BYTES) as file:
+            data = file.read()
+            if not data.startswith(b"\x1f\x8b"):
+                return data
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) as packed:
+                data = packed.read(_MOST_BYTES + 1)
+    except EOFError:
+        raise TraceError(f"{path}: the gzip file is cut short: expected a whole one") from None
+    except (OSError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"{path}: cannot read the trace: {reason}") from None
+    if len(data) > _MOST_BYTES:
+        raise TraceError(f"{path}: unpacks to more than {_MOST_BYTES >> 30} GiB")
+    return data
+
+
+def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
+    """The traces in an archive; raises TraceError for a path outside of it."""
+    import io
+
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                where = f"{path}: {member.name}"
+                if member.name.startswith("/") or ".." in Path(member.name).parts:
+                    raise TraceError(f"{where}: a path outside of the archive")
+                if not member.isfile() or not member.name.endswith(_ENDS):
+                    continue
+                file = archive.extractfile(member)
+                inner = file.read() if file else b""
+                yield where, gzip.decompress(inner) if inner.startswith(b"\x1f\x8b") else inner
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise TraceError(f"{path}: cannot read the archive: {error}") from None
+
+
+def _read_rank(name: str, data: bytes) -> _RankFile:
+    try:
+        trace = msgspec.json.decode(data, type=_Trace)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
+    known = trace.distributed or _Distributed()
+    told = _RANK.search(Path(name).name)
+    rank = known.rank if known.rank is not None else int(told[1]) if told else 0
+    kernels = [e for e in trace.events if e.ph == "X" and e.cat in _KERNELS]
+    arguments = [_arguments(event, name) for event in kernels]
+    if not kernels:
+        raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
+    base = int(min(event.ts for event in trace.events if event.ph == "X"))
+    launches = _launches(trace.events, base, name)
+    start = np.array([_since(event.ts, base) for event in kernels], dtype=np.int64)
+    took = np.array([round(event.dur * _PS_PER_US) for event in kernels], dtype=np.int64)
+    launch = np.array([launches.get(a.correlation, UNKNOWN) for a in arguments], dtype=np.int64)
+    steps, step = _steps(trace.events, base, np.where(launch >= 0, launch, start))
+    kinds = [_kind(event, a) for event, a in zip(kernels, arguments, strict=True)]
+    columns = {
+        "step": step,
+        "kind": np.array([kind for kind, _ in kinds], dtype=np.int64),
+        "stream": np.array([a.stream for a in arguments], dtype=np.int64),
+        "start_ps": start,
+        "end_ps": start + took,
+        "launch_ps": launch,
+        "size_bytes": np.array([_size(a) for a in arguments], dtype=np.int64),
+    }
+    kept = np.flatnonzero(step != UNKNOWN)
+    kept = kept[np.argsort(start[kept], kind="stable")]
+    return _RankFile(
+        rank=rank,
+        world=known.world_size,
+        file=name,
+        steps=steps,
+        names=[kinds[i][1] for i in kept.tolist()],
+        groups=[(arguments[i].group, _ranks(arguments[i].ranks)) for i in kept.tolist()],
+        columns={key: column[kept] for key, column in columns.items()},
+        left_out=len(kernels) - len(kept),
+        base_ps=base * _PS_PER_US + (trace.base_ns or 0) * 1000,
+    )
+
+
+def _since(time_us: float, base_us: int) -> int:
+    """Picoseconds from a whole microsecond on: those since 1970 are too many."""
+    return round((time_us - base_us) * _PS_PER_US)
+
+
+def _launches(events: Sequence[_Event], base: int, name: str) -> dict[int, int]:
+    """When the host launched what a correlation names, in ps."""
+    found = {}
+    for event in events:
+        if event.cat in _LAUNCHES and event.ph == "X":
+            found[_arguments(event, name).correlation] = _since(event.ts, base)
+    found.pop(UNKNOWN, None)
+    return found
+
+
+def _arguments(event: _Event, name: str) -> _Arguments:
+    try:
+        return msgspec.json.decode(event.args, type=_Arguments, strict=False)
+    except msgspec.DecodeError as error:
+        raise TraceError(f"{name}: arguments of {event.name!r}: {error}") from None
+
+
+def _steps(events: Sequence[_Event], base: int, times: Ints) -> tuple[tuple[int, ...], Ints]:
+    """Numbers of the steps, and the place of each operation's: by when it was launched.
+
+    A trace without steps is one step, number 0.
+    """
+    spans = sorted(
+        (int(told[1]), _since(e.ts, base), _since(e.ts + e.dur, base))
+        for e in events
+        if e.cat == "user_annotation" and (told := _STEP.fullmatch(e.name or ""))
+    )
+    if not spans:
+        return (0,), np.zeros(len(times), dtype=np.int64)
+    found = np.full(len(times), UNKNOWN, dtype=np.int64)
+    for place, (_, begin, end) in enumerate(spans):
+        found[(times >= begin) & (times < end)] = place
+    return tuple(number for number, _, _ in spans), found
+
+
+def _kind(event: _Event, arguments: _Arguments) -> tuple[EventKind, str]:
+    """What an operation is, and what it is called: NCCL kernels by their collective."""
+    name = event.name or ""
+    if event.cat != "kernel":
+        return EventKind.COPY, name
+    nccl = _NCCL.match(name)
+    if not nccl and not arguments.collective:
+        return EventKind.COMPUTE, name
+    called = arguments.collective or (nccl[1].rstrip("_") if nccl else "")
+    kinds = {"send": EventKind.SEND, "recv": EventKind.RECV}
+    return kinds.get(called.lower(), EventKind.COLLECTIVE), f"nccl {called}"
+
+
+def _size(arguments: _Arguments) -> int:
+    elements = max(arguments.elements_in, arguments.elements_out)
+    each = _BYTES.get(arguments.dtype.lower(), 0)
+    return elements * each if elements >= 0 and each else arguments.bytes
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """Ranks of a group as a trace writes them: `[0, 1]`; none where it is cut short."""
+    return () if "..." in text else tuple(map(int, re.findall(r"\d{1,9}", text)))
+
+
+def _joined(path: Path, parts: Sequence[_RankFile]) -> Profile:
+    """All ranks in one profile: names, steps, groups and meetings in common."""
+    steps = sorted({step for part in parts for step in part.steps})
+    names = sorted({name for part in parts for name in part.names})
+    groups = sorted({group for part in parts for group in part.groups})
+    of_name, of_group, of_step = (
+        {each: i for i, each in enumerate(every)} for every in (names, groups, steps)
+    )
+    columns: dict[str, list[Ints]] = {}
+    for place, part in enumerate(parts):
+        numbers = np.array([of_step[each] for each in part.steps], dtype=np.int64)
+        more = {
+            "rank": np.full(len(part.names), place, dtype=np.int64),
+            "step": numbers[part.columns["step"]],
+            "name": np.array([of_name[each] for each in part.names], dtype=np.int64),
+            "group": np.array([of_group[each] for each in part.groups], dtype=np.int64),
+        }
+        for key, column in (part.columns | more).items():
+            columns.setdefault(key, []).append(column)
+    whole = {key: np.concatenate(several) for key, several in columns.items()}
+    events = Events.of(len(whole["rank"]), **whole)
+    collective = events.of_kind(EventKind.COLLECTIVE)
+    events = replace(events, group=np.where(collective, events.group, UNKNOWN))
+    profile = Profile(
+        source=str(path),
+        format="PyTorch profiler",
+        ranks=tuple(RankPlace(rank=part.rank, file=part.file) for part in parts),
+        steps=tuple(steps),
+        names=tuple(names),
+        groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
+        events=replace(events, meeting=_meetings(events)),
+    )
+    return _aligned(profile, parts)
+
+
+def _meetings(events: Events) -> Ints:
+    """The n-th collective of a name and a group in a step is the same on all ranks."""
+    number = counted(events.rank, events.step, events.group, events.name)
+    joined = same(events.step, events.group, events.name, number)
+    return np.where(events.of_kind(EventKind.COLLECTIVE), joined, UNKNOWN)
+
+
+def _aligned(profile: Profile, parts: Sequence[_RankFile]) -> Profile:
+    """One axis of time from 0: a collective ends at the same moment on all its ranks."""
+    events, warnings = profile.events, list(_warnings(profile, parts))
+    shift = np.array([_start_of(part, parts[0]) for part in parts], dtype=np.int64)
+    met = np.flatnonzero(events.meeting != UNKNOWN)
+    first: dict[int, int] = {}
+    for place in met[events.rank[met] == 0].tolist():
+        first[int(events.meeting[place])] = int(events.end_ps[place])
+    for rank in range(1, len(parts)):
+        apart = [
+            first[int(events.meeting[place])] - int(events.end_ps[place])
+            for place in met[events.rank[met] == rank].tolist()
+            if int(events.meeting[place]) in first
+        ]
+        if apart:
+            shift[rank] = int(np.median(apart))
+        else:
+            warnings.append(
+                f"{parts[rank].file}: no collective in common with rank {parts[0].rank}: its clock "
+                "is taken as the same"
+            )
+    moved = shift[events.rank]
+    begin = int((events.start_ps + moved).min())
+    told = events.launch_ps >= 0
+    events = replace(
+        events,
+        start_ps=events.start_ps + moved - begin,
+        end_ps=events.end_ps + moved - begin,
+        launch_ps=np.where(told, events.launch_ps + moved - begin, UNKNOWN),
+    )
+    return replace(profile, events=events, warnings=tuple(warnings))
+
+
+def _start_of(part: _RankFile, first: _RankFile) -> int:
+    """From the begin of the first rank's trace to that of another; 0 where they are days apart."""
+    apart = part.base_ps - first.base_ps
+    return apart if abs(apart) < _DAY_PS else 0
+
+
+def _warnings(profile: Profile, parts: Sequence[_RankFile]) -> Iterator[str]:
+    left = sum(part.left_out for part in parts)
+    if left:
+        yield f"{profile.source}: {left} operations launched outside of the steps are left out"
+    world = max((part.world or 0 for part in parts), default=0)
+    if len(parts) < world:
+        yield (
+            f"{profile.source}: {len(parts)} of {world} ranks: what they wait for in the others "
+            "cannot be told from what their collectives take"
+        )
+    met = profile.events.meeting[profile.events.meeting != UNKNOWN]
+    lone = int((np.bincount(met) % len(parts) > 0).sum()) if len(met) and len(parts) > 1 else 0
+    if lone:
+        yield f"{profile.source}: {lone} collectives are not on all traced ranks"

@@ -1,0 +1,229 @@
+"""PyTorch profiler traces: one rank, a folder, an archive; what cannot be read is one line."""
+
+import gzip
+import io
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepsim.base.errors import TraceError
+from stepsim.files.profiles import is_profile, read_profile
+from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.shares import device_shares
+from stepsim.validation.improve import improve_profile
+
+Raw = dict[str, Any]
+
+
+def kernel(name: str, stream: int, start: float, took: float, **more: object) -> Raw:
+    arguments = {"stream": stream, "correlation": int(start * 10), **more}
+    return {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": took, "args": arguments}
+
+
+def launch(of: Raw, before: float) -> Raw:
+    arguments = {"correlation": of["args"]["correlation"]}
+    begin = of["ts"] - before
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "ts": begin,
+        "dur": 1,
+        "args": arguments,
+    }
+
+
+def trace_of(rank: int, *, late: float = 0, clock: float = 1e12, steps: int = 2) -> Raw:
+    """A rank that computes 100 us, `late` more, and all-reduces until the slowest, per step."""
+    events: list[Raw] = []
+    for step in range(steps):
+        begin = clock + 1000 * step
+        work = kernel("gemm", 7, begin + 10, 100 + late)
+        reduced = kernel(
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            20,
+            begin + 110 + late,
+            250 - late,
+            **{
+                "Collective name": "allreduce",
+                "In msg nelems": 1000,
+                "Out msg nelems": 1000,
+                "dtype": "Float",
+                "Process Group Name": "0",
+                "Process Group Ranks": "[0, 1]",
+            },
+        )
+        last = kernel("adam", 7, begin + 361, 50)
+        events += [work, reduced, last]
+        events += [launch(work, 5), launch(reduced, 5 + late), launch(last, 300)]
+        events.append(
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step + 3}"}
+            | {"ts": begin, "dur": 900, "args": {}}
+        )
+    return {
+        "schemaVersion": 1,
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
+        "traceEvents": events,
+    }
+
+
+def write(path: Path, raw: Raw) -> Path:
+    data = json.dumps(raw).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two ranks whose clocks differ by a second; rank 1 computes 40 us longer."""
+    (tmp_path / "run").mkdir()
+    write(tmp_path / "run" / "rank0.pt.trace.json", trace_of(0))
+    write(tmp_path / "run" / "rank1.pt.trace.json.gz", trace_of(1, late=40, clock=1e12 + 1e6))
+    return tmp_path / "run"
+
+
+def test_ranks_meet_on_one_axis(folder: Path) -> None:
+    assert is_profile(folder)
+    profile = read_profile(folder)
+    assert not profile.warnings
+    assert [each.rank for each in profile.ranks] == [0, 1]
+    assert profile.steps == (3, 4)
+    assert profile.names == ("adam", "gemm", "nccl allreduce")
+    events = profile.events
+    met = events.of_kind(EventKind.COLLECTIVE)
+    assert set(events.size_bytes[met].tolist()) == {4000}
+    assert np.bincount(events.meeting[met]).max() == 2
+    assert {profile.groups[group].ranks for group in events.group[met].tolist()} == {(0, 1)}
+    ends = events.end_ps[met].reshape(2, -1)
+    assert np.array_equal(ends[0], ends[1]), "clocks are told apart by what ends together"
+    assert (events.launch_ps != UNKNOWN).all()
+    waits = pipeline_waits(profile, posted=True)
+    assert waits.own_ps[met].tolist() == [210 * 10**6] * 4, "from the arrival of the last"
+    assert np.array_equal(waits.steps_ps(waits.own_ps, waits.delay_ps), profile.step_times_ps())
+
+
+def test_a_faster_rank_gains_what_the_other_waits_for(folder: Path) -> None:
+    changes = {each.name: each for each in improve_profile(read_profile(folder)).changes}
+    assert changes["replace-rank-1"].step_ps == pytest.approx(361e6, abs=2e6)
+    assert changes["overlap-nccl-allreduce"].gain > 0.4
+
+
+def test_one_rank_alone_says_what_it_lacks(folder: Path) -> None:
+    profile = read_profile(folder / "rank0.pt.trace.json")
+    assert "1 of 2 ranks" in profile.warnings[0]
+    (share,) = device_shares(profile)
+    assert share.compute_ps == 2 * 150 * 10**6
+    assert share.other_ps == 2 * 250 * 10**6
+    assert share.span_ps == share.compute_ps + share.other_ps + share.idle_ps
+
+
+def archive(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as into:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            into.addfile(member, io.BytesIO(data))
+    return path
+
+
+def test_an_archive_is_a_folder(folder: Path, tmp_path: Path) -> None:
+    files = {f"run/{each.name}": each.read_bytes() for each in folder.iterdir()}
+    packed = archive(tmp_path / "run.tar.gz", files)
+    assert is_profile(packed)
+    whole, again = read_profile(folder), read_profile(packed)
+    assert np.array_equal(whole.events.start_ps, again.events.start_ps)
+    outside = archive(tmp_path / "bad.tar.gz", {"../x/trace.json": b"{}"})
+    with pytest.raises(TraceError, match="a path outside of the archive"):
+        read_profile(outside)
+
+
+def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
+    packed = folder / "rank1.pt.trace.json.gz"
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(TraceError, match="the gzip file is cut short"):
+        read_profile(cut)
+    other = tmp_path / "other.json"
+    other.write_text('{"traceEvents": [')
+    with pytest.raises(TraceError, match="not a PyTorch trace"):
+        read_profile(other)
+    write(other, {"traceEvents": []})
+    with pytest.raises(TraceError, match="no kernel in the trace"):
+        read_profile(other)
+    back = trace_of(0)
+    back["traceEvents"][0]["dur"] = -5
+    with pytest.raises(TraceError, match="ends before it starts"):
+        read_profile(write(other, back))
+    back["traceEvents"][0]["args"]["stream"] = [1]
+    with pytest.raises(TraceError, match="arguments of 'gemm'"):
+        read_profile(write(other, back))
+    write(folder / "rank0.again.pt.trace.json", trace_of(0))
+    with pytest.raises(TraceError, match="rank 0 is also in"):
+        read_profile(folder)
+
+
+def shares(profile: Profile) -> list[tuple[float, float, float]]:
+    return [
+        (
+            100 * each.idle_ps / each.span_ps,
+            100 * each.compute_ps / each.span_ps,
+            100 * each.other_ps / each.span_ps,
+        )
+        for each in device_shares(profile)
+    ]
+
+
+def test_param_dlrm_is_replayed_and_its_collectives_joined(shared: Path) -> None:
+    """Eight ranks: all eight NCCL kernels of each meet; shares are those of HTA 0.5.0."""
+    profile = read_profile(shared / "reference/profiles/kineto/param_dlrm_8ranks.tar.gz")
+    met = profile.events.meeting[profile.events.meeting != UNKNOWN]
+    assert len(met) == 64
+    assert set(np.unique(met, return_counts=True)[1].tolist()) == {8}
+    waits = pipeline_waits(profile, posted=True)
+    ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
+    for rank in range(8):
+        mine = profile.events.rank == rank
+        first = profile.events.start_ps[mine].min()
+        measured = profile.events.end_ps[mine].max() - first
+        assert ends[mine].max() - first == pytest.approx(measured, rel=0.001)
+    hta = [
+        (49.34, 7.95, 42.71),
+        (34.28, 6.65, 59.07),
+        (62.08, 9.41, 28.51),
+        (43.20, 6.58, 50.22),
+        (53.57, 6.79, 39.64),
+        (55.64, 6.35, 38.01),
+        (61.80, 9.21, 28.99),
+        (75.75, 9.66, 14.59),
+    ]
+    for mine, told in zip(shares(profile), hta, strict=True):
+        assert mine == pytest.approx(told, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "hta"),
+    [
+        ("hta_nccl_data", (4, 5), (77.78, 17.26, 4.97)),
+        ("hta_sampled_rank-0", (551,), (53.56, 17.71, 28.74)),
+    ],
+)
+def test_shares_are_those_of_holistic_trace_analysis(
+    shared: Path, name: str, steps: tuple[int, ...], hta: tuple[float, ...]
+) -> None:
+    """HTA 0.5.0 leaves out the last step of a trace.
+
+    It rounds starts up and ends down to whole microseconds, which a trace of nanoseconds shows.
+    """
+    profile = read_profile(shared / f"reference/profiles/kineto/{name}.json.gz").of_steps(*steps)
+    events, us = profile.events, 10**6
+    up = -(-events.start_ps // us) * us
+    down = np.maximum(events.end_ps // us * us, up)
+    rounded = replace(profile, events=replace(events, start_ps=up, end_ps=down))
+    assert shares(rounded)[0] == pytest.approx(hta, abs=0.1)
+    assert shares(profile)[0] == pytest.approx(hta, abs=0.6)
