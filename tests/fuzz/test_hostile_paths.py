@@ -143,6 +143,32 @@ def test_file_that_may_not_be_read(reader: str, tmp_path: Path) -> None:
     assert "ermission" in refusal(reader, path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes somebody else")
+@pytest.mark.parametrize("command", ["sweep-report X", "report X -o o.html", "simulate X"])
+def test_file_of_somebody_else_is_one_line(
+    command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.sqlite"
+    path.write_text("x")
+    path.chmod(0)
+    tmp_path.chmod(0o777)
+    words = [str(path) if word == "X" else word for word in command.split(" ")]
+    run(*words)  # loads what it needs as long as it may
+    folders = [each for each in tmp_path.parents if not each.stat().st_mode & 1]
+    for folder in folders:
+        folder.chmod(folder.stat().st_mode | 0o11)
+    os.seteuid(65534)
+    try:
+        code, _, err = run(*words)
+    finally:
+        os.seteuid(0)
+    assert code == 2
+    assert err.startswith("error: "), err
+    assert "ermission" in err
+    assert err.count("\n") == 1
+
+
 @every_reader
 def test_names_that_a_terminal_would_obey(reader: str, tmp_path: Path) -> None:
     path = named(tmp_path, reader, HOSTILE)

@@ -1,6 +1,7 @@
 """The root of the command line: what stands before a command, and how a command ends."""
 
 import errno
+import inspect
 import os
 import signal
 import sys
@@ -74,6 +75,17 @@ for command in (
     name = command.__name__.removesuffix("_command").replace("_", "-")
     app.command(name)(command)
 app.add_typer(calibrate, name="calibrate")
+
+
+def _leave_files_to_readers() -> None:
+    """Let no path be looked at before its reader does, which says in one line what is wrong."""
+    for command in (*app.registered_commands, *calibrate.registered_commands):
+        for parameter in inspect.signature(command.callback or root).parameters.values():
+            for declared in getattr(parameter.annotation, "__metadata__", ()):
+                declared.readable = False
+
+
+_leave_files_to_readers()
 
 
 class _Stdout(FileIO):

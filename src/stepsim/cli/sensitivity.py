@@ -1,6 +1,7 @@
 """The commands `stepsim sensitivity` and `stepsim noise`."""
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,6 +117,7 @@ def _noise_over(
     from stepsim.explore.noise.document import NoiseSweepDocument
     from stepsim.explore.noise.sweeps import sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
+    from stepsim.files.topology.typed import infinite
     from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
     from stepsim.show.tables.studies import noise_sweep_shown
     from stepsim.show.terminal.progress import sweep_bar
@@ -124,7 +126,8 @@ def _noise_over(
     study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
     if options.plot:
         band_axes(grid)
-    warn([*job.workload.said, *job.notes], quiet=options.quiet)
+    boundless = infinite(axis.name for axis in grid.axes if inf in axis.values)
+    warn([*job.workload.said, *job.notes, *boundless], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     if options.plot:

@@ -1,6 +1,7 @@
 """`stepsim sweep` and `stepsim sweep-report`: many scenarios, and what was found."""
 
 from dataclasses import dataclass, fields, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -221,6 +222,7 @@ def _converted(place: str, field: str, value: Any) -> Any:
 
 def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
     from stepsim.explore.sweep import Grid, Study, parse_axis
+    from stepsim.files.topology.typed import infinite
     from stepsim.show.figures.sweep import figure_kind
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
@@ -230,7 +232,8 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
     for name in sorted(given & axes):
         raise SweepError(f"{name} is an axis and an option: give one of them")
     job = options.inputs(file)
-    warn([*job.workload.said, *job.notes], quiet=options.quiet)
+    boundless = infinite(axis.name for axis in grid.axes if inf in axis.values)
+    warn([*job.workload.said, *job.notes, *boundless], quiet=options.quiet)
     return Study(
         workload=job.workload,
         topology=job.topology,

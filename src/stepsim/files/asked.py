@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_comm_table, load_topology, load_work
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
-from stepsim.files.topology.typed import with_numbers
+from stepsim.files.topology.typed import infinite, with_numbers
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
@@ -93,6 +94,8 @@ def read_inputs(
     )
     network, assumed = topology_or_default(topology)
     network = with_numbers(network, numbers)
+    bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
+    assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
     if isinstance(work, Model):
         typed = _asked_of(work, network, typed)
     options, noticed = read_options(typed, comm_source=comm_source)

@@ -15,6 +15,7 @@ from stepsim.files.topology.typed import with_numbers
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.results.document import ResultDocument
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -71,8 +72,8 @@ def load_topology(
     links, e.g. `{"fabric.bandwidth": "400 Gbps"}`. Raises TopologyError naming the
     file and entry, or the node or edge, at fault, or when the topology is too small.
     """
-    if npus is not None and npus < 1:
-        raise PlanError(f"npus is {npus}: expected at least 1")
+    if npus is not None and not 1 <= npus <= MAX_TOPOLOGY_NPUS:
+        raise PlanError(f"npus is {npus}: expected 1 to {MAX_TOPOLOGY_NPUS}")
     found = with_numbers(_topology(topology), numbers or {})
     return found if npus is None else found.fit(npus)
 

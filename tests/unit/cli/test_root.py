@@ -38,7 +38,7 @@ def test_an_error_of_the_system_is_called_what_it_is(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("stepsim.files.asked.load_workload", fail)
+    monkeypatch.setattr("stepsim.files.asked.load_work", fail)
     assert run("inspect", moe) == (2, "", f"error: {message}\n")
 
 

@@ -82,9 +82,12 @@ class _Worker(Thread):
                 continue
             try:
                 result, error = self._ask(request)
-            except (OSError, EOFError) as lost:
+            except EOFError as lost:
                 self._end()
                 future.set_exception(LostWorkerError(str(lost)))
+                continue
+            except OSError as refused:  # the system starts no process
+                future.set_exception(refused)
                 continue
             if error is None:
                 future.set_result(result)

@@ -33,6 +33,11 @@ def with_numbers(topology: Topology, numbers: Mapping[str, object]) -> Topology:
     return with_values(topology, values)
 
 
+def infinite(names: Iterable[str]) -> list[str]:
+    """What to say of bandwidths that were asked to be infinite, by their names."""
+    return [f"{name} is infinite: what crosses these links takes its latency" for name in names]
+
+
 def read_numbers(texts: Iterable[str]) -> dict[str, str]:
     """Names and values of texts `NAME=VALUE`; raises TopologyError for any other text."""
     found: dict[str, str] = {}

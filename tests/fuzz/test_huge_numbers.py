@@ -1,0 +1,142 @@
+"""Integers beyond 64 bits, infinities and what is no number: in every option and field."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz import seeds
+from fuzz.test_protected_inputs import commands
+from helpers import Run
+
+HUGE = ("9223372036854775808", "9" * 300, "9" * 5000, "-9223372036854775809")
+NO_NUMBERS = ("inf", "nan", "1e400", "-inf")
+NEEDED = {
+    "file": "w.txt",
+    "run": "trace.txt",
+    "runs": "trace.txt",
+    "paths": "trace.txt",
+    "files": "nccl.csv",
+    "output": "out.toml",
+    "kind": "all_reduce",
+    "size": "1MiB",
+    "axes": "microbatches=1",
+    "schedule": "1f1b",
+    "target": "out.csv",
+    "pp": "2",
+    "microbatches": "2",
+}
+INSTEAD = {
+    ("inspect", "npus"): {"file": "hgx-h100"},
+    ("inspect", "node_size"): {"file": "trace.txt"},
+}
+LONG = {"page", "explore"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What commands read, in the folder where they run."""
+    (tmp_path / "w.txt").write_text(seeds.SMALL_WORKLOAD)
+    (tmp_path / "trace.txt").write_bytes(seeds.traces()[1])
+    (tmp_path / "nccl.csv").write_text(seeds.COMM_TABLE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def numbers() -> list[Any]:
+    """Every option of every command that takes a number."""
+    return [
+        pytest.param(words, command, each, id=f"{'-'.join(words)}-{each.name}")
+        for words, command in commands()
+        for each in command.params
+        if re.search(r"\b(int|float)\b", str(each.type_descriptor.annotation))
+        and not LONG & set(words)
+        and all(p.name in NEEDED for p in command.params if p.required)
+    ]
+
+
+@pytest.mark.parametrize(("words", "command", "option"), numbers())
+def test_options(words: tuple[str, ...], command: Any, option: Any, run: Run, folder: Path) -> None:
+    check_option(words, command, option, run, ("9223372036854775808", "nan"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "command", "option"), numbers())
+def test_options_with_all_values(
+    words: tuple[str, ...], command: Any, option: Any, run: Run, folder: Path
+) -> None:
+    check_option(words, command, option, run, (*HUGE, *NO_NUMBERS))
+
+
+def check_option(
+    words: tuple[str, ...], command: Any, option: Any, run: Run, values: tuple[str, ...]
+) -> None:
+    """A command with each value of an option ends with a result or one error."""
+    own = INSTEAD.get((words[0], option.name), {})
+    for value in values:
+        arguments: list[str] = []
+        for each in command.params:
+            if each is option:
+                arguments.append(f"{each.opts[0]}={value}")
+            elif each.required:
+                flags = [] if each.opts[0][0] != "-" else [each.opts[0]]
+                arguments += [*flags, own.get(each.name, NEEDED[each.name])]
+        code, out, err = run(*words, *arguments)
+        assert code in (0, 2), (value, err)
+        assert "Traceback" not in err
+        assert not re.search(r"\b(inf|nan)\b", out), (value, out)
+
+
+def fields(text: str) -> Iterator[str]:
+    """The document with each of its integers in turn beyond 64 bits, and beyond all floats."""
+    for place in re.finditer(r"(?<=: )\d+(?=[,\n])", text):
+        for value in (HUGE[0], "9" * 400):
+            yield f"{text[: place.start()]}{value}{text[place.end() :]}"
+
+
+def test_fields_of_a_result(run: Run, folder: Path) -> None:
+    result = seeds.results()[0].decode()
+    for number, text in enumerate(fields(result)):
+        if number % 40 == 0:
+            (folder / "r.json").write_text(text)
+            code, _, err = run("diff", folder / "r.json", folder / "r.json")
+            assert code in (0, 2), err
+            assert err.count("\n") == (code != 0), err
+
+
+@pytest.mark.parametrize("value", [*HUGE, *NO_NUMBERS])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "[axes]\nmicrobatches = {}",
+        "[axes]\nmicrobatches = [1, {}]",
+        "[axes]\ncompute_scale = [{}]",
+        "[axes]\nmicrobatches = [1]\n[run]\njobs = {}",
+        "[axes]\nmicrobatches = [1]\n[options]\nnpus = {}",
+        "[axes]\nmicrobatches = [1]\n[options]\nexpert-skew = {}",
+        "[axes]\nmicrobatches = [1]\n[options]\ncompute-scale = {}",
+    ],
+)
+def test_fields_of_a_sweep(entry: str, value: str, run: Run, folder: Path) -> None:
+    (folder / "s.toml").write_text(f'workload = "w.txt"\n{entry.format(value)}\n')
+    code, out, err = run("sweep", "s.toml", "-q")
+    assert code == 2, out
+    assert err.count("\n") == 1, err
+    assert err.startswith("error: ")
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+@pytest.mark.parametrize("old", ["1201.0", "195.6"])
+def test_fields_of_measured_times(old: str, value: str, run: Run, folder: Path) -> None:
+    (folder / "c.csv").write_text(seeds.COMM_TABLE.replace(old, value))
+    code, _, err = run("simulate", "w.txt", "-q", "--comm-table", "c.csv")
+    assert code == 2
+    assert err.startswith("error: c.csv:4: ")
+
+
+def test_infinite_bandwidths_are_said(run: Run, folder: Path) -> None:
+    _, _, err = run("sweep", "w.txt", "--set", "fabric.bandwidth=inf,1 GB/s")
+    assert "warning: fabric.bandwidth is infinite" in err
+    _, _, err = run("simulate", "w.txt", "--set", "fabric.bandwidth=inf")
+    assert "warning: fabric.bandwidth is infinite" in err
