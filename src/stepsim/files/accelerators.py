@@ -92,6 +92,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     balances_stages: bool = False
     operator_recompute: Share = 0.3
     operator_keep: Share = 0.58
+    keeps_casts: bool = True
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
     sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
     logit_bytes: Annotated[int, Meta(ge=2)] = 7
@@ -159,6 +160,7 @@ def read_framework(name_or_path: str | Path) -> Framework:
             balances_stages=file.balances_stages,
             operator_recompute=file.operator_recompute,
             operator_keep=file.operator_keep,
+            keeps_casts=file.keeps_casts,
             gradient_bytes=file.gradient_bytes,
             sharded_gradient_bytes=file.sharded_gradient_bytes,
             logit_bytes=file.logit_bytes,

@@ -32,7 +32,8 @@ class Framework:
     `overlaps_input_gradient` says that the collective of an input gradient runs beside the weight
     gradient, `overlaps_p2p` that interleaved schedules hide their messages, `balances_stages` that
     layers are shared out by cost. Per-operator recomputation repeats `operator_recompute` of a
-    forward and keeps `operator_keep` of the activations. Bytes are per gradient, per gradient of
+    forward and keeps `operator_keep` of the activations; `keeps_casts` says that inputs of products
+    are kept in 8 or 4 bits. Bytes are per gradient, per gradient of
     sharded parameters, per logit; `fragmentation` multiplies activations and buffers, and
     `reports_total` says that memory is reported with what others hold. `attention` is the kernel
     family on each device, by name; `errors` are those of published runs.
@@ -51,6 +52,7 @@ class Framework:
     balances_stages: bool = False
     operator_recompute: float = 0.3
     operator_keep: float = 0.58
+    keeps_casts: bool = True
     skew: float = 0.0
     gradient_bytes: int = 4
     sharded_gradient_bytes: int = 2

@@ -25,7 +25,7 @@ def layer_bytes(
     That input is shared out over tp with sequence parallelism. Selective recomputation drops the
     scores of unfused attention; per operator it keeps `framework.operator_keep` of all.
     """
-    whole = _whole(layer, architecture, columns)
+    whole = _whole(layer, architecture, columns, framework)
     scores = _scores(layer.attention, columns)
     kept = np.where(columns.recompute_selective > 0, whole, whole + scores)
     kept = np.where(columns.recompute_operators > 0, framework.operator_keep * kept, kept)
@@ -35,7 +35,7 @@ def layer_bytes(
 def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
     """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation."""
     whole = [
-        _whole(layer, architecture, columns) + _scores(layer.attention, columns)
+        _whole(layer, architecture, columns, framework) + _scores(layer.attention, columns)
         for layer in architecture.layer_kinds()
     ]
     scores = [_scores(layer.attention, columns) for layer in architecture.layer_kinds()]
@@ -49,25 +49,34 @@ def _input(architecture: Architecture, columns: PlanColumns) -> Floats:
     return 2.0 * columns.shard_tokens * architecture.hidden
 
 
-def _whole(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
-    """Inputs and outputs of norms, and what attention and MLP keep, without scores."""
+def _whole(
+    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Inputs and outputs of norms, and what attention and MLP keep, without scores.
+
+    Inputs of products are kept as they were converted where the framework does that.
+    """
+    element = columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
     masks = 1.0 if architecture.dropout else 0.0
-    norms: Floats = layer.norms * (4.0 + masks) * columns.shard_tokens * architecture.hidden
-    return norms + _attention(layer.attention, columns) + _mlp(layer.mlp, architecture, columns)
+    norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
+    attention = _attention(layer.attention, columns, element)
+    return np.asarray(norms + attention + _mlp(layer.mlp, architecture, columns, element))
 
 
-def _attention(attention: Attention | None, columns: PlanColumns) -> Floats:
-    """Queries, keys and values, and the output's input."""
+def _attention(attention: Attention | None, columns: PlanColumns, element: Floats) -> Floats:
+    """Queries, keys, values and the result, which its product keeps converted as well."""
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
     t, heads = columns.tokens, attention.heads / columns.tp
+    converted = np.where(element < 2.0, element, 0.0)
     if isinstance(attention, GroupedAttention):
         kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
         inner = heads * attention.head_dim + kv * (attention.head_dim + attention.values)
-        return np.asarray(2.0 * t * (inner + heads * attention.values))
+        return np.asarray(t * (2.0 * inner + (2.0 + converted) * heads * attention.values))
     ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
     inner = heads * (2 * attention.head_dim + attention.value_dim)
-    return 2.0 * t * (inner + heads * attention.value_dim) + 4.0 * ranks
+    out = (2.0 + converted) * heads * attention.value_dim
+    return np.asarray(t * (2.0 * inner + out) + 4.0 * ranks)
 
 
 def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
@@ -78,25 +87,32 @@ def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
     return 5.0 * scores * (1 - columns.flash)
 
 
-def _mlp(mlp: Mlp | None, architecture: Architecture, columns: PlanColumns) -> Floats:
+def _mlp(
+    mlp: Mlp | None, architecture: Architecture, columns: PlanColumns, element: Floats
+) -> Floats:
     """Inputs and output of the activation; of experts also their inputs and outputs."""
     if mlp is None or isinstance(mlp, LinearBlock):
         return np.zeros_like(columns.tp)
     if isinstance(mlp, DenseMlp):
-        return _between(mlp, columns.tokens, mlp.width / columns.tp)
+        return _between(mlp, columns.tokens, mlp.width / columns.tp, element)
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
-    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp)
+    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element)
     moved = 2.0 * 2.0 * tokens * architecture.hidden
     router = 4.0 * columns.shard_tokens * mlp.experts
     shared = mlp.shared
     if shared is None:
         return routed + moved + router
-    return routed + moved + router + _between(shared, columns.tokens, shared.width / columns.tp)
+    return (
+        routed
+        + moved
+        + router
+        + _between(shared, columns.tokens, shared.width / columns.tp, element)
+    )
 
 
-def _between(mlp: DenseMlp, tokens: Floats, width: Floats) -> Floats:
+def _between(mlp: DenseMlp, tokens: Floats, width: Floats, element: Floats) -> Floats:
     inputs = 2 if mlp.activation.gated else 1
-    return 2.0 * tokens * width * (inputs + 1)
+    return tokens * width * (2.0 * inputs + element)
 
 
 def expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:

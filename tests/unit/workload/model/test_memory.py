@@ -13,7 +13,7 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.memory import RankMemory, kept_by_1f1b, rank_memory
-from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 
 ATTENTION = GroupedAttention(heads=64, kv_heads=8, head_dim=128)
 LAYER = Layer(attention=ATTENTION, mlp=DenseMlp(width=28672))
@@ -76,3 +76,11 @@ def test_a_plan_that_is_full_says_so() -> None:
     found = memory(ModelPlan(tp=1, pp=1, dp=1, global_batch=1, sequence=4096))
     assert found.share_of(device)[0] > 1
     assert found.is_tight(device)[0] == 1
+
+
+def test_eight_bit_inputs_of_products_take_half() -> None:
+    plain = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
+    low = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, precision=Precision.FP8)
+    token = 2 * 3 * 8192 + 2 * (10240 + 8192) + 8192 + (2 * 2 + 1) * 28672
+    assert memory(low).activations[0] == 12 * 4096 * token / 2
+    assert memory(low).weights[0] == 2 * memory(plain).weights[0]
