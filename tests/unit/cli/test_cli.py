@@ -156,6 +156,8 @@ OPTIONS = {
     | SWEEP_OPTIONS,
     "sweep-report": REPORT_OPTIONS,
     "report": {"--output"},
+    "serve": {"--host", "--port", "--show", "--topology"},
+    "export-site": set[str](),
     "schema": set[str](),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 from stepsim.base.errors import WorkloadError, bad_value
 
 _LARGEST = 1 << 40
+MOST_LAYERS = 100_000
 _SUSPECT = re.compile(
     "layer|expert|moe|head|dim|hidden|intermediate|window|mamba|ssm|conv|linear|sparse|index|lora|"
     "rank|chunk|hybrid|compress|adapter|mlp|attn|attention|cross|encoder|decoder|size|norm|bias|"
@@ -58,15 +59,19 @@ class Fields:
         """The key that says it, as errors call it."""
         return next((name for name in names if self.values.get(name) is not None), names[0])
 
-    def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
+    def count(
+        self, *names: str, default: int | None = None, least: int = 1, most: int = _LARGEST
+    ) -> int:
         """A whole number; raises WorkloadError where it is missing without a default, or wrong."""
         value = self.raw(*names)
         expected = f"a whole number of at least {least}"
+        if most < _LARGEST:
+            expected = f"a whole number from {least} to {most}"
         if value is None:
             if default is not None:
                 return default
             raise WorkloadError(f"{self.place}: {names[0]} is missing: expected {expected}")
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise WorkloadError(bad_value(self.place, self.name_of(*names), value, expected))
         return value
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.files.models.families import FAMILIES, REFUSED, Family, WindowRule
-from stepsim.files.models.fields import Fields
+from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -100,11 +100,11 @@ class _Reader:
         """Everything; in the end no key is left that matters."""
         fields, family = self.fields, self.family
         fields.read |= {"architectures", "model_type", "name", "text_config"}
-        hidden, count = fields.count(*_HIDDEN), fields.count(*_LAYERS)
+        hidden, count = fields.count(*_HIDDEN), fields.count(*_LAYERS, most=MOST_LAYERS)
         layers = tuple(self._layers(hidden, count))
         positions = self._positions()
         norm = self._norm()
-        predicted = fields.count("num_nextn_predict_layers", default=0, least=0)
+        predicted = fields.count("num_nextn_predict_layers", default=0, least=0, most=64)
         found = Architecture(
             name=name,
             hidden=hidden,

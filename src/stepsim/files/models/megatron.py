@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.megatron_words import megatron_arguments
 from stepsim.workload.model.architecture import (
     Activation,
@@ -75,7 +76,9 @@ class _Arguments:
         """A text."""
         return self.values.get(name) or default
 
-    def count(self, name: str, default: int | None = None, *, least: int = 1) -> int:
+    def count(
+        self, name: str, default: int | None = None, *, least: int = 1, most: int = _LARGEST
+    ) -> int:
         """A whole number; raises WorkloadError where it is missing without a default, or wrong."""
         text = self.values.get(name)
         expected = f"a whole number of at least {least}"
@@ -83,13 +86,20 @@ class _Arguments:
             if default is None:
                 raise WorkloadError(f"{self.place}: --{name} is missing: expected {expected}")
             return default
-        if not re.fullmatch(r"-?\d{1,18}", text) or not least <= int(text) <= _LARGEST:
+        if not re.fullmatch(r"-?[0-9]{1,18}", text) or not least <= int(text) <= most:
             raise WorkloadError(bad_value(self.place, f"--{name}", text, expected))
         return int(text)
 
+    def share(self, name: str, default: float) -> float:
+        """A number from 0 to 1; raises WorkloadError for anything else."""
+        text = self.values.get(name) or str(default)
+        if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,9}", text) or not 0 <= float(text or 0) <= 1:
+            raise WorkloadError(bad_value(self.place, f"--{name}", text, "a number from 0 to 1"))
+        return float(text)
+
 
 def _architecture(arguments: _Arguments, name: str) -> Architecture:
-    hidden, count = arguments.count("hidden-size"), arguments.count("num-layers")
+    hidden, count = arguments.count("hidden-size"), arguments.count("num-layers", most=MOST_LAYERS)
     norm = NormKind.RMS if arguments.text("normalization") == "RMSNorm" else NormKind.LAYER
     attention = _attention(arguments, hidden)
     dense, sparse = _dense(arguments, hidden), _experts(arguments, hidden)
@@ -107,8 +117,8 @@ def _architecture(arguments: _Arguments, name: str) -> Architecture:
         tied=not arguments.has("untie-embeddings-and-output-weights"),
         norm=norm,
         positions=arguments.count("max-position-embeddings") if learned else 0,
-        dropout=float(arguments.text("hidden-dropout", "0.1")) > 0,
-        prediction_layers=(layers[-1],) * arguments.count("mtp-num-layers", 0, least=0),
+        dropout=arguments.share("hidden-dropout", 0.1) > 0,
+        prediction_layers=(layers[-1],) * arguments.count("mtp-num-layers", 0, least=0, most=64),
     )
 
 
@@ -154,7 +164,7 @@ def _attention(arguments: _Arguments, hidden: int) -> Attention:
         heads=heads,
         kv_heads=arguments.count("num-query-groups", 1) if grouped else heads,
         head_dim=arguments.count("kv-channels", hidden // heads),
-        window=int(window) if window.isdecimal() else None,
+        window=int(window) if re.fullmatch("[1-9][0-9]{0,9}", window) else None,
         bias=biased or arguments.has("add-qkv-bias"),
         output_bias=biased,
         qk_norm=QkNorm.SHARED if arguments.has("qk-layernorm") else QkNorm.NONE,
@@ -191,15 +201,17 @@ def _experts(arguments: _Arguments, hidden: int) -> ExpertMlp | None:
 def _sparse(arguments: _Arguments, count: int) -> list[bool]:
     """Whether each layer has experts, by `--moe-layer-freq`: every nth, or a list of 0 and 1."""
     text = arguments.text("moe-layer-freq", "1").replace(" ", "")
-    if text.isdecimal() and int(text) > 0:
+    if re.fullmatch("[1-9][0-9]{0,5}", text):
         return [layer % int(text) == 0 for layer in range(count)]
     found: list[bool] = []
     for part in text.split("+"):
-        run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*(\d{1,5}))?", part.strip("()"))
+        run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?", part.strip("()"))
         if not run:
             found = []
             break
         found += [digit == "1" for digit in run.group(1).split(",")] * int(run.group(2) or 1)
+        if len(found) > count:
+            break
     if len(found) != count:
         expected = f"a number, or {count} of 0 and 1 as in ([0]*3+[1]*58)"
         raise WorkloadError(bad_value(arguments.place, "--moe-layer-freq", text, expected))
@@ -240,7 +252,7 @@ def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     yield from _precision(arguments)
     yield from _recompute(arguments)
     yield from _placement(arguments)
-    kind = arguments.text("cp-comm-type", "p2p").split()[0]
+    kind = (arguments.text("cp-comm-type").split() or ["p2p"])[0]
     if kind not in _CONTEXT:
         expected = f"one of {', '.join(_CONTEXT)}"
         raise WorkloadError(bad_value(arguments.place, "--cp-comm-type", kind, expected))

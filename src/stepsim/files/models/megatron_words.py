@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from stepsim.base.errors import WorkloadError
+
 _COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 _SET = re.compile(
     r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;()\"']*)", re.MULTILINE
@@ -16,13 +18,15 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^}]*))?\}|\$(\w+)")
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _YAML = re.compile(r"^\s*(?:-\s+)?[\"']?(?:--)?([A-Za-z][\w-]*)[\"']?\s*:\s*(\S.*?)?\s*$")
 _DEEPEST = 8
+_LONGEST = 1 << 20
 _ENDS = ("\\", "&&", "||", "|", ";", "&")
 
 
 def megatron_arguments(path: Path, text: str) -> Mapping[str, str]:
     """Arguments by name, with dashes; a switch has an empty value.
 
-    A variable that the text does not set stays as it is written.
+    A variable that the text does not set stays as it is written. Raises WorkloadError for a text
+    that grows beyond a MiB when its variables are filled in.
     """
     text = _COMMENT.sub(r"\1", text)
     if path.suffix in (".yaml", ".yml"):
@@ -30,6 +34,8 @@ def megatron_arguments(path: Path, text: str) -> Mapping[str, str]:
     text = text.replace("\\\n", " ")
     variables = {name: value.strip("\"'") for name, value in _SET.findall(text)}
     for _ in range(_DEEPEST):
+        if len(text) > _LONGEST:
+            raise WorkloadError(f"{path}: with its variables filled in it is too long")
         text = _VARIABLE.sub(lambda found: _value(found, variables), text)
     return dict(_of_words(re.sub(r"[\"'()]", " ", text)))
 
