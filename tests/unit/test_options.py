@@ -172,7 +172,7 @@ BESIDE_OF_MODELS: dict[str, dict[str, Any]] = {
     "recompute_layers": {"recompute": "full"},
     "layout": {"pp": 2},
     "shard_ranks": {"zero": 3},
-    "reshard": {"zero": 3},
+    "reshard": {"zero": 3, "cuda_graph": True, "sequence": 256},
     "cp_comm": {"cp": 4},
     "dispatch": {"ep": 4},
 }

@@ -20,6 +20,7 @@ import msgspec
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.units import PS_PER_S
+from stepsim.files.models.public import beside
 from stepsim.files.reading import parse_toml, read_text
 from stepsim.files.shipped import DEFAULT_TOPOLOGY
 from stepsim.options import OPTIONS
@@ -120,7 +121,7 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
     topology = row.get("topology")
     return MeasuredStep(
         where=where,
-        workload=path.parent / str(row["workload"]),
+        workload=beside(path, str(row["workload"])),
         topology=None if topology is None else _named(path, str(topology)),
         schedule=str(row.get("schedule", "1f1b")),
         options={name: _option(where, name, row[name]) for name in row if name in _OPTIONS},

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from stepsim.base.errors import SweepError, bad_value
+from stepsim.files.models.public import beside
 from stepsim.files.reading import read_toml
 
 _Scalar = str | int | float | bool
@@ -72,7 +73,7 @@ def read_sweep(path: Path) -> SweepFile:
     options = {name: _option(path, value) for name, value in file.options.items()}
     return msgspec.structs.replace(
         file,
-        workload=str(path.parent / file.workload),
+        workload=str(beside(path, file.workload)),
         axes=_axes(path, file.axes),
         options=options,
         output=output,

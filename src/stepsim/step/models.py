@@ -63,6 +63,12 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
     begin with its name.
     """
     if isinstance(source, Workload):
+        if options.device is not None:
+            raise PlanError(
+                f"device: only a model can be asked that; compute times of {source.source} are of "
+                "an unknown device, and nothing says which operators they are of: scale them with "
+                "compute_scale"
+            )
         why = "only a model can be asked that, and this is a workload file"
         options.refuse(_MODEL_ALONE, why)
         return MadeWork(workload=source, options=options, sized=options)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from stepsim.base.errors import StepsimError, TraceError
-from stepsim.files.asked import read_options, topology_or_default
-from stepsim.files.load import load_workload
+from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
@@ -50,9 +49,6 @@ def _simulated(
 ) -> SimulatedStep:
     """The step of a row; `table` comes before the calibration's times of collectives."""
     typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
-    options, notes = read_options(typed)
-    if calibration:
-        options = with_calibration(options, calibration)
-    topology, assumed = topology_or_default(measurement.topology)
-    workload = load_workload(measurement.workload)
-    return simulate_step(workload, topology, options, notes=[*assumed, *notes])
+    job = read_inputs(measurement.workload, measurement.topology, typed)
+    options = with_calibration(job.options, calibration) if calibration else job.options
+    return simulate_step(job.workload, job.topology, options, notes=job.notes)

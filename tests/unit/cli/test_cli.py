@@ -121,8 +121,10 @@ OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
-    | {"--write-workload"},
-    "compare": RUN_OPTIONS | TRACE_OPTIONS | {"--calibration", "--report", "--schedules", "--with"},
+    | {"--set", "--write-workload"},
+    "compare": RUN_OPTIONS
+    | TRACE_OPTIONS
+    | {"--calibration", "--report", "--schedules", "--set", "--with"},
     "inspect": PLAN_OPTIONS | MODEL_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},

@@ -7,11 +7,18 @@ import pytest
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.explore.sweep import Grid, Study, parse_axis
+from stepsim.explore.sweep.grid import ScenarioSpan
+from stepsim.explore.sweep.study import pack
+from stepsim.explore.sweep.work import SweepJob, evaluate_span
 from stepsim.face import noise, sensitivity
 from stepsim.files.asked import read_inputs
+from stepsim.files.step_table import read_step_table
+from stepsim.files.sweep_toml import read_sweep
 from stepsim.network.two_levels import interconnect_of
 from stepsim.results.report import Report
 from stepsim.step.models import MadeWork, make_work
+from stepsim.validation.table import validate_table
 from stepsim.workload.axes import Part
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -268,3 +275,43 @@ def test_sensitivity_and_noise_take_a_model() -> None:
     assert sensitivity("llama-3-8b", "hgx-h100", **options).step_time_ps == expected
     drawn = noise("llama-3-8b", "hgx-h100", model=NoiseModel(), samples=2, **options)
     assert drawn.planned_ps == expected
+
+
+def test_tables_and_files_of_sweeps_may_name_a_public_model(tmp_path: Path) -> None:
+    table = tmp_path / "steps.csv"
+    table.write_text(
+        "workload,topology,npus,tp,global_batch,sequence,measured_s\n"
+        "llama-3-8b,hgx-h100,16,2,16,2048,1.0\n"
+    )
+    (row,) = read_step_table(table)
+    (found,) = validate_table([row])
+    options: dict[str, Any] = {"npus": 16, "tp": 2, "global_batch": 16, "sequence": 2048}
+    assert found.simulated_ps == step("llama-3-8b", **options).step_time_ps
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text('workload = "llama-3-8b"\n[axes]\ntp = [1, 2]\n')
+    assert read_sweep(sweep).workload == "llama-3-8b"
+
+
+def test_a_workload_file_has_no_device_to_change(moe: Path) -> None:
+    with pytest.raises(PlanError, match=r"device: only a model .* of an unknown device"):
+        simulate(moe, "hgx-h100", device="b200")
+
+
+def test_a_sweep_varies_the_plan_of_a_model() -> None:
+    options: dict[str, Any] = {"npus": 16, "global_batch": 32, "sequence": 2048}
+    job = read_inputs("llama-3-8b", "hgx-h100", options)
+    grid = Grid(axes=(parse_axis("tp=1,2"), parse_axis("mbs=1,2"), parse_axis("device=h100,b200")))
+    study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
+    packed = pack(SweepJob(study=study))
+    results = [
+        evaluate_span(packed, ScenarioSpan(start=i, stop=i + 1)).outcomes for i in range(grid.size)
+    ]
+    assert not any(each.errors for each in results)
+    times = [int(each.step_time_ps[0]) for each in results]
+    expected = [
+        step("llama-3-8b", tp=tp, microbatch_size=size, device=device, **options).step_time_ps
+        for tp in (1, 2)
+        for size in (1, 2)
+        for device in ("h100", "b200")
+    ]
+    assert sorted(times) == sorted(expected)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
+from os.path import exists
+from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError
@@ -26,6 +28,12 @@ def public_names() -> list[str]:
 def is_public(name: str) -> bool:
     """Whether a public model has this name, in any case."""
     return name.lower() in _public()
+
+
+def beside(path: Path, name: str) -> Path:
+    """What a file calls a workload: a file beside it, unless that is a public model's name."""
+    file = path.parent / name
+    return Path(name) if is_public(name) and not exists(file) else file
 
 
 def public_model(name: str) -> Mapping[str, Any]:
