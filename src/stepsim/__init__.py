@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from stepsim.face.models import ModelPlan, model
+    from stepsim.face.plans import plan
     from stepsim.face.profiles import improve, load_profile, stragglers
     from stepsim.face.runs import (
         calibrate,
@@ -42,6 +43,7 @@ __all__ = [
     "load_workload",
     "model",
     "noise",
+    "plan",
     "read_calibration",
     "schedules",
     "sensitivity",
@@ -63,6 +65,7 @@ _HOMES = {
         "simulate",
     ),
     "files.load": ("load_topology", "load_workload"),
+    "face.plans": ("plan",),
     "face.profiles": ("improve", "load_profile", "stragglers"),
     "face.models": ("ModelPlan", "model"),
     "face.runs": (

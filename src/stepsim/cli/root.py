@@ -23,6 +23,7 @@ from stepsim.cli.doctor import doctor_command
 from stepsim.cli.documents import report_command, schema_command
 from stepsim.cli.inspect import inspect_command
 from stepsim.cli.measured import validate_command, what_if_command
+from stepsim.cli.plan import check_command, plan_command
 from stepsim.cli.profiles.improve import improve_command
 from stepsim.cli.sensitivity import noise_command, sensitivity_command
 from stepsim.cli.serve import export_site_command, serve_command
@@ -66,6 +67,8 @@ for command in (
     improve_command,
     sweep_command,
     sweep_report_command,
+    plan_command,
+    check_command,
     serve_command,
     export_site_command,
     report_command,

@@ -11,8 +11,11 @@ import msgspec
 from stepsim.base.documents import Document, json_text
 from stepsim.base.errors import StepsimError
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
+from stepsim.explore.plan.budget import BudgetDocument
+from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.files.accelerators import DeviceFile, FrameworkFile
+from stepsim.files.plan_toml import PlanFile
 from stepsim.files.step_table import StepTable
 from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
@@ -63,6 +66,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "published": Format(
             what="validate --json of published steps of models", root=PublishedDocument
         ),
+        "plan": Format(what="plan --json", root=PlanDocument),
+        "budget": Format(what="check --json", root=BudgetDocument),
+        "plan-file": Format(what="a plan file, TOML", root=PlanFile),
         "doctor": Format(what="doctor --json", root=Diagnosis),
         "collective-fit": Format(what="calibrate nccl --json", root=CollectiveFitDocument),
     }

@@ -23,6 +23,7 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
+from stepsim.files.plan_toml import write_plan
 from stepsim.show.schemas import FORMATS, json_schema, schema_json
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -44,6 +45,8 @@ WRITTEN = {
     "log": ("inspect {leaf} --json -",),
     "validation": ("validate {trace} {table} --json -",),
     "published": ("validate {published} --json -",),
+    "plan": ("plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",),
+    "budget": ("check {plan} --max-step 1h --json -",),
     "collective-fit": ("calibrate nccl {nccl} --json -",),
 }
 """Commands that write every document with `--json`."""
@@ -73,6 +76,9 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         "head_dim,ffn,act,vocab,step_s,framework\n"
         "1,made,small,H100,8,2048,64,2,2,2,2,bf16,2048,8,16,16,128,8192,gelu,32000,0.5,nemo\n"
     )
+    plan = tmp_path / "plan.toml"
+    options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}
+    write_plan(plan, "llama-3.1-8b", "hgx-h100", options)
     return {
         "moe": str(workloads / "moe_128.txt"),
         "leaf": str(workloads / "measured" / "llama_pp8_a40.txt"),
@@ -80,6 +86,8 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         "table": str(table),
         "nccl": str(nccl),
         "published": str(published),
+        "gpus": "--gpus 8 --global-batch 16 --seq 4096 -t hgx-h100",
+        "plan": str(plan),
     }
 
 

@@ -1,0 +1,169 @@
+"""`stepsim plan` and `stepsim check`: which plan is best, and whether one is within a budget."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepsim.base.errors import PlanError
+from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
+from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, show_tables, warn
+
+if TYPE_CHECKING:
+    from stepsim.explore.plan import PlanSearch, PlanSpace
+    from stepsim.explore.plan.document import PlanDocument
+    from stepsim.files.asked import StepInputs
+
+_SEARCHED = {
+    *("npus", "microbatches", "tp", "cp", "pp", "ep", "expert_tp", "chunks", "schedule"),
+    *("microbatch_size", "recompute", "recompute_layers", "zero", "shard_ranks"),
+    *("activation_size", "group_size", "memory_limit", "fused_factor"),
+}
+_ASKED = ON_COMMAND_LINE - _SEARCHED
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(OneStepOptions):
+    """What a search takes beside the options that all its plans share."""
+
+    gpus: Annotated[
+        str, typer.Option("--gpus", "--npus", help="512, 256,512, or 256..1024, which doubles.")
+    ] = ""
+    fix: Annotated[
+        list[str] | None,
+        typer.Option("--fix", help="An option's values, e.g. tp=8 or mbs=1,2. Repeatable."),
+    ] = None
+    max_pp: Annotated[int | None, typer.Option("--max-pp", min=1, help="Most stages.")] = None
+    objective: Annotated[
+        str, typer.Option("--objective", help="step, tokens-per-dollar or memory.")
+    ] = "step"
+    memory_share: Annotated[
+        float, typer.Option("--memory-share", help="Of the device's memory that a plan may take.")
+    ] = 1.0
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Plans to simulate at most.")] = 20
+    top: Annotated[int, typer.Option("--top", min=1, help="Plans to show at most.")] = 10
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", help="A plan, e.g. tp=8,pp=4: why it is not above."),
+    ] = None
+    json: JsonOption = None
+    toml: Annotated[
+        Path | None, typer.Option("--toml", help="Write the best plan for simulate and check.")
+    ] = None
+
+
+@takes(SearchOptions, _ASKED)
+def plan_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model by name or file.")],
+    options: SearchOptions,
+) -> None:
+    """Search the plans of a MODEL on some GPUs, and simulate the best ones exactly."""
+    from stepsim.explore.plan.asked import make_space, parse_fixed, parse_sizes
+    from stepsim.show.tables.plan import plans_shown
+    from stepsim.workload.model.model import Model
+
+    check_outputs([model], json=options.json, files=[options.toml])
+    if not options.gpus:
+        raise PlanError("gpus is missing: expected 512, 256,512 or 256..1024 (--gpus)")
+    sizes = parse_sizes(options.gpus)
+    job = options.inputs(model)
+    if not isinstance(job.workload, Model):
+        raise PlanError(f"{model}: a workload file has one plan: expected a model")
+    most = {"pp": options.max_pp} if options.max_pp else {}
+    space = make_space(
+        job.workload,
+        job.topology,
+        job.options,
+        sizes,
+        fixed=parse_fixed(options.fix or ()),
+        most=most,
+    )
+    found = _search(job, space, options)
+    document = _document(job, space, found, options)
+    warn([*job.notes, *document.warnings], quiet=options.quiet)
+    if options.toml:
+        from stepsim.files.plan_toml import write_plan
+
+        name = options.topology or job.topology.name
+        write_plan(options.toml, str(model), name, document.plans[0].options)
+    show(options.json, document.to_json, plans_shown(document))
+    if options.explain:
+        _explain(job, space, found, options)
+
+
+def _search(job: "StepInputs", space: "PlanSpace", options: SearchOptions) -> "PlanSearch":
+    from stepsim.explore.plan import Objective, search_plans
+    from stepsim.show.terminal.progress import working
+    from stepsim.workload.model.model import Model
+
+    assert isinstance(job.workload, Model)
+    if options.objective not in list(Objective):
+        expected = ", ".join(Objective)
+        raise PlanError(f"objective is {options.objective!r}: expected one of {expected}")
+    with working("pricing plans and simulating the best", enabled=not options.quiet):
+        return search_plans(
+            job.workload,
+            space,
+            job.topology,
+            runs=options.runs,
+            memory_limit=options.memory_share,
+            objective=Objective(options.objective),
+        )
+
+
+def _document(
+    job: "StepInputs", space: "PlanSpace", found: "PlanSearch", options: SearchOptions
+) -> "PlanDocument":
+    from stepsim.explore.plan.document import PlanDocument
+    from stepsim.files.models.megatron_plan import megatron_plan
+
+    best = found.plans[0].plan
+    return PlanDocument.of(
+        found,
+        space.base,
+        topology=job.topology.name,
+        top=options.top,
+        arguments=megatron_plan(best, best.stage_slices(space.architecture)),
+    )
+
+
+def _explain(
+    job: "StepInputs", space: "PlanSpace", found: "PlanSearch", options: SearchOptions
+) -> None:
+    """Simulate one plan, whether it fits or not, and say what it loses."""
+    from stepsim.explore.plan.asked import parse_fixed
+    from stepsim.explore.plan.explain import explained
+    from stepsim.workload.model.model import Model
+
+    assert isinstance(job.workload, Model)
+    fixed = parse_fixed((options.explain or "").split(","))
+    words = explained(job.workload, space, job.topology, found, fixed, limit=options.memory_share)
+    show_tables([words])
+
+
+def check_command(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan of stepsim plan --toml.")],
+    max_step: Annotated[
+        str | None, typer.Option("--max-step", help="Longest step, e.g. 12.5s.")
+    ] = None,
+    max_memory: Annotated[
+        str | None, typer.Option("--max-memory", help="Most memory of a rank, e.g. 76GiB.")
+    ] = None,
+    max_bubble: Annotated[
+        str | None, typer.Option("--max-bubble", help="Largest pipeline bubble, e.g. 8%.")
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Simulate a PLAN and compare it with a budget; exit code 1 where it is exceeded."""
+    from stepsim.explore.plan.budget import check_plan_file, parse_budget
+    from stepsim.show.tables.budget import budget_shown
+
+    check_outputs([plan], json=json)
+    budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)
+    found = check_plan_file(plan, budget)
+    warn(found.warnings, quiet=quiet)
+    show(json, found.to_json, budget_shown(found))
+    if not found.holds:
+        raise typer.Exit(1)

@@ -1,0 +1,119 @@
+"""A plan against a budget: what a pull request may not make worse, without a GPU."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.errors import PlanError, UnitError
+from stepsim.base.fields import Bytes, Picoseconds, Share
+from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
+from stepsim.files.asked import read_inputs
+from stepsim.files.plan_toml import read_plan
+from stepsim.step.models import model_plan
+from stepsim.step.simulate import simulate_step
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.model import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBudget:
+    """Most of a step (ps), of a rank's memory (bytes) and of the bubble; None is no limit."""
+
+    step_ps: int | None = None
+    memory_bytes: int | None = None
+    bubble: float | None = None
+
+
+class BudgetLine(Entry, frozen=True, kw_only=True):
+    """A number of a plan: what it may be (empty: anything) and what it is, as texts."""
+
+    what: str
+    budget: str
+    predicted: str
+    holds: bool
+
+
+class BudgetDocument(Document, frozen=True, kw_only=True):
+    """`stepsim check --json`: a plan against a budget."""
+
+    plan: str
+    step_time_ps: Picoseconds
+    memory_bytes: Bytes
+    bubble_fraction: Share
+    lines: tuple[BudgetLine, ...]
+    warnings: Names
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is exceeded."""
+        return all(line.holds for line in self.lines)
+
+
+def parse_budget(
+    *, step: str | None = None, memory: str | None = None, bubble: str | None = None
+) -> PlanBudget:
+    """A budget of texts such as `12.5s`, `76GiB` and `8%`; raises PlanError naming the option."""
+    if step is memory is bubble is None:
+        raise PlanError("no budget: expected --max-step, --max-memory or --max-bubble")
+    try:
+        step_ps = None if step is None else parse_time_ps(step)
+        memory_bytes = None if memory is None else parse_size_bytes(memory)
+    except UnitError as error:
+        raise PlanError(f"budget: {error}") from None
+    return PlanBudget(
+        step_ps=step_ps,
+        memory_bytes=memory_bytes,
+        bubble=None if bubble is None else _share(bubble),
+    )
+
+
+def _share(text: str) -> float:
+    """`8%` or 0.08."""
+    number, percent = text.removesuffix("%"), text.endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise PlanError(f"max_bubble is {text!r}: expected a share such as 8% or 0.08")
+    return value
+
+
+def check_plan_file(path: Path, budget: PlanBudget) -> BudgetDocument:
+    """Simulate the plan in a file and compare; raises the errors of the readers."""
+    file = read_plan(path)
+    job = read_inputs(file.model, file.topology, dict(file.options))
+    if not isinstance(job.workload, Model):
+        raise PlanError(f"{path}: model is {file.model!r}: expected a model, not a workload file")
+    report = simulate_step(job.workload, job.topology, job.options, notes=job.notes).report
+    device, framework = job.options.device, job.options.framework
+    assert isinstance(device, Device)
+    assert isinstance(framework, Framework)
+    plan, _ = model_plan(job.workload, job.topology, job.options)
+    memory = rank_memory(job.workload.architecture, device, framework, [plan])
+    taken, bubble = int(memory.total[0]), report.bubble_fraction
+    return BudgetDocument(
+        plan=path.name,
+        step_time_ps=report.step_time_ps,
+        memory_bytes=taken,
+        bubble_fraction=bubble,
+        lines=(
+            _line("step", budget.step_ps, report.step_time_ps, format_time_ps),
+            _line("memory", budget.memory_bytes, taken, format_size_bytes),
+            _line("bubble", budget.bubble, bubble, "{:.2%}".format),
+        ),
+        warnings=report.warnings,
+    )
+
+
+def _line(what: str, most: float | None, found: float, write: Callable[[Any], str]) -> BudgetLine:
+    return BudgetLine(
+        what=what,
+        budget="" if most is None else write(most),
+        predicted=write(found),
+        holds=most is None or found <= most,
+    )

@@ -1,0 +1,45 @@
+"""Why a plan is not the best: it does not fit, it cannot run, or its step has longer parts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.units import format_time_ps
+from stepsim.explore.plan.document import why_slower
+from stepsim.explore.plan.search import PlanSearch, plan_words, search_plans
+from stepsim.explore.plan.space import PlanSpace
+from stepsim.network.topology import Topology
+from stepsim.workload.model.model import Model
+
+
+def explained(
+    model: Model,
+    space: PlanSpace,
+    topology: Topology,
+    found: PlanSearch,
+    fixed: Mapping[str, tuple[object, ...]],
+    *,
+    limit: float = 1.0,
+) -> str:
+    """A sentence about the best plan with these values, against the best of the search.
+
+    `limit` is the share of the device's memory that plans may take.
+    """
+    values = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in fixed.items())
+    best = found.plans[0]
+    try:
+        one = replace(space, fixed={**space.fixed, **fixed}, most={})
+        other = search_plans(model, one, topology, runs=1, memory_limit=float("inf")).plans[0]
+    except PlanError as error:
+        return f"{values}: {error}"
+    except StepsimError as error:
+        return f"{values}: it cannot be simulated: {error}"
+    words = f"{plan_words(other.plan)}: {format_time_ps(other.step_ps)}"
+    if other.memory_share > limit:
+        capacity = other.memory_bytes / other.memory_share / 2**30
+        taken = f"{other.memory_bytes / 2**30:.1f} of {capacity:.0f} GiB"
+        return f"{words}, but it does not fit: it takes {taken}"
+    if other.step_ps <= best.step_ps:
+        return f"{words}, no slower than the best"
+    more = other.step_ps / best.step_ps - 1
+    return f"{words}, {more:.1%} slower than the best: {why_slower(other, best)}"

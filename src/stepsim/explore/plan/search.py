@@ -1,0 +1,323 @@
+"""Memory refuses plans, a bound rules them out, prices order the rest, and the best are run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.units import PS_PER_S
+from stepsim.explore.plan.space import PlanSpace
+from stepsim.network.topology import Topology
+from stepsim.network.two_levels import interconnect_of
+from stepsim.options import StepOptions
+from stepsim.results.report import Report
+from stepsim.step.simulate import simulate_step
+from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.step_time import StepModel
+
+OnPlan = Callable[[int, int, int], None]
+"""Called after every simulated plan with (plans done, plans to do, best step so far in ps)."""
+
+
+class Objective(StrEnum):
+    """What the best plan has least of: step time, NPU time per token, or memory of a rank.
+
+    All NPUs cost the same, so that NPU time per token is the inverse of tokens per dollar.
+    """
+
+    STEP = "step"
+    TOKENS_PER_DOLLAR = "tokens-per-dollar"
+    MEMORY = "memory"
+
+
+_NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedPlan:
+    """A plan that was simulated: its step, what it was priced at, and memory of its fullest rank.
+
+    `memory_share` is of the device's capacity.
+    """
+
+    plan: ModelPlan
+    report: Report
+    priced_s: float
+    memory_bytes: int
+    memory_share: float
+
+    @property
+    def step_ps(self) -> int:
+        """The simulated step time."""
+        return self.report.step_time_ps
+
+    @property
+    def tokens_per_npu(self) -> float:
+        """Tokens per second and NPU."""
+        return self.plan.tokens / (self.step_ps / PS_PER_S) / self.plan.npus
+
+    @property
+    def kind(self) -> tuple[int, ...]:
+        """Plans of one kind differ in microbatch size, chunks and recomputation only."""
+        p = self.plan
+        return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSearch:
+    """What a search found: simulated plans, the fastest first, and how many there were of others.
+
+    `looked_at` plans divide, `too_large` do not fit, `ruled_out` cannot be faster than the best
+    by their bound, `not_run` could be but are priced slower. `refused` could not be simulated.
+    `binds` says what stands in the way of a faster plan.
+    """
+
+    plans: tuple[SearchedPlan, ...]
+    looked_at: int
+    too_large: int
+    ruled_out: int
+    not_run: int
+    binds: str
+    refused: tuple[str, ...] = ()
+
+    def best_kinds(self, most: int) -> list[SearchedPlan]:
+        """The best plan of each kind, at most so many."""
+        found: dict[tuple[int, ...], SearchedPlan] = {}
+        for each in self.plans:
+            found.setdefault(each.kind, each)
+        return list(found.values())[:most]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PricedPlans:
+    """Plans that fit, with price and bound in seconds, memory in bytes; arrays over plans.
+
+    `unfit` are plans that do not fit, `unfit_price` and `unfit_memory` the same of them.
+    """
+
+    plans: Sequence[ModelPlan]
+    price: Floats
+    bound: Floats
+    memory: Floats
+    unfit: Sequence[ModelPlan]
+    unfit_price: Floats
+    unfit_memory: Floats
+
+
+def search_plans(
+    model: Model,
+    space: PlanSpace,
+    topology: Topology,
+    *,
+    runs: int = 20,
+    memory_limit: float = 1.0,
+    objective: Objective = Objective.STEP,
+    progress: OnPlan | None = None,
+) -> PlanSearch:
+    """Simulate the plans of a space that are priced best, at most `runs` of them.
+
+    A plan is left out where its memory is above `memory_limit` of the device's capacity, or where
+    its bound is above the best that was simulated. Equal plans keep the order of the space.
+    Raises PlanError where no plan divides, or none fits.
+    """
+    priced = price_plans(model, space, topology, memory_limit=memory_limit)
+    weight = np.array([_weight(plan, objective) for plan in priced.plans])
+    memory_first = objective is Objective.MEMORY
+    wanted = priced.memory if memory_first else priced.price * weight
+    order = np.lexsort((np.arange(len(priced.plans)), priced.price, wanted)).tolist()
+    bound = np.zeros(len(priced.plans)) if memory_first else priced.bound * weight
+    found: list[tuple[int, SearchedPlan]] = []
+    refused: list[str] = []
+    best, tried = np.inf, 0
+    for place in order:
+        if tried == runs:
+            break
+        if bound[place] > best:
+            continue
+        tried += 1
+        try:
+            run = _run(model, space, topology, priced, place)
+        except StepsimError as error:
+            refused.append(f"{plan_words(priced.plans[place])}: {error}")
+            continue
+        found.append((place, run))
+        best = min(best, run.step_ps / PS_PER_S * weight[place])
+        if progress:
+            progress(tried, runs, min(each.step_ps for _, each in found))
+    if not found:
+        raise PlanError(f"no plan could be simulated: {refused[0]}")
+    if memory_first:
+        found.sort(key=lambda each: (each[1].memory_bytes, each[1].step_ps, each[0]))
+    else:
+        found.sort(key=lambda each: (each[1].step_ps * weight[each[0]], each[0]))
+    done = {place for place, _ in found}
+    left = [place for place in order if place not in done]
+    out = sum(bool(bound[place] > best) for place in left)
+    return PlanSearch(
+        plans=tuple(run for _, run in found),
+        looked_at=len(priced.plans) + len(priced.unfit),
+        too_large=len(priced.unfit),
+        ruled_out=out,
+        not_run=len(left) - out - len(refused),
+        binds=_what_binds(priced, found[0][1]),
+        refused=tuple(refused),
+    )
+
+
+def _weight(plan: ModelPlan, objective: Objective) -> float:
+    """What a second of a plan's step counts."""
+    return float(plan.npus) if objective is Objective.TOKENS_PER_DOLLAR else 1.0
+
+
+def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:
+    """Memory where a plan that does not fit is priced lower, else the best plan's largest loss."""
+    faster = np.flatnonzero(priced.unfit_price < best.priced_s)
+    if len(faster):
+        nearest = int(faster[np.argmin(priced.unfit_memory[faster])])
+        gain = 1 - float(priced.unfit_price[nearest]) / best.priced_s
+        return (
+            f"memory: {plan_words(priced.unfit[nearest])} is priced {gain:.1%} faster "
+            f"and takes {priced.unfit_memory[nearest] / 2**30:.1f} GiB"
+        )
+    parts = best.report.mean_breakdown_ps()
+    bubble = sum(parts[part] for part in (Part.HEAD, Part.INNER, Part.TAIL))
+    exposed = {axis.exposed: parts[axis.exposed] for axis in ParallelAxis}
+    part, most = max(exposed.items(), key=lambda item: item[1])
+    if bubble >= most:
+        return f"bubble: {bubble / best.step_ps:.1%} of the step"
+    return f"network: {part.key.replace('_', ' ')} is {most / best.step_ps:.1%} of the step"
+
+
+def price_plans(
+    model: Model, space: PlanSpace, topology: Topology, *, memory_limit: float = 1.0
+) -> PricedPlans:
+    """Prices, bounds and memory of the plans that fit; raises PlanError where none does."""
+    plans = list(space.plans())
+    if not plans:
+        raise PlanError(f"no plan divides: {space.why_empty()}")
+    device, framework = _machine(space.base)
+    memory = rank_memory(model.architecture, device, framework, plans)
+    share = memory.share_of(device)
+    fits, unfit = np.flatnonzero(share <= memory_limit), np.flatnonzero(share > memory_limit)
+    if not len(fits):
+        least = int(np.argmin(share))
+        raise PlanError(
+            f"no plan of {len(plans)} fits in {device.memory_bytes / 2**30:.0f} GiB of "
+            f"{device.name}: the nearest, {plan_words(plans[least])}, takes "
+            f"{memory.total[least] / 2**30:.1f} GiB"
+        )
+    network = interconnect_of(topology.fit(max(space.npus)))
+    price = _step_model(model, device, framework, network).seconds(plans)
+    some = [plans[i] for i in fits.tolist()]
+    return PricedPlans(
+        plans=some,
+        price=price[fits],
+        bound=_bounds(model, device, framework, some),
+        memory=memory.total[fits],
+        unfit=[plans[i] for i in unfit.tolist()],
+        unfit_price=price[unfit],
+        unfit_memory=memory.total[unfit],
+    )
+
+
+def _bounds(
+    model: Model, device: Device, framework: Framework, plans: Sequence[ModelPlan]
+) -> Floats:
+    """Compute of the busiest rank in seconds: no step is shorter, whatever network and schedule."""
+    bare = replace(
+        framework,
+        host_layer_ps=0,
+        host_expert_layer_ps=0,
+        host_step_ps=0,
+        skew=0.0,
+    )
+    alone = _step_model(model, device, bare, _NO_NETWORK)
+    bound = np.empty(len(plans))
+    for precision in {plan.precision for plan in plans}:
+        chosen = [i for i, plan in enumerate(plans) if plan.precision is precision]
+        bound[chosen] = alone.parts([plans[i] for i in chosen], precision).pipeline
+    return bound
+
+
+def _step_model(
+    model: Model, device: Device, framework: Framework, network: Interconnect
+) -> StepModel:
+    return StepModel(
+        architecture=model.architecture,
+        device=device,
+        framework=framework,
+        interconnect=network,
+    )
+
+
+def _machine(options: StepOptions) -> tuple[Device, Framework]:
+    device, framework = options.device, options.framework
+    if not isinstance(device, Device) or not isinstance(framework, Framework):
+        raise PlanError("device: the topology names none: expected a device, e.g. h100 (--device)")
+    return device, framework
+
+
+def _run(
+    model: Model, space: PlanSpace, topology: Topology, priced: PricedPlans, place: int
+) -> SearchedPlan:
+    plan = priced.plans[place]
+    step = simulate_step(model, topology, options_of(plan, space.base))
+    device, _ = _machine(space.base)
+    memory = int(priced.memory[place])
+    return SearchedPlan(
+        plan=plan,
+        report=step.report,
+        priced_s=float(priced.price[place]),
+        memory_bytes=memory,
+        memory_share=memory / device.memory_bytes,
+    )
+
+
+def options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
+    """The options of a step that give a plan."""
+    return replace(
+        base,
+        npus=plan.npus,
+        tp=plan.tp,
+        cp=plan.cp,
+        pp=plan.pp,
+        ep=plan.ep,
+        expert_tp=plan.expert_tp,
+        schedule="interleaved" if plan.chunks > 1 else "1f1b",
+        chunks=plan.chunks if plan.chunks > 1 else None,
+        microbatch_size=plan.microbatch_size,
+        microbatches=None,
+        global_batch=plan.global_batch,
+        sequence=plan.sequence,
+        recompute=plan.recompute,
+        zero=plan.zero,
+    )
+
+
+def plan_words(plan: ModelPlan) -> str:
+    """A plan in short: what is 1 or off is left out."""
+    return ", ".join(_words(plan)) or "no parallelism"
+
+
+def _words(plan: ModelPlan) -> Iterator[str]:
+    for name in ("tp", "cp", "pp", "dp", "ep"):
+        if getattr(plan, name) > 1:
+            yield f"{name} {getattr(plan, name)}"
+    if plan.ep > 1 and plan.expert_degree != plan.tp:
+        yield f"expert_tp {plan.expert_degree}"
+    if plan.chunks > 1:
+        yield f"vpp {plan.chunks}"
+    yield f"mbs {plan.microbatch_size}"
+    if plan.recompute != "none":
+        yield f"recompute {plan.recompute}"
+    if plan.zero != 1:
+        yield f"zero {plan.zero}"

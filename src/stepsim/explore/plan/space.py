@@ -1,0 +1,192 @@
+"""The plans that a search looks at: every degree and microbatch size that divides."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import gcd
+from typing import Any
+
+from stepsim.base.errors import PlanError
+from stepsim.options import StepOptions
+from stepsim.workload.model.architecture import (
+    Architecture,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+)
+from stepsim.workload.model.layout import LayerLayout, named_layout
+from stepsim.workload.model.plan import ModelPlan, Recompute, check_plan
+
+SEARCHED = (
+    *("tp", "cp", "pp", "chunks", "ep", "expert_tp"),
+    *("microbatch_size", "recompute", "zero"),
+)
+"""What a search varies, by the names of the options."""
+
+_OF_BASE = {
+    **{name: name for name in ("precision", "dispatch", "attention", "dp_overlap", "cuda_graph")},
+    **{name: name for name in ("sequence_parallel", "tp_comm_overlap", "reshard")},
+    "context": "cp_comm",
+}
+"""Fields of a plan that a search leaves as the options have them."""
+
+_LEAST_SEQUENCE = 4096
+_MOST_CHUNKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSpace:
+    """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
+
+    `domain` is how many NPUs the fast network joins: tp stays inside. `fixed` has the values that
+    an option may have, by name; what is not there is free. `most` bounds a free option.
+    """
+
+    architecture: Architecture
+    npus: tuple[int, ...]
+    global_batch: int
+    sequence: int
+    domain: int
+    base: StepOptions
+    fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (*self.fixed, *self.most):
+            if name not in SEARCHED:
+                raise PlanError(f"fix: {name!r} is not searched: expected {', '.join(SEARCHED)}")
+        for name in ("global_batch", "sequence", "domain"):
+            if getattr(self, name) < 1:
+                raise PlanError(f"{name} is {getattr(self, name)}: expected at least 1")
+        if not self.npus or min(self.npus) < 1:
+            raise PlanError("npus: expected at least one size of at least 1")
+
+    def plans(self) -> Iterator[ModelPlan]:
+        """Every plan that divides the model and the job, in a fixed order."""
+        for npus in self.npus:
+            for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
+                if npus % (tp * cp * pp) == 0 and self._heads_divide(tp):
+                    yield from self._of_degrees(tp, cp, pp, npus // (tp * cp * pp))
+
+    def why_empty(self) -> str:
+        """What stands in the way where there is no plan at all."""
+        for npus in self.npus:
+            degrees = product(*(self._free(n, npus) for n in ("tp", "cp", "pp")))
+            found = [(tp, cp, pp) for tp, cp, pp in degrees if npus % (tp * cp * pp) == 0]
+            if not found:
+                continue
+            replicas = sorted({npus // (tp * cp * pp) for tp, cp, pp in found})
+            if all(self.global_batch % dp for dp in replicas):
+                return (
+                    f"global_batch is {self.global_batch}: no dp divides it, which is "
+                    f"{', '.join(map(str, replicas[:8]))} here: a batch of "
+                    f"{_next_multiple(self.global_batch, replicas[0])} would"
+                )
+            return "no degrees divide heads, layers, experts and sequence of the model"
+        sizes = ", ".join(map(str, self.npus))
+        return f"gpus is {sizes}: no multiple of the degrees asked for"
+
+    def _of_degrees(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[ModelPlan]:
+        inner: Iterable[Any] = product(
+            self._free("chunks", pp),
+            self._experts(tp, cp, dp),
+            self.fixed.get("microbatch_size", (1, 2, 4, 8)),
+            self.fixed.get("recompute", (Recompute.NONE, Recompute.FULL)),
+            self.fixed.get("zero", (1,)),
+        )
+        for chunks, (ep, expert_tp), size, recompute, zero in inner:
+            count, rest = divmod(self.global_batch, dp * size)
+            if rest or (chunks > 1 and count % pp):
+                continue  # Megatron-LM interleaves whole groups of pp microbatches
+            layout = self._layout(pp * chunks)
+            if layout is not None:
+                named = {
+                    "tp": tp,
+                    "cp": cp,
+                    "pp": pp,
+                    "dp": dp,
+                    "chunks": chunks,
+                    "ep": ep,
+                    "expert_tp": expert_tp,
+                    "microbatch_size": size,
+                    "zero": zero,
+                    "recompute": recompute,
+                    "layout": layout,
+                }
+                yield from self._plan(named)
+
+    def _plan(self, named: Mapping[str, Any]) -> Iterator[ModelPlan]:
+        """The plan, unless it does not divide the model."""
+        base = self.base
+        chosen = {name: getattr(base, field) for name, field in _OF_BASE.items()}
+        asked: dict[str, Any] = {n: value for n, value in chosen.items() if value is not None}
+        try:
+            plan = ModelPlan(
+                global_batch=self.global_batch, sequence=self.sequence, **named, **asked
+            )
+            check_plan(self.architecture, plan)
+        except PlanError:
+            return
+        yield plan
+
+    def _free(self, name: str, whole: int) -> tuple[int, ...]:
+        """Values of a degree: what was fixed, else what can divide."""
+        if name in self.fixed:
+            return tuple(int(str(value)) for value in self.fixed[name])
+        match name:
+            case "tp":
+                found = _powers(min(whole, self.domain))
+            case "cp":
+                found = _powers(max(1, self.sequence // _LEAST_SEQUENCE))
+            case "pp":
+                depth = self.architecture.depth
+                found = tuple(n for n in _divisors(whole) if n <= depth)
+            case _:
+                found = tuple(range(1, _MOST_CHUNKS + 1)) if whole > 1 else (1,)
+        return tuple(n for n in found if n <= self.most.get(name, n))
+
+    def _experts(self, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
+        """Degrees of experts and of one expert."""
+        kinds = [layer.mlp for layer in self.architecture.layer_kinds()]
+        experts = [mlp.experts for mlp in kinds if isinstance(mlp, ExpertMlp)]
+        if not experts:
+            return [(1, tp)] if self.fixed.get("ep", (1,)) == (1,) else []
+        common = gcd(*experts)
+        degrees = tuple(n for n in _divisors(common) if n <= self.most.get("ep", n))
+        found = product(
+            self.fixed.get("ep", degrees), self.fixed.get("expert_tp", tuple(sorted({1, tp})))
+        )
+        pairs = sorted((int(str(ep)), int(str(split))) for ep, split in found)
+        return [(ep, etp) for ep, etp in pairs if (tp * cp * dp) % (ep * etp) == 0]
+
+    def _heads_divide(self, tp: int) -> bool:
+        attentions = [layer.attention for layer in self.architecture.layer_kinds()]
+        return all(
+            each.heads % tp == 0
+            for each in attentions
+            if isinstance(each, GroupedAttention | LatentAttention)
+        )
+
+    def _layout(self, stages: int) -> LayerLayout | None:
+        """The layout asked for, else equal stages, ends counted as layers; None where neither."""
+        layout = named_layout(self.base.layout or "equal", len(self.architecture.prediction_layers))
+        try:
+            layout.resolve(
+                self.architecture.depth, len(self.architecture.prediction_layers), stages
+            )
+        except PlanError:
+            return None
+        return layout
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    """Powers of two up to a number."""
+    return tuple(1 << i for i in range(most.bit_length()))
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(n for n in range(1, number + 1) if number % n == 0)
+
+
+def _next_multiple(number: int, of: int) -> int:
+    return -(-number // of) * of

@@ -1,0 +1,63 @@
+"""A search of plans as tables."""
+
+from collections.abc import Iterator
+
+from stepsim.explore.plan.document import PlanDocument, PlanEntry
+from stepsim.show.tables.model import (
+    COUNT,
+    LONG,
+    SHARE,
+    SIZE,
+    TEXT,
+    TIME,
+    Column,
+    Shown,
+    Table,
+    as_number,
+    share_of,
+    table_of,
+)
+
+_DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
+_HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
+
+
+def plans_shown(found: PlanDocument) -> Iterator[Shown]:
+    """What was searched, the best plans, and how to run the first."""
+    ruled = f"{found.too_large} do not fit, {found.ruled_out} are ruled out by their bound"
+    rest = f", {found.not_run} are priced slower and were not run" if found.not_run else ""
+    yield (
+        ("model", found.model),
+        ("topology", f"{found.topology}, {found.device}"),
+        ("job", f"global batch {found.global_batch}, sequence {found.sequence}"),
+        ("plans", f"{found.looked_at:,}: {ruled}, {found.simulated} were simulated{rest}"),
+        ("binds", found.binds),
+    )
+    yield plans_table(found)
+    yield "Megatron-LM: " + " ".join(found.megatron_arguments)
+
+
+def plans_table(found: PlanDocument) -> Table:
+    """A row per plan, the best first; degrees that all have as 1 are left out."""
+    plans = found.plans
+    sparse = _varies(plans, "ep")
+    shown = [n for n in _DEGREES if n in ("npus", "tp", "pp", "dp") or _varies(plans, n)]
+    shown = [n for n in shown if sparse or n != "expert_tp"]
+    degrees = {_HEADS.get(name, name): COUNT.of(name) for name in shown}
+    recompute = {"recompute": TEXT.of("recompute")} if _varies(plans, "recompute") else {}
+    columns: dict[str, Column] = {
+        **degrees,
+        **recompute,
+        "step": TIME.of("step_time_ps"),
+        "tokens/s/gpu": as_number(",.0f").of("tokens_per_s_per_npu"),
+        "memory": SIZE.of("memory_bytes"),
+        "of it": SHARE.of("memory_share"),
+        "bubble": SHARE.of("bubble_fraction"),
+        "exposed": SHARE.of(lambda plan: share_of(plan.exposed_ps, plan.step_time_ps)),
+        "against the first": LONG.of("why"),
+    }
+    return table_of("the best plans, one of a kind", plans, columns)
+
+
+def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
+    return any(getattr(plan, name) not in (1, "none") for plan in plans)
