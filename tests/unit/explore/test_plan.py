@@ -1,0 +1,302 @@
+"""The search of plans: what it looks at, what it rules out, and what it calls best."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Run, examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stepsim
+from stepsim.base.errors import PlanError
+from stepsim.base.units import PS_PER_S
+from stepsim.explore.plan import Objective, PlanSpace, search_plans
+from stepsim.explore.plan.asked import make_space, parse_fixed, parse_sizes
+from stepsim.explore.plan.budget import parse_budget
+from stepsim.explore.plan.search import options_of, price_plans
+from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.models.load import read_model
+from stepsim.files.models.megatron_plan import megatron_plan
+from stepsim.step.models import model_plan
+from stepsim.step.simulate import simulate_step
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan, Recompute
+
+SMALL = "llama-3.1-8b"
+JOB: dict[str, Any] = {"global_batch": 16, "sequence": 4096}
+ASKED = ("--gpus", "8", "--global-batch", "16", "--seq", "4096", "-t", "hgx-h100")
+FEW = ("--fix", "mbs=1", "--fix", "recompute=none", "--fix", "vpp=1,2")
+
+
+def job(model: str = SMALL, **asked: object) -> tuple[Model, StepInputs]:
+    inputs = read_inputs(model, "hgx-h100", {**JOB, **asked})
+    assert isinstance(inputs.workload, Model)
+    return inputs.workload, inputs
+
+
+def space(*fix: str, npus: tuple[int, ...] = (8,), model: str = SMALL, **asked: object) -> Any:
+    found, inputs = job(model, **asked)
+    fixed = parse_fixed(fix)
+    made = make_space(found, inputs.topology, inputs.options, npus, fixed=fixed, most={})
+    return found, made, inputs.topology
+
+
+def exact(model: Model, made: PlanSpace, topology: Any, plan: ModelPlan) -> int:
+    step = simulate_step(model, topology, options_of(plan, made.base))
+    return step.report.step_time_ps
+
+
+def test_every_plan_divides_the_job_and_none_is_left_out() -> None:
+    """Against an enumeration of all products by itself."""
+    _, made, _ = space("recompute=none", "cp=1")
+    found = {(p.tp, p.pp, p.dp, p.chunks, p.microbatch_size) for p in made.plans()}
+    expected = set()
+    for tp in (1, 2, 4, 8):
+        for pp in (1, 2, 4, 8):
+            for chunks in range(1, 9):
+                for size in (1, 2, 4, 8):
+                    dp, rest = divmod(8, tp * pp)
+                    whole = not rest and 16 % (dp * size) == 0
+                    if not whole or (chunks > 1 and (pp == 1 or 16 // (dp * size) % pp)):
+                        continue
+                    if 32 % (pp * chunks) == 0 or 34 % (pp * chunks) == 0:
+                        expected.add((tp, pp, dp, chunks, size))
+    assert found == expected
+    plans = list(made.plans())
+    assert len(plans) == len(found)
+
+
+def test_experts_are_split_inside_a_stage() -> None:
+    _, made, _ = space("recompute=none", "mbs=1", model="mixtral-8x7b")
+    plans = list(made.plans())
+    assert {plan.ep for plan in plans} == {1, 2, 4, 8}
+    assert all(plan.stage_ranks % (plan.ep * plan.expert_degree) == 0 for plan in plans)
+    assert all(plan.npus == 8 for plan in plans)
+
+
+def test_fixed_values_and_bounds_hold() -> None:
+    found, inputs = job()
+    made = make_space(
+        found,
+        inputs.topology,
+        inputs.options,
+        (8, 16),
+        fixed=parse_fixed(["tp=2,4", "recompute=full"]),
+        most={"pp": 2},
+    )
+    plans = list(made.plans())
+    assert {plan.tp for plan in plans} == {2, 4}
+    assert {plan.recompute for plan in plans} == {Recompute.FULL}
+    assert {plan.pp for plan in plans} == {1, 2}
+    assert {plan.npus for plan in plans} == {8, 16}
+
+
+@examples(15)
+@given(st.data())
+def test_no_step_is_shorter_than_its_bound(data: st.DataObject) -> None:
+    model, made, topology = space(npus=(8,))
+    priced = price_plans(model, made, topology, memory_limit=10)
+    place = data.draw(st.integers(0, len(priced.plans) - 1))
+    step_ps = exact(model, made, topology, priced.plans[place])
+    assert priced.bound[place] * PS_PER_S <= step_ps * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_search_finds_what_running_everything_finds(objective: Objective) -> None:
+    model, made, topology = space("mbs=1", "recompute=none", "vpp=1", "cp=1", npus=(4, 8))
+    whole = price_plans(model, made, topology)
+    steps = [exact(model, made, topology, plan) for plan in whole.plans]
+    weight = {
+        Objective.STEP: steps,
+        Objective.TOKENS_PER_DOLLAR: [s * p.npus for s, p in zip(steps, whole.plans, strict=True)],
+        Objective.MEMORY: [*map(int, whole.memory)],
+    }[objective]
+    found = search_plans(model, made, topology, runs=1000, objective=objective)
+    best = found.plans[0]
+    place = list(whole.plans).index(best.plan)
+    assert weight[place] == min(weight)
+    assert found.not_run == 0
+    assert found.looked_at == found.too_large + found.ruled_out + len(found.plans)
+    assert best.step_ps == steps[place]
+
+
+def test_two_searches_are_the_same() -> None:
+    model, made, topology = space("mbs=1", "recompute=none")
+    first, second = (search_plans(model, made, topology, runs=4) for _ in range(2))
+    assert [each.plan for each in first.plans] == [each.plan for each in second.plans]
+    assert [each.step_ps for each in first.plans] == [each.step_ps for each in second.plans]
+
+
+def test_ten_thousand_plans_are_priced_together() -> None:
+    model, made, topology = space(npus=(64, 128, 256), global_batch=1024)
+    priced = price_plans(model, made, topology)
+    assert len(priced.plans) + len(priced.unfit) == len(list(made.plans())) > 1000
+    single = [
+        price_plans(
+            model,
+            replace(
+                made,
+                npus=(plan.npus,),
+                fixed={
+                    name: (getattr(plan, name),)
+                    for name in ("tp", "cp", "pp", "chunks", "microbatch_size", "recompute")
+                },
+            ),
+            topology,
+        )
+        for plan in priced.plans[:: len(priced.plans) // 5]
+    ]
+    for each in single:
+        place = list(priced.plans).index(each.plans[0])
+        assert each.bound[0] == pytest.approx(priced.bound[place])
+        assert each.memory[0] == pytest.approx(priced.memory[place])
+
+
+def test_what_does_not_fit_names_the_nearest() -> None:
+    model, made, topology = space(model="llama-3.1-405b")
+    with pytest.raises(PlanError, match=r"no plan of \d+ fits in 80 GiB .*: the nearest, .* GiB"):
+        search_plans(model, made, topology)
+
+
+def test_what_does_not_divide_names_what_would() -> None:
+    model, made, topology = space("tp=1", "pp=1", "cp=1", global_batch=12)
+    with pytest.raises(PlanError, match=r"global_batch is 12: no dp divides it.* a batch of 16"):
+        search_plans(model, made, topology)
+    model, made, topology = space("tp=3")
+    with pytest.raises(PlanError, match="no plan divides: gpus is 8: no multiple"):
+        search_plans(model, made, topology)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "8..", "x", "16..8", "8,8", "-4", "1..", "8..x", "9" * 30 + ".."]
+)
+def test_sizes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="gpus is"):
+        parse_sizes(text)
+
+
+def test_sizes_double() -> None:
+    assert parse_sizes("256..1024") == (256, 512, 1024)
+    assert parse_sizes("24..100") == (24, 48, 96)
+    assert parse_sizes("8,12") == (8, 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tp", "expected NAME=VALUE"),
+        ("speed=1", "expected NAME=VALUE"),
+        ("tp=x", "tp: 'x' is not"),
+        ("recompute=all", "recompute is 'all'"),
+    ],
+)
+def test_wrong_values_are_refused(text: str, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        parse_fixed([text])
+    with pytest.raises(PlanError, match="given twice"):
+        parse_fixed(["tp=1", "tp=2"])
+
+
+MODEL_ARGUMENTS = """--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
+--num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu
+--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights
+--vocab-size 128256 --position-embedding-type rope --hidden-dropout 0 """
+
+
+@pytest.mark.parametrize(
+    "fix",
+    [
+        ("tp=2", "pp=2", "vpp=4", "mbs=2", "recompute=full"),
+        ("tp=1", "pp=2", "vpp=1", "mbs=1", "recompute=none"),
+        ("tp=4", "pp=1", "cp=2", "mbs=1", "recompute=none"),
+    ],
+)
+def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) -> None:
+    _, made, topology = space(*fix, sequence=8192, dp_overlap=True)
+    plan = next(made.plans())
+    arguments = megatron_plan(plan, plan.stage_slices(made.architecture))
+    path = tmp_path / "run.sh"
+    path.write_text(MODEL_ARGUMENTS.replace("\n", " ") + " ".join(arguments))
+    read = read_model(path)
+    inputs = read_inputs(read, topology, {"npus": 8})
+    again, _ = model_plan(read, topology, inputs.options)
+    names = ("tp", "cp", "pp", "dp", "chunks", "microbatch_size", "recompute", "zero")
+    for name in (*names, "precision", "dp_overlap", "sequence_parallel", "sequence"):
+        if name != "sequence_parallel" or plan.tp > 1:
+            assert getattr(again, name) == getattr(plan, name), name
+
+
+def test_the_command_shows_and_writes_the_best(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "best.toml"
+    code, out, err = run("plan", SMALL, *ASKED, *FEW, "-q", "--toml", file, "--explain", "tp=8")
+    assert (code, err) == (0, "")
+    assert "plans     " in out
+    assert "Megatron-LM: --tensor-model-parallel-size " in out
+    assert "tp 8" in out.splitlines()[-1]
+    code, out, _ = run("plan", SMALL, *ASKED, *FEW, "-q", "--json", "-")
+    document = json.loads(out)
+    best = document["plans"][0]
+    step = stepsim.simulate(SMALL, "hgx-h100", **best["options"]).report
+    assert step.step_time_ps == best["step_time_ps"]
+    assert best["why"] == ""
+    assert all(each["why"] for each in document["plans"][1:])
+    steps = [each["step_time_ps"] for each in document["plans"]]
+    assert steps == sorted(steps)
+    seconds = best["step_time_ps"] / PS_PER_S
+    assert best["tokens_per_s_per_npu"] == pytest.approx(16 * 4096 / seconds / 8)
+    code, out, _ = run("check", file, "--max-step", f"{best['step_time_ps']} ps", "-q")
+    assert code == 0
+    assert "holds" in out
+    code, out, _ = run(
+        "check", file, "--max-step", "1ms", "--max-bubble", "90%", "-q", "--json", "-"
+    )
+    assert code == 1
+    lines = {line["what"]: line for line in json.loads(out)["lines"]}
+    assert [lines[name]["holds"] for name in ("step", "memory", "bubble")] == [False, True, True]
+
+
+def test_python_finds_the_same(run: Run) -> None:
+    fix = {"mbs": 1, "recompute": "none", "vpp": [1, 2]}
+    found = stepsim.plan(SMALL, "hgx-h100", gpus=8, fix=fix, **JOB)
+    _, out, _ = run("plan", SMALL, *ASKED, *FEW, "-q", "--json", "-")
+    assert json.loads(found.to_json()) == json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((SMALL, "--global-batch", "16", "--seq", "4096"), "gpus is missing"),
+        ((SMALL, "--gpus", "8", "--seq", "4096"), "global_batch is missing"),
+        ((SMALL, "--gpus", "8", "--global-batch", "16"), "sequence is missing"),
+        ((SMALL, *ASKED, "--objective", "fun"), "objective is 'fun'"),
+        ((SMALL, *ASKED, "--fix", "x=1"), "expected NAME=VALUE"),
+        (("no-such-model", *ASKED), "no-such-model"),
+    ],
+)
+def test_a_wrong_question_is_one_line(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    code, _, err = run("plan", *arguments, "-q")
+    assert code == 2
+    assert said in err.splitlines()[-1]
+
+
+def test_a_workload_file_has_no_plans(run: Run, moe: Path) -> None:
+    code, _, err = run("plan", moe, *ASKED)
+    assert code == 2
+    assert "expected a model" in err
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "no budget"),
+        ({"step": "fast"}, "budget: "),
+        ({"bubble": "200%"}, "max_bubble is '200%'"),
+        ({"bubble": "x"}, "max_bubble is 'x'"),
+    ],
+)
+def test_a_wrong_budget_is_refused(asked: dict[str, str], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        parse_budget(**asked)
