@@ -12,6 +12,7 @@ from helpers import Run
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import ROOT, blocks
+from profiles import made_rows, write_rows
 
 from stepsim.base.documents import Document, plain_document
 from stepsim.base.errors import StepsimError, UnitError
@@ -45,6 +46,8 @@ WRITTEN = {
     "log": ("inspect {leaf} --json -",),
     "validation": ("validate {trace} {table} --json -",),
     "published": ("validate {published} --json -",),
+    "profile": ("inspect {profile} --json -",),
+    "improvements": ("improve {profile} --json -",),
     "plan": ("plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",),
     "budget": ("check {plan} --max-step 1h --json -",),
     "collective-fit": ("calibrate nccl {nccl} --json -",),
@@ -76,6 +79,7 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         "head_dim,ffn,act,vocab,step_s,framework\n"
         "1,made,small,H100,8,2048,64,2,2,2,2,bf16,2048,8,16,16,128,8192,gelu,32000,0.5,nemo\n"
     )
+    rows = made_rows(stages=2, replicas=2, microbatches=4, steps=2)
     plan = tmp_path / "plan.toml"
     options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}
     write_plan(plan, "llama-3.1-8b", "hgx-h100", options)
@@ -88,6 +92,7 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         "published": str(published),
         "gpus": "--gpus 8 --global-batch 16 --seq 4096 -t hgx-h100",
         "plan": str(plan),
+        "profile": str(write_rows(rows, tmp_path / "job.parquet")),
     }
 
 
