@@ -9,6 +9,7 @@ from stepsim.base.errors import TraceError
 from stepsim.files.reading import first_bytes
 from stepsim.files.traces.kineto import is_kineto, is_kineto_folder, read_kineto
 from stepsim.files.traces.ndtimeline import is_ndtimeline, read_ndtimeline
+from stepsim.files.traces.nsys import is_nsys, read_nsys
 from stepsim.measured.profile.events import Profile
 
 _BEGINNING = 1 << 16
@@ -33,6 +34,7 @@ PROFILE_FORMATS = (
         read=read_kineto,
         is_folder=is_kineto_folder,
     ),
+    ProfileFormat(name="Nsight Systems SQLite", begins=is_nsys, read=read_nsys),
 )
 
 

@@ -10,8 +10,6 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
 from os.path import isdir
 from pathlib import Path
 
@@ -20,22 +18,12 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.units import PS_PER_S
 from stepsim.files.reading import open_file
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    Events,
-    ProcessGroup,
-    Profile,
-    RankPlace,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.joined import RankOperations, join_ranks
 
 _MOST_BYTES = 4 << 30
 _PS_PER_US = 10**6
-_DAY_PS = 86_400 * PS_PER_S
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
@@ -95,24 +83,6 @@ class _Trace(msgspec.Struct):
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _RankFile:
-    """One rank's operations: columns of `Events` but for name and group, which are texts.
-
-    Times are from `base_ps`, on the rank's clock.
-    """
-
-    rank: int
-    world: int | None
-    file: str
-    steps: tuple[int, ...]
-    names: list[str]
-    groups: list[tuple[str, tuple[int, ...]]]
-    columns: dict[str, Ints]
-    left_out: int
-    base_ps: int
-
-
 def is_kineto(start: bytes) -> bool:
     """Whether a file begins as such a trace, or as an archive that may hold some."""
     if start.startswith(b"\x1f\x8b"):
@@ -136,13 +106,7 @@ def read_kineto(path: Path) -> Profile:
     parts = [_read_rank(name, data) for name, data in _files(path)]
     if not parts:
         raise TraceError(f"{path}: no PyTorch trace in it: expected files that end in .json or .gz")
-    parts.sort(key=lambda part: part.rank)
-    for one, other in pairwise(parts):
-        if one.rank == other.rank:
-            raise TraceError(
-                f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
-            )
-    return _joined(path, parts)
+    return join_ranks(str(path), parts, "PyTorch profiler")
 
 
 def _beginning(data: bytes) -> bytes:
@@ -205,7 +169,7 @@ def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
         raise TraceError(f"{path}: cannot read the archive: {error}") from None
 
 
-def _read_rank(name: str, data: bytes) -> _RankFile:
+def _read_rank(name: str, data: bytes) -> RankOperations:
     try:
         trace = msgspec.json.decode(data, type=_Trace)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -235,7 +199,7 @@ def _read_rank(name: str, data: bytes) -> _RankFile:
     }
     kept = np.flatnonzero(step != UNKNOWN)
     kept = kept[np.argsort(start[kept], kind="stable")]
-    return _RankFile(
+    return RankOperations(
         rank=rank,
         world=known.world_size,
         file=name,
@@ -310,100 +274,3 @@ def _size(arguments: _Arguments) -> int:
 def _ranks(text: str) -> tuple[int, ...]:
     """Ranks of a group as a trace writes them: `[0, 1]`; none where it is cut short."""
     return () if "..." in text else tuple(map(int, re.findall(r"\d{1,9}", text)))
-
-
-def _joined(path: Path, parts: Sequence[_RankFile]) -> Profile:
-    """All ranks in one profile: names, steps, groups and meetings in common."""
-    steps = sorted({step for part in parts for step in part.steps})
-    names = sorted({name for part in parts for name in part.names})
-    groups = sorted({group for part in parts for group in part.groups})
-    of_name, of_group, of_step = (
-        {each: i for i, each in enumerate(every)} for every in (names, groups, steps)
-    )
-    columns: dict[str, list[Ints]] = {}
-    for place, part in enumerate(parts):
-        numbers = np.array([of_step[each] for each in part.steps], dtype=np.int64)
-        more = {
-            "rank": np.full(len(part.names), place, dtype=np.int64),
-            "step": numbers[part.columns["step"]],
-            "name": np.array([of_name[each] for each in part.names], dtype=np.int64),
-            "group": np.array([of_group[each] for each in part.groups], dtype=np.int64),
-        }
-        for key, column in (part.columns | more).items():
-            columns.setdefault(key, []).append(column)
-    whole = {key: np.concatenate(several) for key, several in columns.items()}
-    events = Events.of(len(whole["rank"]), **whole)
-    collective = events.of_kind(EventKind.COLLECTIVE)
-    events = replace(events, group=np.where(collective, events.group, UNKNOWN))
-    profile = Profile(
-        source=str(path),
-        format="PyTorch profiler",
-        ranks=tuple(RankPlace(rank=part.rank, file=part.file) for part in parts),
-        steps=tuple(steps),
-        names=tuple(names),
-        groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
-        events=replace(events, meeting=_meetings(events)),
-    )
-    return _aligned(profile, parts)
-
-
-def _meetings(events: Events) -> Ints:
-    """The n-th collective of a name and a group in a step is the same on all ranks."""
-    number = counted(events.rank, events.step, events.group, events.name)
-    joined = same(events.step, events.group, events.name, number)
-    return np.where(events.of_kind(EventKind.COLLECTIVE), joined, UNKNOWN)
-
-
-def _aligned(profile: Profile, parts: Sequence[_RankFile]) -> Profile:
-    """One axis of time from 0: a collective ends at the same moment on all its ranks."""
-    events, warnings = profile.events, list(_warnings(profile, parts))
-    shift = np.array([_start_of(part, parts[0]) for part in parts], dtype=np.int64)
-    met = np.flatnonzero(events.meeting != UNKNOWN)
-    first: dict[int, int] = {}
-    for place in met[events.rank[met] == 0].tolist():
-        first[int(events.meeting[place])] = int(events.end_ps[place])
-    for rank in range(1, len(parts)):
-        apart = [
-            first[int(events.meeting[place])] - int(events.end_ps[place])
-            for place in met[events.rank[met] == rank].tolist()
-            if int(events.meeting[place]) in first
-        ]
-        if apart:
-            shift[rank] = int(np.median(apart))
-        else:
-            warnings.append(
-                f"{parts[rank].file}: no collective in common with rank {parts[0].rank}: its clock "
-                "is taken as the same"
-            )
-    moved = shift[events.rank]
-    begin = int((events.start_ps + moved).min())
-    told = events.launch_ps >= 0
-    events = replace(
-        events,
-        start_ps=events.start_ps + moved - begin,
-        end_ps=events.end_ps + moved - begin,
-        launch_ps=np.where(told, events.launch_ps + moved - begin, UNKNOWN),
-    )
-    return replace(profile, events=events, warnings=tuple(warnings))
-
-
-def _start_of(part: _RankFile, first: _RankFile) -> int:
-    """From the begin of the first rank's trace to that of another; 0 where they are days apart."""
-    apart = part.base_ps - first.base_ps
-    return apart if abs(apart) < _DAY_PS else 0
-
-
-def _warnings(profile: Profile, parts: Sequence[_RankFile]) -> Iterator[str]:
-    left = sum(part.left_out for part in parts)
-    if left:
-        yield f"{profile.source}: {left} operations launched outside of the steps are left out"
-    world = max((part.world or 0 for part in parts), default=0)
-    if len(parts) < world:
-        yield (
-            f"{profile.source}: {len(parts)} of {world} ranks: what they wait for in the others "
-            "cannot be told from what their collectives take"
-        )
-    met = profile.events.meeting[profile.events.meeting != UNKNOWN]
-    lone = int((np.bincount(met) % len(parts) > 0).sum()) if len(met) and len(parts) > 1 else 0
-    if lone:
-        yield f"{profile.source}: {lone} collectives are not on all traced ranks"

@@ -81,7 +81,7 @@ def _soon_after(events: Events) -> Following:
     the host launches late does not.
     """
     every = np.arange(len(events))
-    before = _last_by(events, every, events.end_ps, every, events.start_ps + _ROUNDING_PS)
+    before = _last_by(events, every, events.end_ps, every, events.start_ps)
     late = events.start_ps - events.end_ps[before]
     soon = (before >= 0) & (late <= _SOON_PS) & (events.start_ps[before] < events.start_ps)
     return before[soon], every[soon]

@@ -1,0 +1,129 @@
+"""Nsight Systems, exported as SQLite: kernels and copies of every device.
+
+A device stands for a rank where one process drives several; else a process does. NCCL kernels tell
+neither group nor bytes: the n-th one of a name is the same on all ranks.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from stepsim.base.errors import TraceError
+from stepsim.base.units import PS_PER_NS
+from stepsim.files.reading import open_file
+from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.joined import RankOperations, join_ranks
+
+_MOST_BYTES = 16 << 30
+_MOST_ROWS = 50_000_000
+_TABLE = "CUPTI_ACTIVITY_KIND_"
+_PROCESS = ~0xFFFFFF
+"""What a thread's number has in common with that of its process."""
+
+Row = tuple[Any, ...]
+
+
+def is_nsys(start: bytes) -> bool:
+    """Whether a file begins as SQLite does: no other form of profiles is one."""
+    return start.startswith(b"SQLite format 3\x00")
+
+
+def read_nsys(path: Path) -> Profile:
+    """Read the operations of all devices; raises TraceError naming the file."""
+    try:
+        open_file(path, _MOST_BYTES).close()
+        address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            rows = list(_operations(database, path))
+            launches = dict(_launches(database))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read the profile: {error.strerror}") from None
+    except (sqlite3.Error, OverflowError) as error:
+        raise TraceError(f"{path}: not an export of Nsight Systems: {error}") from None
+    if not rows:
+        raise TraceError(f"{path}: no kernel in the profile: record CUDA activities")
+    devices = sorted({(row[0], row[1]) for row in rows})
+    single = len({process for process, _ in devices}) == 1
+    parts = []
+    for place, device in enumerate(devices):
+        mine = [row for row in rows if (row[0], row[1]) == device]
+        rank = int(device[1]) if single else place
+        parts.append(_rank(rank, mine, launches, path))
+    return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
+
+
+def _operations(database: sqlite3.Connection, path: Path) -> Iterator[Row]:
+    """Process, device, stream, correlation, start and end in ns, bytes, and name of each."""
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+    if f"{_TABLE}KERNEL" not in tables:
+        raise TraceError(f"{path}: no table {_TABLE}KERNEL: expected an export with CUDA kernels")
+    common = "globalPid, deviceId, streamId, correlationId, start, end"
+    queries = {
+        "KERNEL": f"SELECT {common}, {UNKNOWN}, value FROM {_TABLE}KERNEL "
+        "JOIN StringIds ON StringIds.id = shortName",
+        "MEMCPY": f"SELECT {common}, bytes, 'memcpy' FROM {_TABLE}MEMCPY",
+        "MEMSET": f"SELECT {common}, bytes, 'memset' FROM {_TABLE}MEMSET",
+    }
+    for name, query in queries.items():
+        if f"{_TABLE}{name}" not in tables:
+            continue
+        (count,) = database.execute(f"SELECT count(*) FROM {_TABLE}{name}").fetchone()
+        if count > _MOST_ROWS:
+            raise TraceError(f"{path}: {count} rows of {name}: expected at most {_MOST_ROWS}")
+        for row in database.execute(query):
+            if not all(isinstance(each, int) for each in row[:7]) or not isinstance(row[7], str):
+                raise TraceError(f"{path}: a row of {name} is {row}: expected numbers and a name")
+            yield row
+
+
+def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], int]]:
+    """When a process called what a correlation names, in ns."""
+    try:
+        rows = database.execute(f"SELECT globalTid, correlationId, start FROM {_TABLE}RUNTIME")
+    except sqlite3.OperationalError:
+        return
+    for thread, correlation, start in rows:
+        yield (thread & _PROCESS, correlation), start
+
+
+def _rank(
+    rank: int, rows: Sequence[Row], launches: dict[tuple[int, int], int], path: Path
+) -> RankOperations:
+    ordered = sorted(rows, key=lambda row: (row[4], row[5]))
+    base = int(ordered[0][4])
+    called = [launches.get((row[0], row[3])) for row in ordered]
+    count = len(ordered)
+    columns = {
+        "step": np.zeros(count, dtype=np.int64),
+        "kind": np.array([_kind(row[7]) for row in ordered], dtype=np.int64),
+        "stream": np.array([row[2] for row in ordered], dtype=np.int64),
+        "start_ps": np.array([(row[4] - base) * PS_PER_NS for row in ordered], dtype=np.int64),
+        "end_ps": np.array([(row[5] - base) * PS_PER_NS for row in ordered], dtype=np.int64),
+        "launch_ps": np.array(
+            [UNKNOWN if at is None else max(at - base, 0) * PS_PER_NS for at in called],
+            dtype=np.int64,
+        ),
+        "size_bytes": np.array([row[6] for row in ordered], dtype=np.int64),
+    }
+    return RankOperations(
+        rank=rank,
+        world=None,
+        file=str(path),
+        steps=(0,),
+        names=[row[7] for row in ordered],
+        groups=[("", ())] * count,
+        columns=columns,
+        left_out=0,
+        base_ps=base * PS_PER_NS,
+    )
+
+
+def _kind(name: str) -> EventKind:
+    if name in ("memcpy", "memset"):
+        return EventKind.COPY
+    return EventKind.COLLECTIVE if name.startswith("nccl") else EventKind.COMPUTE

@@ -1,0 +1,94 @@
+"""Exports of Nsight Systems: devices as ranks, joined by their NCCL kernels."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepsim.base.errors import TraceError
+from stepsim.files.profiles import is_profile, read_profile
+from stepsim.measured.profile.events import UNKNOWN, EventKind
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.shares import device_shares
+
+NAMES = ("gemm", "ncclDevKernel_AllReduce")
+KERNELS = (
+    # process, device, stream, correlation, start and end in ns, name
+    (1 << 24, 0, 7, 10, 1_000, 2_000, 0),
+    (1 << 24, 0, 9, 11, 2_000, 5_000, 1),
+    (1 << 24, 1, 7, 12, 1_000, 4_000, 0),
+    (1 << 24, 1, 9, 13, 4_000, 5_000, 1),
+)
+
+
+def export(path: Path, kernels: tuple[tuple[object, ...], ...] = KERNELS) -> Path:
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        database.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(NAMES))
+        common = "globalPid, deviceId, streamId, correlationId, start, end"
+        database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({common}, shortName)")
+        database.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernels
+        )
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (globalTid, correlationId, start)"
+        )
+        database.execute(
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({(1 << 24) + 77}, 11, 1500)"
+        )
+        database.commit()
+    return path
+
+
+def test_devices_meet_in_their_nccl_kernels(tmp_path: Path) -> None:
+    path = export(tmp_path / "a step%20.sqlite")
+    assert is_profile(path)
+    profile = read_profile(path)
+    assert [each.rank for each in profile.ranks] == [0, 1]
+    events = profile.events
+    met = events.of_kind(EventKind.COLLECTIVE)
+    assert len(set(events.meeting[met].tolist())) == 1
+    assert events.launch_ps[met].tolist() == [500_000, UNKNOWN]
+    waits = pipeline_waits(profile)
+    assert waits.own_ps[met].tolist() == [1_000_000, 1_000_000], "rank 0 waited for 2 us"
+    shorter = np.where(profile.named("gemm"), 1_000_000, waits.own_ps)
+    assert waits.steps_ps(shorter, waits.delay_ps).tolist() == [2_000_000]
+
+
+def test_what_is_no_export_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (a)")
+        database.commit()
+    with pytest.raises(TraceError, match="no table CUPTI_ACTIVITY_KIND_KERNEL"):
+        read_profile(path)
+    with pytest.raises(TraceError, match="no kernel in the profile"):
+        read_profile(export(path, ()))
+    bad = ((1, 0, 7, 10, "soon", 2_000, 0),)
+    with pytest.raises(TraceError, match="a row of KERNEL is"):
+        read_profile(export(path, bad))
+    with pytest.raises(TraceError, match="ends before it starts"):
+        read_profile(export(path, ((1, 0, 7, 10, 9_000, 2_000, 0),)))
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(TraceError, match="not an export of Nsight Systems"):
+        read_profile(path)
+
+
+def test_two_devices_of_a_real_program(shared: Path) -> None:
+    """33 NCCL kernels on each of two devices, all joined; 85 and 86 % of the time they compute."""
+    profile = read_profile(shared / "reference/profiles/nsys/mfu_2gpu_before.sqlite")
+    met = profile.events.meeting[profile.events.meeting != UNKNOWN]
+    assert np.unique(met, return_counts=True)[1].tolist() == [2] * 33
+    waits = pipeline_waits(profile, posted=True)
+    replayed = waits.steps_ps(waits.own_ps, waits.delay_ps)
+    assert replayed == pytest.approx(profile.step_times_ps(), rel=1e-3)
+    found = device_shares(profile)
+    assert [each.compute_ps / each.span_ps for each in found] == pytest.approx(
+        [0.846, 0.857], abs=0.001
+    )
+    assert [each.other_ps / each.span_ps for each in found] == pytest.approx(
+        [0.067, 0.037], abs=0.001
+    )
