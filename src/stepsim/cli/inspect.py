@@ -36,6 +36,8 @@ def inspect_command(
 ) -> None:
     """Print what stepsim understands of a workload, a topology, a measured run or a profile."""
     from stepsim.files.measured import is_measured
+    from stepsim.files.models.load import is_model
+    from stepsim.files.models.public import is_public
     from stepsim.files.profiles import is_profile
     from stepsim.files.topology.formats import is_topology
 
@@ -49,7 +51,8 @@ def inspect_command(
         inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)
         return
     refuse_run_options(Path(file), node_size=node_size)
-    if is_topology(file) or not (exists(file) or Path(file).suffix):
+    described = is_model(file) if exists(file) else is_public(file)
+    if not described and (is_topology(file) or not (exists(file) or Path(file).suffix)):
         _inspect_topology(file, options, json, plot, style)
     elif json or plot:
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")

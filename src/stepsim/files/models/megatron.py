@@ -327,5 +327,9 @@ def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
 def _warnings(arguments: _Arguments) -> Iterator[str]:
     if not arguments.has("vocab-size", "padded-vocab-size"):
         yield "no --vocab-size is given: GPT-2's 50257 assumed"
-    if arguments.has("overlap-param-gather"):
-        yield "--overlap-param-gather: parameters are gathered at the end of the step here"
+    overlapped = arguments.has("overlap-grad-reduce")
+    if overlapped != arguments.has("overlap-param-gather"):
+        yield (
+            "--overlap-grad-reduce and --overlap-param-gather go together here (dp_overlap): "
+            f"{'both' if overlapped else 'neither'} assumed"
+        )

@@ -137,8 +137,21 @@ class _Builder:
             layout=plan.layout,
             per_parameter=tuple(self.sharding.per_parameter()),
             effort=self._effort(),
+            described=tuple(self._described()),
             warnings=(*self.model.warnings, *dict.fromkeys(self.notes)),
         )
+
+    def _described(self) -> Iterator[tuple[str, str]]:
+        """The model and what it runs on, for people."""
+        a = self.model.architecture
+        active = a.parameters(active=True)
+        used = f", {active / 1e9:.4g} active" if active < a.parameters() else ""
+        yield (
+            "model",
+            f"{a.parameters() / 1e9:.4g} billion parameters{used}; {a.depth} layers, "
+            f"hidden {a.hidden}, vocabulary {a.vocabulary}",
+        )
+        yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
 
     def _effort(self) -> Effort:
         """What a step of all ranks is worth."""
