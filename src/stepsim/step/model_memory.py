@@ -6,10 +6,8 @@ from stepsim.base.units import format_size_bytes
 from stepsim.parallel.memory import live_chunks
 from stepsim.parallel.schedules import PlacementKind, Schedule
 from stepsim.step.models import MadeWork
-from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
 from stepsim.workload.rows import Workload
-
-_TIGHT = 0.92
 
 
 def with_memory(work: Workload, made: MadeWork, schedule: Schedule) -> tuple[Workload, list[str]]:
@@ -31,7 +29,7 @@ def with_memory(work: Workload, made: MadeWork, schedule: Schedule) -> tuple[Wor
 
 def _warnings(held: int, capacity: int, device: str) -> list[str]:
     share = held / capacity
-    if share < _TIGHT:
+    if share < TIGHT_SHARE:
         return []
     said = (
         f"the fullest rank holds {format_size_bytes(held)} of {format_size_bytes(capacity)} on "

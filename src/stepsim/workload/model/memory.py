@@ -24,7 +24,7 @@ from stepsim.workload.model.shares import (
 )
 
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
-_TIGHT = 0.92
+TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
 
 Kept = tuple[tuple[int, ...], ...]
@@ -64,7 +64,7 @@ class RankMemory:
 
     def is_tight(self, device: Device) -> Floats:
         """1 where retries of the allocator cost 20 to 30 %: from 92 % of the capacity."""
-        return np.asarray(self.share_of(device) >= _TIGHT, dtype=np.float64)
+        return np.asarray(self.share_of(device) >= TIGHT_SHARE, dtype=np.float64)
 
 
 def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> Kept:
