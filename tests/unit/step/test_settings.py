@@ -45,7 +45,8 @@ def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
     report = simulate(moe, "ideal").report
     shown = {name for name, option in OPTIONS.items() if option.is_reported}
     by_plan = {"npus", "pp", "microbatches", "rank_order", "ep_layout", "global_batch"}
-    assert shown == by_plan | {"plan", "schedule", "chunks", "p2p", "contention"} | {
+    of_models = {"tp", "cp", "ep", "device", "framework"}
+    assert shown == by_plan | of_models | {"plan", "schedule", "chunks", "p2p", "contention"} | {
         "activation_size",
         "fold_ranks",
     }
