@@ -108,6 +108,14 @@ def test_ranks_meet_on_one_axis(folder: Path) -> None:
     assert np.array_equal(waits.steps_ps(waits.own_ps, waits.delay_ps), profile.step_times_ps())
 
 
+def test_other_files_of_a_folder_are_no_traces(folder: Path) -> None:
+    (folder / "settings.json").write_text('{"lr": 0.1}')
+    assert len(read_profile(folder).ranks) == 2
+    for each in folder.glob("rank*"):
+        each.unlink()
+    assert not is_profile(folder)
+
+
 def test_a_faster_rank_gains_what_the_other_waits_for(folder: Path) -> None:
     changes = {each.name: each for each in improve_profile(read_profile(folder)).changes}
     assert changes["replace-rank-1"].step_ps == pytest.approx(361e6, abs=2e6)

@@ -18,11 +18,13 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.files.reading import open_file
+from stepsim.files.reading import first_bytes, open_file
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 
 _MOST_BYTES = 4 << 30
+_BEGINNING = 1 << 16
+"""Bytes that tell what a file is."""
 _PS_PER_US = 10**6
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
@@ -95,10 +97,7 @@ def is_kineto(start: bytes) -> bool:
 
 def is_kineto_folder(path: Path) -> bool:
     """Whether a folder holds such traces."""
-    try:
-        return isdir(path) and any(each.name.endswith(_ENDS) for each in path.iterdir())
-    except OSError:
-        return False
+    return isdir(path) and any(_traces_in(path))
 
 
 def read_kineto(path: Path) -> Profile:
@@ -109,9 +108,18 @@ def read_kineto(path: Path) -> Profile:
     return join_ranks(str(path), parts, "PyTorch profiler")
 
 
+def _traces_in(folder: Path) -> Iterator[Path]:
+    """The traces of a folder; other files of its are none."""
+    try:
+        named = [each for each in folder.iterdir() if each.name.endswith(_ENDS)]
+    except OSError:
+        return
+    yield from (each for each in named if is_kineto(first_bytes(each, _BEGINNING)))
+
+
 def _beginning(data: bytes) -> bytes:
     try:
-        return zlib.decompressobj(31).decompress(data, 1 << 16)
+        return zlib.decompressobj(31).decompress(data, _BEGINNING)
     except zlib.error:
         return b""
 
@@ -119,9 +127,8 @@ def _beginning(data: bytes) -> bytes:
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the traces at a path."""
     if isdir(path):
-        for each in sorted(path.iterdir()):
-            if each.name.endswith(_ENDS):
-                yield str(each), _contents(each)
+        for each in sorted(_traces_in(path)):
+            yield str(each), _contents(each)
         return
     data = _contents(path)
     if data[257:262] != b"ustar":
