@@ -23,11 +23,12 @@ from stepsim.workload.model.blocks import (
     head_blocks,
     layer_blocks,
 )
+from stepsim.workload.model.building.gaps import with_gaps
+from stepsim.workload.model.building.sharding import Sharding
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import Effort, error_band
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.gaps import with_gaps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
@@ -39,7 +40,6 @@ from stepsim.workload.model.plan import (
     Recompute,
 )
 from stepsim.workload.model.pricing import Pricer
-from stepsim.workload.model.sharding import Sharding
 from stepsim.workload.rows import (
     CommOp,
     Group,

@@ -14,14 +14,14 @@ from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.kept import layer_bytes, mlp_weights, working_bytes
-from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.model.shares import (
+from stepsim.workload.model.held.kept import layer_bytes, mlp_weights, working_bytes
+from stepsim.workload.model.held.shares import (
     counts_by_chunk,
     dense_parameters,
     rank_parameters,
     routed_parameters,
 )
+from stepsim.workload.model.plan import ModelPlan
 
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %

@@ -22,10 +22,10 @@ from stepsim.workload.model.blocks import (
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.held.shares import counts_by_chunk, dense_parameters, routed_parameters
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer
-from stepsim.workload.model.shares import counts_by_chunk, dense_parameters, routed_parameters
 from stepsim.workload.rows import CollectiveKind, Group
 
 

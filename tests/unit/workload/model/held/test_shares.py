@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from stepsim.files.models.load import read_model
 from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.held.shares import counts_by_chunk, rank_parameters
 from stepsim.workload.model.layout import LayerLayout, parse_layout
 from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.model.shares import counts_by_chunk, rank_parameters
 
 
 @settings(max_examples=30)
