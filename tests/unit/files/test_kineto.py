@@ -171,6 +171,17 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     back["traceEvents"][0]["args"]["stream"] = [1]
     with pytest.raises(TraceError, match="arguments of 'gemm'"):
         read_profile(write(other, back))
+    empty = trace_of(0)
+    for event in empty["traceEvents"]:
+        event["ts"] += 1e7 * (event["cat"] == "user_annotation")
+    with pytest.raises(TraceError, match="no kernel was launched inside of the recorded steps"):
+        read_profile(write(other, empty))
+    empty["traceEvents"][-1]["ts"] = 1e12
+    assert read_profile(write(other, empty)).steps == (4,)
+    huge = trace_of(0)
+    huge["traceEvents"][0]["ts"] = 1e300
+    with pytest.raises(TraceError, match="a time or a number is too large"):
+        read_profile(write(other, huge))
     write(folder / "rank0.again.pt.trace.json", trace_of(0))
     with pytest.raises(TraceError, match="rank 0 is also in"):
         read_profile(folder)

@@ -6,6 +6,7 @@ name its collective and group, in older ones the n-th kernel of a name is the sa
 """
 
 import gzip
+import io
 import re
 import tarfile
 import zlib
@@ -102,7 +103,14 @@ def is_kineto_folder(path: Path) -> bool:
 
 def read_kineto(path: Path) -> Profile:
     """Read the traces of one rank or of several; raises TraceError naming file and place."""
-    parts = [_read_rank(name, data) for name, data in _files(path)]
+    parts = []
+    for name, data in _files(path):
+        try:
+            parts.append(_read_rank(name, data))
+        except (OverflowError, RecursionError):
+            raise TraceError(
+                f"{name}: a time or a number is too large, or its lists are nested too deeply"
+            ) from None
     if not parts:
         raise TraceError(f"{path}: no PyTorch trace in it: expected files that end in .json or .gz")
     return join_ranks(str(path), parts, "PyTorch profiler")
@@ -141,26 +149,27 @@ def _contents(path: Path) -> bytes:
     """A file, unpacked; raises TraceError for what is cut short, or too large."""
     try:
         with open_file(path, _MOST_BYTES) as file:
-            data = file.read()
-            if not data.startswith(b"\x1f\x8b"):
-                return data
-            file.seek(0)
-            with gzip.GzipFile(fileobj=file) as packed:
-                data = packed.read(_MOST_BYTES + 1)
+            return _unpacked(file.read(), str(path))
     except EOFError:
         raise TraceError(f"{path}: the gzip file is cut short: expected a whole one") from None
     except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise TraceError(f"{path}: cannot read the trace: {reason}") from None
-    if len(data) > _MOST_BYTES:
-        raise TraceError(f"{path}: unpacks to more than {_MOST_BYTES >> 30} GiB")
-    return data
+
+
+def _unpacked(data: bytes, where: str) -> bytes:
+    """What is not packed, or was with gzip; raises TraceError where that is too large."""
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+        whole = packed.read(_MOST_BYTES + 1)
+    if len(whole) > _MOST_BYTES:
+        raise TraceError(f"{where}: unpacks to more than {_MOST_BYTES >> 30} GiB")
+    return whole
 
 
 def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
     """The traces in an archive; raises TraceError for a path outside of it."""
-    import io
-
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for member in archive:
@@ -170,8 +179,7 @@ def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
                 if not member.isfile() or not member.name.endswith(_ENDS):
                     continue
                 file = archive.extractfile(member)
-                inner = file.read() if file else b""
-                yield where, gzip.decompress(inner) if inner.startswith(b"\x1f\x8b") else inner
+                yield where, _unpacked(file.read() if file else b"", where)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise TraceError(f"{path}: cannot read the archive: {error}") from None
 
@@ -206,11 +214,14 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     }
     kept = np.flatnonzero(step != UNKNOWN)
     kept = kept[np.argsort(start[kept], kind="stable")]
+    if not len(kept):
+        raise TraceError(f"{name}: no kernel was launched inside of the recorded steps")
+    used, columns["step"][kept] = np.unique(step[kept], return_inverse=True)
     return RankOperations(
         rank=rank,
         world=known.world_size,
         file=name,
-        steps=steps,
+        steps=tuple(steps[place] for place in used.tolist()),
         names=[kinds[i][1] for i in kept.tolist()],
         groups=[(arguments[i].group, _ranks(arguments[i].ranks)) for i in kept.tolist()],
         columns={key: column[kept] for key, column in columns.items()},
@@ -237,7 +248,7 @@ def _launches(events: Sequence[_Event], base: int, name: str) -> dict[int, int]:
 def _arguments(event: _Event, name: str) -> _Arguments:
     try:
         return msgspec.json.decode(event.args, type=_Arguments, strict=False)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{name}: arguments of {event.name!r}: {error}") from None
 
 
