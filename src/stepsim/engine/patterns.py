@@ -95,7 +95,8 @@ def _beside(
 ) -> tuple[Beside, ...]:
     """The places of some groups among their siblings; `pattern` is how each looks alone.
 
-    `bundles` are number and kind of every group's bundle. Bundles of a kind have the same siblings.
+    `bundles` are number and kind of every group's bundle. Bundles of a kind have the same siblings,
+    moved to a common origin, so that those of other stages that lie alike are known by them.
     """
     bundle, kind = bundles
     known: dict[int, tuple[Ints, Siblings]] = {}
@@ -103,10 +104,11 @@ def _beside(
         if kind[group] not in known:
             here = np.flatnonzero(bundle == bundle[group])
             looks, example = np.unique(pattern[here], return_index=True)
+            moved = topology.canonical(npus[here].reshape(1, -1)).reshape(len(here), -1)
             siblings = Siblings(
                 topology=topology,
                 looks=tuple(topology.canonical(npus[here[example]])),
-                groups=tuple(npus[here[pattern[here] == look]] for look in looks),
+                groups=tuple(moved[pattern[here] == look] for look in looks),
             )
             known[kind[group]] = looks, siblings
     return tuple(

@@ -127,15 +127,22 @@ def _distinct_links(traffic: Traffic) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flights:
-    """When communications are in flight, looked up once per cohort."""
+    """When communications are in flight, looked up once."""
 
     timeline: Timeline
     known: dict[int, dict[Use, list[tuple[Times, Times]]]] = field(default_factory=dict)
+    found: dict[tuple[Use, int], tuple[Times, Times]] = field(default_factory=dict)
 
     def beside(self, use: Use, rank: int) -> tuple[Times, Times]:
         """Start and end, ascending, of a use at the rank that has a rank's place in its stage."""
+        place = rank % self.timeline.graph.plan.stage_ranks
+        if (use, place) not in self.found:
+            self.found[use, place] = self._look_up(use, place)
+        return self.found[use, place]
+
+    def _look_up(self, use: Use, place: int) -> tuple[Times, Times]:
         width = self.timeline.graph.plan.stage_ranks
-        cohort, column = self.timeline.place(use.stage * width + rank % width)
+        cohort, column = self.timeline.place(use.stage * width + place)
         if id(cohort) not in self.known:
             found: dict[Use, list[tuple[Times, Times]]] = defaultdict(list)
             for each, start, end in transfers(cohort, self.timeline.graph):
