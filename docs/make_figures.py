@@ -64,8 +64,8 @@ PICTURES = (
     picture(
         "bubbles",
         "Bubbles over microbatches",
-        "Share of the pipeline in which a rank runs no action. Thin lines are the closed forms (P-1)/(m+P-1), "
-        "and (P-1)/(vm+P-1) for v chunks, of even stages and free messages.",
+        "Share of the pipeline in which a rank runs no action. Thin lines are the closed forms "
+        "(P-1)/(m+P-1), and (P-1)/(vm+P-1) for v chunks, of even stages and free messages.",
         f"stepsim sweep {GPT} --set microbatches=16..128:8 {SCHEDULES} --breakdown "
         "--db bubbles.sqlite --plot FIGURE --plot-kind bubble",
     ),

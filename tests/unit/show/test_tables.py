@@ -4,12 +4,15 @@ import io
 import re
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 from typing import Annotated
 
 import pytest
 
+from stepsim import simulate
 from stepsim.base.documents import Entry
 from stepsim.base.fields import Bytes, Picoseconds, Share, shown
+from stepsim.results.document import ResultDocument
 from stepsim.show.page.page import Page, Section, render
 from stepsim.show.tables.model import (
     BAR,
@@ -25,7 +28,9 @@ from stepsim.show.tables.model import (
     as_number,
     shown_pairs,
 )
+from stepsim.show.tables.step import stages_table
 from stepsim.show.terminal.printer import PlainConsole, print_shown
+from stepsim.workload.axes import Part, PartKind
 
 WHOLE = Piece(0, 1, "#ffffff", "all of it")
 LINKS = Table(
@@ -166,3 +171,24 @@ def test_a_number_that_a_document_marks_is_shown_in_its_unit() -> None:
         ("waits", "1.5 us"),
         ("share", "12.5%"),
     )
+
+
+def test_bubble_and_idle_are_two_numbers_with_two_names(moe: Path) -> None:
+    """On the line of the pipeline and in columns: no name stands for two of them."""
+    report = simulate(moe, "hgx-h100", microbatches=8).report
+    shares = [each.total / report.pipeline_time_ps for each in report.bubbles]
+    mean = sum(share * n for share, n in zip(shares, report.counts.tolist(), strict=True))
+    assert report.bubble_fraction == pytest.approx(mean / report.plan.npus)
+    idle = {part.label for part in Part if part.kind is PartKind.IDLE}
+    assert idle == {"idle, head", "idle, inner", "idle, tail"}
+    result = ResultDocument.of(report)
+    columns = list(stages_table(result).columns)
+    assert len(set(columns)) == len(columns)
+    assert idle < set(columns)
+    assert {"bubble, before", "bubble, between", "bubble, after"} < set(columns)
+    assert not idle & {name for name in columns if name.startswith("bubble")}
+    for rank in result.ranks:
+        assert rank.bubble_ps is not None
+        parts = rank.bubble_ps
+        whole = parts.before + parts.between + parts.after + parts.busy
+        assert whole == report.pipeline_time_ps
