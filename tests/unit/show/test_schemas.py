@@ -49,7 +49,7 @@ WRITTEN = {
     "profile": ("inspect {profile} --json -",),
     "improvements": ("improve {profile} --json -",),
     "plan": ("plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",),
-    "budget": ("check {plan} --max-step 1h --json -",),
+    "budget": ("check {plan} --max-step 3600s --json -",),
     "collective-fit": ("calibrate nccl {nccl} --json -",),
 }
 """Commands that write every document with `--json`."""
