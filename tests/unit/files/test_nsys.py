@@ -72,6 +72,8 @@ def test_what_is_no_export_is_one_line(tmp_path: Path) -> None:
         read_profile(export(path, bad))
     with pytest.raises(TraceError, match="ends before it starts"):
         read_profile(export(path, ((1, 0, 7, 10, 9_000, 2_000, 0),)))
+    with pytest.raises(TraceError, match="a time of device 0 is too large"):
+        read_profile(export(path, (*KERNELS[:1], (1 << 24, 0, 7, 10, 1, (1 << 62), 0))))
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(TraceError, match="not an export of Nsight Systems"):
         read_profile(path)

@@ -53,7 +53,10 @@ def read_nsys(path: Path) -> Profile:
     for place, device in enumerate(devices):
         mine = [row for row in rows if (row[0], row[1]) == device]
         rank = int(device[1]) if single else place
-        parts.append(_rank(rank, mine, launches, path))
+        try:
+            parts.append(_rank(rank, mine, launches, path))
+        except OverflowError:
+            raise TraceError(f"{path}: a time of device {rank} is too large") from None
     return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
 
 
@@ -88,6 +91,8 @@ def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], i
     except sqlite3.OperationalError:
         return
     for thread, correlation, start in rows:
+        if not all(isinstance(each, int) for each in (thread, correlation, start)):
+            continue
         yield (thread & _PROCESS, correlation), start
 
 
