@@ -14,7 +14,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing, StageRows
-from stepsim.workload.model.plan import (
+from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
     ExpertDispatch,
