@@ -4,7 +4,6 @@ Blocks become rows, priced by `stepsim.workload.model.pricing`; the engine runs 
 the network. What hides behind what is left to the engine wherever a row can say it.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,16 +22,16 @@ from stepsim.workload.model.blocks import (
     head_blocks,
     layer_blocks,
 )
+from stepsim.workload.model.building.flops import step_effort
 from stepsim.workload.model.building.gaps import with_gaps
 from stepsim.workload.model.building.sharding import Sharding
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.effort import Effort, error_band
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import OperatorKind, linear
+from stepsim.workload.model.operators import linear
 from stepsim.workload.model.plan import (
     ContextParallelKind,
     ExpertDispatch,
@@ -136,7 +135,9 @@ class _Builder:
             pp_comm_bytes=2 * tokens * architecture.hidden // plan.tp,
             layout=plan.layout,
             per_parameter=tuple(self.sharding.per_parameter()),
-            effort=self._effort(),
+            effort=step_effort(
+                self.model, plan, self.columns, self._recomputed(), self.device, self.framework
+            ),
             described=tuple(self._described()),
             warnings=(*self.model.warnings, *dict.fromkeys(self.notes)),
         )
@@ -152,49 +153,6 @@ class _Builder:
             f"hidden {a.hidden}, vocabulary {a.vocabulary}",
         )
         yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
-
-    def _effort(self) -> Effort:
-        """What a step of all ranks is worth."""
-        plan, architecture = self.plan, self.model.architecture
-        forward = hardware = 0.0
-        recomputed = dict(zip(architecture.layers, self._recomputed(), strict=True))
-        for layer, count in Counter(
-            (*architecture.layers, *architecture.prediction_layers)
-        ).items():
-            blocks = layer_blocks(layer, architecture, self.columns)
-            once, all_of_it = self._flops(blocks)
-            forward += once * count
-            hardware += (all_of_it + (once if recomputed.get(layer) else 0.0)) * count
-        heads = 1 + len(architecture.prediction_layers)
-        once, all_of_it = self._flops(self._head_blocks())
-        forward, hardware = forward + once * heads, hardware + all_of_it * heads
-        copies = plan.stage_ranks * plan.microbatches
-        return Effort(
-            parameters=architecture.parameters(),
-            tokens=plan.tokens,
-            model_flops=3 * forward * copies,
-            hardware_flops=hardware * copies,
-            peak_flops=self.device.rate_of(plan.precision).peak,
-            device=self.device.name,
-            framework=self.framework.name,
-            price_per_hour=self.device.price_per_hour,
-            watts=self.device.watts,
-            band=error_band(self.framework, self.device, sparse=architecture.is_sparse),
-        )
-
-    def _flops(self, blocks: Iterable[Block]) -> tuple[float, float]:
-        """Floating-point operations of a rank's microbatch: of the forward, and of both passes."""
-        forward = backward = 0.0
-        for operator in (each for block in blocks for each in block.operators):
-            if operator.kind is not OperatorKind.MEMORY:
-                once = _one(operator.forward.flops)
-                again = self.plan.recompute is Recompute.SELECTIVE and operator.core
-                forward += once
-                backward += once if again else 0.0
-                backward += _one(operator.input_grad.flops) + _one(operator.weight_grad.flops)
-        return forward, forward + backward
-
-    # the parts of a model
 
     def _embedding(self) -> _Rows:
         architecture = self.model.architecture
@@ -270,8 +228,6 @@ class _Builder:
         first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
-    # rows of blocks
-
     def _block_rows(self, blocks: Iterable[Block]) -> _Rows:
         split = [part for block in blocks for part in self._parts(block)]
         rows = [self._row(block, lags) for block, lags in split]
@@ -344,8 +300,6 @@ class _Builder:
         layers = self.model.architecture.layers
         top_k = max(layer.mlp.top_k for layer in layers if isinstance(layer.mlp, ExpertMlp))
         return places * (1 - (1 - 1 / places) ** top_k) / top_k
-
-    # what slows a layer
 
     def _held_up(self, layer: Layer, rows: _Rows, *, again: bool) -> _Rows:
         """Rows slowed by gathers beside them, by stragglers, and by a host that launches slower."""
