@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from stepsim.base.errors import CalibrationError
+from stepsim.base.errors import CalibrationError, OutputError
 from stepsim.cli.measured import (
     CommSourceOption,
     NcclOption,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stepsim.measured.calibration.nccl import MachineFit, NcclFit
     from stepsim.measured.clocks import NodePlacement
     from stepsim.workload.model.calibration import MeasuredRate
+    from stepsim.network.measured_times import CommTable
 
 
 class RunsByDefault(typer.core.TyperGroup):
@@ -157,6 +158,14 @@ def nccl(
         int | None,
         typer.Option("--node-size", min=1, help="Ranks of a node.", show_default="as measured"),
     ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", help="File or name: fit its protocols; -o writes a copy."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--start", help="Topology whose protocols the fit of --topology starts from."),
+    ] = None,
     latency: Annotated[
         str, typer.Option("--latency", help="Sizes whose latency -o writes: bulk or small.")
     ] = "bulk",
@@ -175,7 +184,9 @@ def nccl(
 ) -> None:
     """Fit latency, bandwidth and efficiency of links to measured collectives.
 
-    Prints the error of the fit for every size, and the outliers that were left out.
+    Prints the error of the fit for every size, and the outliers that were left out. With
+    --topology the protocols of its library are fitted (LL, LL128, Simple) by algorithm, and the
+    errors printed are those of the times it then gives.
     """
     from stepsim.files.collectives.measurements import read_measurements
     from stepsim.files.collectives.nccl_fit import write_topology
@@ -190,6 +201,10 @@ def nccl(
     known = collective_kind(kind, "command line", "--kind") if kind else None
     measured = read_measurements(files, known)
     measured = measured.choose(source) if source else measured
+    if topology:
+        _check_fit_options(json, table, node_bandwidth, fabric_bandwidth, node_size)
+        _fit_topology(topology, start, measured, output, quiet=quiet)
+        return
     fit = fit_nccl(measured, node_size)
     warn(fit.warnings, quiet=quiet)
     if output:
@@ -197,6 +212,33 @@ def nccl(
     if table:
         write_comm_table(measured.without_outliers()[0], table)
     show(json, CollectiveFitDocument.of(fit).to_json, nccl_shown(fit, every_size=sizes))
+
+
+def _check_fit_options(json: str | None, table: Path | None, *links: str | int | None) -> None:
+    """Raise OutputError for options that a fit of protocols has no use for."""
+    if json or table or any(links):
+        raise OutputError(
+            "--topology goes with -o, --source and --kind: leave out --json, --table, --node-size "
+            "and bandwidths, which the topology has"
+        )
+
+
+def _fit_topology(
+    name: str, start: str | None, measured: "CommTable", output: Path | None, *, quiet: bool
+) -> None:
+    from stepsim.files.collectives.protocol_fit import write_fitted
+    from stepsim.files.load import load_topology
+    from stepsim.files.shipped import topology_file
+    from stepsim.measured.calibration.accuracy import fit_with_accuracy
+    from stepsim.show.tables.library import library_shown
+
+    warn(measured.warnings, quiet=quiet)
+    clean, outliers = measured.without_outliers()
+    first = load_topology(start) if start else None
+    fitted = fit_with_accuracy(load_topology(name), clean.curves, first)
+    if output:
+        write_fitted(topology_file(name), fitted, output)
+    show_tables([*library_shown(fitted.library), f"outliers left out: {len(outliers)}"])
 
 
 def _nominal(node: str | None, fabric: str | None) -> "dict[NodePlacement, float]":

@@ -6,13 +6,14 @@
 | `ranks` or `gpus` | members of the group |
 | `nodes` | nodes they are spread over; without the column 1, with a warning |
 | `bytes` or `size_bytes` | an integer, or a size with a unit; as in `CommOp` |
-| `time`, `time_us`, `time_ns` or `time_ps` | a time with a unit, or a number |
+| `time`, `time_us`, `us`, `time_ns` or `time_ps` | a time with a unit, or a number |
 | `oneway_us` or `oneway_ns` | one message of a send_recv that was timed there and back |
 | `busbw`, `busbw_GBs` | bus bandwidth, with a unit or in 1e9 bytes/s |
 | `machine`, `hw` or `gpu`; `source` | free text: hardware; run, without the column the file |
 
 A line needs a time or a bus bandwidth; where it has both they must agree to 5 %. `algbw`,
-`algbw_GBs` and `oneway_GBs` may be there and are not read; any other column is an error.
+`algbw_GBs` and `oneway_GBs` may be there and are not read; any other column is an error. Lines that
+begin with # are comments.
 """
 
 import csv
@@ -45,7 +46,7 @@ _NAMES = {
     "ranks": ("ranks", "gpus"),
     "nodes": ("nodes",),
     "size": ("bytes", "size_bytes"),
-    "time": ("time", "time_us", "time_ns", "time_ps"),
+    "time": ("time", "time_us", "time_ns", "time_ps", "us"),
     "oneway": ("oneway_us", "oneway_ns"),
     "busbw": ("busbw", "busbw_GBs"),
     "machine": ("machine", "hw", "gpu"),
@@ -82,7 +83,7 @@ class _Line:
     def quantity(self, field: str, parse: Callable[[str], _Number]) -> _Number:
         """A quantity with a unit; a number takes the unit that the column's name ends in."""
         text, name = self.need(field), self.names[field]
-        unit = _UNITS.get(name.rpartition("_")[2], "") if "_" in name else ""
+        unit = _UNITS.get(name.rpartition("_")[2], "")
         try:
             return parse(f"{text} {unit}" if unit else text)
         except UnitError as error:
@@ -132,11 +133,11 @@ def format_comm_table(table: CommTable) -> str:
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every line that is not empty."""
+    """Line number and fields of every line that is neither empty nor a comment."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         for row in reader:
-            if any(row):
+            if any(row) and not row[0].startswith("#"):
                 yield reader.line_num, [field.strip() for field in row]
     except csv.Error as error:
         raise CalibrationError(f"{source}:{reader.line_num}: not valid CSV: {error}") from None

@@ -97,7 +97,7 @@ def library_tables(library: Library) -> tuple[list[ProtocolTable], list[Accuracy
 
 
 def _micros(time_ps: int) -> str:
-    return f"{time_ps / 1e6:.6g} us"
+    return f"{time_ps / 1e6:.4g} us"
 
 
 def _gigabytes(bandwidth: float) -> str:

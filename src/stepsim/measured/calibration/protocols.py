@@ -39,9 +39,12 @@ _LAUNCH, _SHARE, _INSIDE, _OUTSIDE = 0.05, 0.1, 0.1, 0.5
 Steps between nodes are told apart from the launch by several numbers of nodes only."""
 
 
-def fit_protocols(topology: Topology, curves: Sequence[MeasuredCurve]) -> Topology:
-    """The topology with a library fitted to curves; it starts from the library that is there.
+def fit_protocols(
+    topology: Topology, curves: Sequence[MeasuredCurve], start: Topology | None = None
+) -> Topology:
+    """The topology with a library fitted to curves; it starts from the one that is there.
 
+    Or from that of another topology, `start`, whose links are called alike.
     Launch, endpoint latencies and efficiencies become those of the best protocol of each, the
     protocols what they have beyond. Raises CalibrationError where nothing was measured over more
     than one rank, or the topology cannot hold a group.
@@ -50,9 +53,12 @@ def fit_protocols(topology: Topology, curves: Sequence[MeasuredCurve]) -> Topolo
     if not used:
         raise CalibrationError("no curve of more than one rank: nothing to fit protocols to")
     messages = any(curve.kind is CollectiveKind.SEND_RECV for curve in used)
-    library = start_of(topology, messages=messages)
-    bare, started = _explicit(topology, library)
-    problem = _Problem.of(bare, started, used)
+    first = start or topology
+    started = _explicit(first, start_of(first, messages=messages))
+    named = {link for protocol in started.protocols for link in protocol.links}
+    if not named <= set(fitted_links(topology)):
+        raise CalibrationError(f"{topology.name}: expected the links {', '.join(sorted(named))}")
+    problem = _Problem.of(_bare(topology), started, used)
     theta = problem.start
     for sharpness in _SHARPNESS:
         theta = _fitted(problem, theta, sharpness)
@@ -99,17 +105,21 @@ def _thinned(curve: MeasuredCurve) -> MeasuredCurve:
     return replace(curve, size_bytes=curve.size_bytes[kept], time_ps=curve.time_ps[kept])
 
 
-def _explicit(topology: Topology, library: Library) -> tuple[Topology, Library]:
-    """The topology without launch, endpoint latency and efficiency, which the protocols get.
-
-    A library that the topology does not have yet has all of them already.
-    """
-    names = {link.name: link for link in topology.link_classes}
+def _bare(topology: Topology) -> Topology:
+    """The topology without launch, endpoint latency and efficiency, which the protocols get."""
     values = {f"{link}.endpoint_latency": 0.0 for link in fitted_links(topology)}
     values |= {f"{link}.efficiency": 1.0 for link in fitted_links(topology)}
-    bare = with_values(with_library(topology, PLAIN), {**values, "launch_latency": 0})
+    return with_values(with_library(topology, PLAIN), {**values, "launch_latency": 0})
+
+
+def _explicit(topology: Topology, library: Library) -> Library:
+    """The library with the topology's launch, endpoint latencies and efficiencies in it.
+
+    One that the topology does not have yet has all of them already.
+    """
     if not topology.library.protocols:
-        return bare, library
+        return library
+    names = {link.name: link for link in topology.link_classes}
     explicit = tuple(
         replace(
             each,
@@ -119,7 +129,7 @@ def _explicit(topology: Topology, library: Library) -> tuple[Topology, Library]:
         )
         for each in library.protocols
     )
-    return bare, replace(library, protocols=explicit)
+    return replace(library, protocols=explicit)
 
 
 def _factored(topology: Topology, library: Library, *, several: bool) -> Topology:

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import BytesPerSecond, Picoseconds, Share, finite
+from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds, Share, finite
 from stepsim.network.topology import LinkClass, Topology
+from stepsim.network.topology.library import Library, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class TopologyInspection:
     diameter_ps: int
     launch_latency_ps: int
     algorithms: tuple[str, ...]
+    library: Library
 
     @property
     def nodes(self) -> int:
@@ -55,6 +57,44 @@ class _LinkNumbers(Entry, frozen=True, kw_only=True):
     endpoint_latency_ps: Picoseconds
     efficiency: Share
     count: int
+
+
+class _ProtocolNumbers(Entry, frozen=True, kw_only=True):
+    """A protocol of the machine's library; steps and rates by links."""
+
+    name: str
+    algorithms: Names
+    kinds: Names
+    least_nodes: int
+    most_nodes: int
+    launch_ps: Picoseconds
+    copy_bandwidth: BytesPerSecond | None
+    steps_ps: dict[str, int]
+    rates: dict[str, float]
+
+    @classmethod
+    def of(cls, protocol: Protocol) -> Self:
+        """The entry of a protocol."""
+        return cls.taken_from(
+            protocol,
+            copy_bandwidth=finite(protocol.copy_bandwidth),
+            steps_ps=dict(protocol.steps_ps),
+            rates=dict(protocol.rates),
+        )
+
+
+class _AccuracyNumbers(Entry, frozen=True, kw_only=True):
+    """How far times are from measured ones, of up to so many ranks and nodes."""
+
+    kind: str
+    nodes: int
+    most_ranks: int
+    first_bytes: Bytes
+    end_bytes: Bytes
+    mean: Share
+    largest: Share
+    samples: int
+    source: str
 
 
 class TopologyNumbers(Document, frozen=True, kw_only=False):
@@ -77,6 +117,8 @@ class TopologyNumbers(Document, frozen=True, kw_only=False):
     diameter_ps: Picoseconds
     launch_latency_ps: Picoseconds
     algorithms: Names
+    protocols: tuple[_ProtocolNumbers, ...] = ()
+    accuracy: tuple[_AccuracyNumbers, ...] = ()
 
     @classmethod
     def of(cls, seen: TopologyInspection) -> Self:
@@ -91,6 +133,8 @@ class TopologyNumbers(Document, frozen=True, kw_only=False):
                 )
                 for row in seen.links
             ],
+            protocols=[_ProtocolNumbers.of(each) for each in seen.library.protocols],
+            accuracy=[_AccuracyNumbers.taken_from(each) for each in seen.library.accuracy],
         )
 
 
@@ -115,6 +159,7 @@ def inspect_topology(topology: Topology) -> TopologyInspection:
         diameter_ps=max(_latency_ps(classes, route) for route in routes.tolist()),
         launch_latency_ps=topology.launch_latency_ps,
         algorithms=topology.algorithms,
+        library=topology.library,
     )
 
 

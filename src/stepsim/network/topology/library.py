@@ -10,6 +10,12 @@ from dataclasses import dataclass
 from math import inf
 
 from stepsim.base.errors import TopologyError
+from stepsim.base.units import MAX_INT64
+
+SIZE_BANDS = ((0, 10**7), (10**7, 10**8), (10**8, MAX_INT64))
+"""Sizes whose accuracy is stated together: from so many bytes to below so many."""
+GOOD = (0.2, 0.15, 0.1)
+"""The mean error up to which the times of each band count as good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,12 @@ class Accuracy:
     largest: float
     samples: int
     source: str
+
+    @property
+    def good(self) -> bool:
+        """Whether the mean error is within what counts as good for its sizes."""
+        bands = zip(SIZE_BANDS, GOOD, strict=True)
+        return self.mean <= next(good for (_, end), good in bands if self.first_bytes < end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.network.topology.inspection import TopologyInspection
 from stepsim.parallel.inspection import Inspection
+from stepsim.show.tables.library import library_shown
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
@@ -73,4 +74,5 @@ def topology_shown(seen: TopologyInspection) -> Iterator[Shown]:
         ("algorithms", ", ".join(seen.algorithms) or "all"),
     )
     yield table_of("links, one direction each", seen.links, _LINKS)
+    yield from library_shown(seen.library)
     yield f"source: {seen.source}"
