@@ -14,14 +14,16 @@ from stepsim.workload.rows import CollectiveKind, CommOp, Group
 class CommUse:
     """One kind of communication of one size; times are of its slowest group.
 
-    `algorithms` are those taken, which differ where groups lie differently on the network. `count`
-    is how often the rank that takes part most often does. It takes `time_ps` beside its siblings,
-    where the step counts those, and `alone_ps` with the links to itself.
+    `nodes` is the most that a group lies over. `algorithms` are those taken, which differ where
+    groups lie differently on the network. `count` is how often the rank that takes part most often
+    does. It takes `time_ps` beside its siblings, where the step counts those, and `alone_ps` with
+    the links to itself.
     """
 
     group: Group
     kind: CollectiveKind
     ranks: int
+    nodes: int
     size_bytes: int
     count: int
     algorithms: tuple[str, ...]
@@ -33,6 +35,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
     """Every communication of the step, those that take most time first."""
     counts: dict[CommOp, list[int]] = defaultdict(list)
     taken: dict[CommOp, set[tuple[int, int, str]]] = defaultdict(set)
+    spread: dict[CommOp, int] = defaultdict(int)
     for stage in range(len(graph.programs)):
         here: dict[CommOp, int] = defaultdict(int)
         for use, count in graph.counts(stage).items():
@@ -44,6 +47,8 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
             for pattern in np.unique(patterns.pattern[mine]).tolist():
                 cost = prices.cost(op, patterns, pattern)
                 taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
+                nodes = len(np.unique(patterns.distinct[pattern] // prices.topology.node_size))
+                spread[op] = max(spread[op], nodes)
         for op, count in here.items():
             counts[op].append(count)
     uses = [
@@ -51,6 +56,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
             group=op.group,
             kind=op.kind,
             ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
+            nodes=spread[op],
             size_bytes=op.size_bytes,
             count=max(counts[op]),
             algorithms=tuple(sorted({algorithm for _, _, algorithm in ways})),

@@ -16,6 +16,7 @@ from stepsim.parallel.memory import PeakLive, peak_live
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Schedule
+from stepsim.results.accuracy import accuracy_warnings
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import PathTask, critical_path, path_parts, path_tasks
@@ -231,6 +232,7 @@ def make_report(
         warnings=(
             *warnings,
             *_price_warnings(comms, prices),
+            *accuracy_warnings(comms, prices.topology, step),
             *_link_warnings(timeline, links, options.contention),
             *_traffic_warnings(timeline, prices, traffic, path),
         ),

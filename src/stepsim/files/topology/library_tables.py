@@ -44,7 +44,7 @@ class AccuracyTable(
     nodes: Annotated[Count, Meta(description="the most measured: 1, or several")]
     ranks: Annotated[Count, Meta(description="the most measured")]
     first: Annotated[Size, Meta(description="smallest size, with its unit")]
-    below: Annotated[Size, Meta(description="size that it ends before, with its unit")]
+    to: Annotated[Size, Meta(description="largest size, with its unit")]
     mean: Annotated[Share, Meta(description="mean of |ours / measured - 1|")]
     largest: Annotated[Share, Meta(description="largest of |ours / measured - 1|")]
     samples: Annotated[Count, Meta(description="times measured")]

@@ -64,7 +64,7 @@ def _bands(topology: Topology, kind: str, curves: Sequence[MeasuredCurve]) -> It
                 nodes=max(curve.nodes for curve in curves),
                 most_ranks=max(curve.ranks for curve in curves),
                 first_bytes=int(sizes[inside].min()),
-                end_bytes=end if (sizes >= end).any() else int(sizes[inside].max()) + 1,
+                last_bytes=int(sizes[inside].max()),
                 mean=float(errors[inside].mean()),
                 largest=float(errors[inside].max()),
                 samples=int(inside.sum()),

@@ -90,7 +90,7 @@ class _AccuracyNumbers(Entry, frozen=True, kw_only=True):
     nodes: int
     most_ranks: int
     first_bytes: Bytes
-    end_bytes: Bytes
+    last_bytes: Bytes
     mean: Share
     largest: Share
     samples: int

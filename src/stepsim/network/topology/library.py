@@ -18,6 +18,11 @@ GOOD = (0.2, 0.15, 0.1)
 """The mean error up to which the times of each band count as good."""
 
 
+def size_band(size_bytes: int) -> int:
+    """Number of the band of `SIZE_BANDS` that a size is in."""
+    return next(i for i, (_, end) in enumerate(SIZE_BANDS) if size_bytes < end)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """A way to send what some `algorithms` send in some `kinds` of collectives; empty: all.
@@ -66,15 +71,15 @@ class Accuracy:
     """How well collectives of `kind` were met where they were measured.
 
     Errors are |ours / measured - 1|. Over groups of up to `most_ranks` ranks in `nodes` nodes, the
-    most measured, sizes from `first_bytes` to below `end_bytes`; `samples` times, the mean and the
-    largest error.
+    most measured, sizes from `first_bytes` to `last_bytes`, which are of one band of `SIZE_BANDS`;
+    `samples` times, the mean and the largest error.
     """
 
     kind: str
     nodes: int
     most_ranks: int
     first_bytes: int
-    end_bytes: int
+    last_bytes: int
     mean: float
     largest: float
     samples: int
@@ -83,8 +88,7 @@ class Accuracy:
     @property
     def good(self) -> bool:
         """Whether the mean error is within what counts as good for its sizes."""
-        bands = zip(SIZE_BANDS, GOOD, strict=True)
-        return self.mean <= next(good for (_, end), good in bands if self.first_bytes < end)
+        return self.mean <= GOOD[size_band(self.first_bytes)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ def _accuracies(library: Library) -> Table:
             each.kind,
             each.nodes,
             each.most_ranks,
-            f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.end_bytes)}",
+            f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.last_bytes)}",
             each.mean,
             each.largest,
             each.samples,
