@@ -64,7 +64,7 @@ TYPED: dict[str, Any] = {
     "dp_overlap": True,
     "dp_bucket": "25 MB",
     "contention": "fair",
-    "algorithm": "all_reduce=ring",
+    "algorithm": "all_reduce=double_binary_tree",
     "expert_load": [1, 2, 3, 4],
     "expert_skew": 1.5,
     "slow": "0-3:2",

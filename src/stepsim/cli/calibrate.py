@@ -160,7 +160,7 @@ def nccl(
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option("--topology", help="File or name: fit its protocols; -o writes a copy."),
+        typer.Option("--topology", "-t", help="File or name: fit its protocols; -o writes a copy."),
     ] = None,
     start: Annotated[
         str | None,
