@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from stepsim.measured.calibration.link_classes import Regime
     from stepsim.measured.calibration.nccl import MachineFit, NcclFit
     from stepsim.measured.clocks import NodePlacement
-    from stepsim.workload.model.calibration import MeasuredRate
     from stepsim.network.measured_times import CommTable
+    from stepsim.workload.model.calibration import MeasuredRate
 
 
 class RunsByDefault(typer.core.TyperGroup):

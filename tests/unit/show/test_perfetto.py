@@ -82,7 +82,7 @@ def document(path: Path) -> dict[str, Any]:
 
 def test_a_process_says_which_ranks_it_stands_for(whole: list[ReadProcess]) -> None:
     step, *processes = whole
-    assert step.name == "step of 14.38 s"
+    assert step.name == "step of 14.45 s"
     order = [process.order for process in (step, *processes)]
     assert order == sorted(set(order))
     assert processes[0].name == "ranks 0000-0063 (64 alike), stage 0"
@@ -147,7 +147,7 @@ def test_slices_say_what_they_are(gpt: stepsim.Result) -> None:
     assert {key: facts[key] for key in ("phase", "bytes", "algorithm", "ranks", "group")} == {
         "phase": "forward",
         "bytes": 128 << 20,
-        "algorithm": "ring",
+        "algorithm": "ring LL128",
         "ranks": 8,
         "group": "tp",
     }
