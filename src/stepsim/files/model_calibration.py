@@ -37,7 +37,7 @@ class FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[[rate]]`: matrix products on a device."""
+    """`[[rate]]`: matrix products on a device; `rate` and `peak` in TFLOP per second."""
 
     device: str
     precision: Precision

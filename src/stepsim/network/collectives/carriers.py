@@ -1,4 +1,7 @@
-"""Protocols on the links of a topology: what they make of capacities, latencies and the launch."""
+"""Protocols on the links of a topology: what they make of capacities, latencies and the launch.
+
+What protocols are, and which one NCCL takes, is in its `tuning.cc`: the one that ends first.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +21,10 @@ Links = tuple[Floats, Floats, Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Carrier:
-    """A protocol in a group: `rates` and `steps_ps` by link class, and what comes once.
+    """A protocol in a group: `rates` (bytes/s) and `steps_ps` by link class, and what comes once.
 
-    `shared_rates` hold for it and its siblings together. `copy_ps_per_byte` is for each byte of the
-    collective.
+    `shared_rates` (bytes/s) hold for it and its siblings together. `copy_ps_per_byte` is for each
+    byte of the collective.
     """
 
     name: str

@@ -1,10 +1,11 @@
 """Groups that run the same collective at the same time, and what they put on links together.
 
 The flows of a step share a link evenly, whichever group they are of, so a group waits for all bytes
-on the busiest link it crosses. That is the max-min fair time of the slowest group: progressive
-filling stops first at the link with the most bytes over capacity, and there all flows have one
-rate. A group that is not slowed by that link may share one with a group that is; then it is priced
-as if the other took its whole share, so its time is at most too long.
+on the busiest link it crosses. That is the max-min fair time of the slowest group (Bertsekas and
+Gallager, Data Networks, 1992, section 6.5.2): progressive filling stops first at the link with the
+most bytes over capacity, and there all flows have one rate. A group that is not slowed by that link
+may share one with a group that is; then it is priced as if the other took its whole share, so its
+time is at most too long.
 """
 
 from collections.abc import Sequence

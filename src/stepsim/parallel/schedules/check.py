@@ -3,7 +3,8 @@
 A forward needs the output of the stage before. A backward, or its input-gradient part, needs its
 own forward and the input gradient of the stage after; a weight gradient needs the input-gradient
 part of its stage. What stands on another rank is waited for; what stands later on the same rank,
-or in the same fused pair, never comes.
+or in the same fused pair, never comes. Input and weight gradients are parts as in Qi et al.,
+arXiv:2401.10241.
 """
 
 from collections import Counter

@@ -33,6 +33,8 @@ def combined_1f1b(
 ) -> Schedule:
     """Combined 1F1B in Megatron's groups; two chunks unless asked otherwise, one on a single rank.
 
+    `group_size` is in microbatches.
+
     Rank r runs min(2(P-1-r) + (v-1)g + 1, mv) forwards, then pairs of one forward and one backward,
     then the remaining backwards. Raises ScheduleError where Megatron refuses.
     """

@@ -19,7 +19,8 @@ class PlanColumns:
     """Fields of plans as arrays of shape (plans,), and the sizes that operators are made of.
 
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
-    with sequence parallelism; `element_bytes` are those of an operand. Choices are 0 or 1.
+    with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
+    samples. Choices are 0 or 1.
     """
 
     tp: Floats

@@ -10,7 +10,7 @@ from stepsim.workload.model.plan import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRate:
-    """Matrix products in one precision: `flops / rate + start_ps`; rates in FLOP/s."""
+    """Matrix products in one precision: `flops / rate + start_ps`; rates in FLOP per second."""
 
     rate: float
     peak: float
