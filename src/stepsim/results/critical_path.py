@@ -1,7 +1,7 @@
 """The chain of tasks that makes the step as long as it is.
 
-Without contention every task starts exactly when the last thing it waits for ends, so the path can
-be walked back from the last task of the step to its beginning without a gap.
+Unless links are shared fairly every task starts exactly when the last thing it waits for ends, so
+the path can be walked back from the last task of the step to its beginning without a gap.
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ def critical_path(timeline: Timeline) -> list[_PathStep]:
     """Tasks of the path in order of time, each starting when the one before ends.
 
     Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
-    path has a gap, which no run without contention has.
+    path has a gap, which no run has unless links are shared fairly.
     """
     walk = Walk(timeline=timeline)
     places = walk_back(walk.last_task(), walk.before, walk.start_ps, walk.end_ps)

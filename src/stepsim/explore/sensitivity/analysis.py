@@ -21,6 +21,7 @@ from stepsim.base.quantities import Quantity
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
+from stepsim.explore.batch.lengths import MeasuredLength
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
@@ -138,11 +139,13 @@ def find_sensitivity(
     times, paths = _runs(batch, linked)
     found = slopes(batch, paths[0], batch.scenarios({}))
     here = int(times[0])
+    stretched = any(isinstance(length, MeasuredLength) for length in batch.table.lengths)
     rows = []
     for i, parameter in enumerate(linked):
         part = slice(1 + 3 * i, 4 + 3 * i)
         same = paths[0] == paths[part][0] == paths[part][1]
-        rows.append(_slope(parameter, found, here, times[part].tolist(), same_path=same))
+        several = times[part].tolist()
+        rows.append(_slope(parameter, found, here, several, same_path=None if stretched else same))
     for parameter in rebuilt:
         several = [_rebuilt(workload, topology, options, each) for each in parameter.around()]
         rows.append(_slope(parameter, found, here, several))
