@@ -83,7 +83,7 @@ def model(
         str | None, typer.Option("--device", help="Device that --gemm was measured on.")
     ] = None,
     precision: Annotated[
-        str, typer.Option("--precision", help="Precision of --gemm, e.g. bf16 or fp8.")
+        str, typer.Option("--precision", "--dtype", help="Precision of --gemm, e.g. fp8.")
     ] = "bf16",
     quiet: QuietOption = False,
 ) -> None:

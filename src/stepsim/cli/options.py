@@ -47,7 +47,9 @@ SetOption = Annotated[
         help="An axis, e.g. 'fabric.bandwidth=100..800 Gbps:8' or schedule=1f1b,zb-h1.",
     ),
 ]
-ChunksOption = Annotated[int | None, typer.Option("--chunks", help=OPTIONS["chunks"].help)]
+ChunksOption = Annotated[
+    int | None, typer.Option(*OPTIONS["chunks"].flags or (), help=OPTIONS["chunks"].help)
+]
 
 
 @dataclass(frozen=True, kw_only=True)

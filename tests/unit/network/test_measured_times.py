@@ -1,5 +1,6 @@
 """Measured tables: what they say at, between and beyond their sizes, and their CSV."""
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from stepsim.files.collectives.times_csv import (
     parse_comm_table,
     write_comm_table,
 )
+from stepsim.files.reading import MAX_FILE_BYTES
 from stepsim.network.measured_times import CommTable, MeasuredCurve, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
@@ -333,16 +335,14 @@ def test_a_wrong_table_is_one_error_that_says_where(
     assert str(path) in str(caught.value)
 
 
-def test_files_that_are_no_text_or_too_large_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_no_text_or_too_large_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     with pytest.raises(CalibrationError, match="cannot read the measurements: No such file"):
         read_measurements([path])
     path.write_bytes(b"kind\xff")
     with pytest.raises(CalibrationError, match="byte 4 is not UTF-8"):
         read_measurements([path])
-    monkeypatch.setattr("stepsim.files.reading.MAX_FILE_BYTES", 4)
+    os.truncate(path, MAX_FILE_BYTES + 1)
     with pytest.raises(CalibrationError, match="larger than"):
         read_measurements([path])
 
