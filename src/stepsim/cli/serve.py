@@ -19,10 +19,8 @@ def serve_command(
         typer.Argument(metavar="[WORKLOAD]...", help="Workload files that the page offers."),
     ] = None,
     topology: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topology", "-t", help="A topology file beside the shipped ones. Repeatable."
-        ),
+        str | None,
+        typer.Option("--topology", "-t", help="A topology file beside the shipped ones."),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 5006,
     host: Annotated[
@@ -40,8 +38,8 @@ def serve_command(
     library = Library()
     for path in workloads or ():
         library.open(path)
-    for each in topology or ():
-        library.open_topology(each)
+    if topology:
+        library.open_topology(topology)
     token = new_token() if host else ""
     service = Service(answers=Answers(explorer=Explorer(library=library)), token=token)
     if host:
