@@ -29,6 +29,10 @@ _LONG_LOOKUP = 3
 _TIED = "embedding_norm"
 
 
+_MOST_WEIGHED = 1024
+"""Microbatches up to which a step is run once more to weigh a doubt: that should be quick."""
+
+
 def find_doubts(workload: Workload, activation_bytes: int, ga: int) -> Iterator[Doubt]:
     """Each contradiction in a workload, with the workload that would be consistent.
 
@@ -53,7 +57,11 @@ def _left_out(workload: Workload, ga: int) -> Iterator[Doubt]:
         yield Doubt(
             text=f"the header says ga {ga}, the rows hold {found} microbatch(es)",
             instead=f"{ga} microbatches",
-            mended=replace(workload, microbatches=workload.microbatches * (ga // found)),
+            mended=(
+                replace(workload, microbatches=workload.microbatches * (ga // found))
+                if ga <= _MOST_WEIGHED
+                else None
+            ),
             remedy=f"--microbatches {ga}",
         )
 
