@@ -249,7 +249,7 @@ def test_tables_are_sorted_by_their_numbers(browse: Open, page: Path) -> None:
     driver = browse(page)
     table = driver.find_element("css selector", "#network table")
     heads = table.find_elements("css selector", "th button")
-    place = [head.text for head in heads].index("Alone")
+    place = [head.text for head in heads].index("Time")
     driver.execute_script("arguments[0].click()", heads[place])
     cells = table.find_elements("css selector", f"tbody td:nth-child({place + 1})")
     values = [float(cell.get_attribute("data-value")) for cell in cells]

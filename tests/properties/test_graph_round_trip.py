@@ -17,12 +17,21 @@ from stepsim.files.shipped import topology_names
 from stepsim.network.collectives import Algorithm, able_algorithms, collective_shape
 from stepsim.network.collectives import collective_time_ps as price_ps
 from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology.library import PLAIN
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.rows import CollectiveKind
 
 SWITCHED = ["gb200-nvl72", "hgx-a100", "ideal"]
 """One switch joins what is inside: no flow moves along two dimensions."""
 SHARED_NICS = ["dgx-v100"]
+
+
+def by_its_links(name: str, npus: int) -> NestedTopology:
+    """A shipped network without protocols: a graph has none."""
+    topology = stepsim.load_topology(name, npus=npus)
+    assert isinstance(topology, NestedTopology)
+    return replace(topology, library=PLAIN)
+
 
 Way = tuple[dict[tuple[str, str], float], dict[str, int]]
 
@@ -57,7 +66,7 @@ def test_routes_have_as_many_links_and_the_same_where_they_do_not_turn(name: str
 
 @pytest.mark.parametrize("name", SWITCHED)
 def test_every_collective_costs_the_same_on_switches(name: str) -> None:
-    topology = stepsim.load_topology(name, npus=32)
+    topology = by_its_links(name, 32)
     listed_again = again(topology)
     groups = [range(32), range(8), range(0, 32, 8), range(4, 12), (0, 31)]
     compared = 0
@@ -86,8 +95,7 @@ def test_every_collective_costs_the_same_on_switches(name: str) -> None:
 )
 def test_steps_take_as_long_on_switches(name: str, workload: str, options: dict[str, Any]) -> None:
     """With what a graph knows: no switch that reduces."""
-    topology = stepsim.load_topology(name, npus=128)
-    assert isinstance(topology, NestedTopology)
+    topology = by_its_links(name, 128)
     known = tuple(each for each in topology.algorithms if each != Algorithm.NVLS)
     topology = replace(topology, algorithms=known)
     step, same = (
