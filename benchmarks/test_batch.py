@@ -25,7 +25,7 @@ def test_batch(benchmark: Any, scenarios: int, parts: bool) -> None:
     assert len(batch.passes.program) == 1008
     found = benchmark.pedantic(batch.evaluate, (columns,), {"parts": parts}, rounds=3)
     assert len(found.step_time_ps) == scenarios
-    assert batch.evaluate({}).step_time_ps.tolist() == [14_391_139_819_036]
+    assert batch.evaluate({}).step_time_ps.tolist() == [14_447_979_631_716]
 
 
 def test_sensitivity(benchmark: Any) -> None:
@@ -36,4 +36,4 @@ def test_sensitivity(benchmark: Any) -> None:
 def test_noise(benchmark: Any) -> None:
     options = {"model": NoiseModel(task=0.05), "samples": sized(1024, 32)}
     found = benchmark.pedantic(noise, (GPT, TOPOLOGY), options, rounds=1)
-    assert not found.every_rank
+    assert len(found.step_time_ps) == options["samples"]

@@ -21,7 +21,7 @@ def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
     )
     assert sum(cohort.start.size for cohort in timeline.cohorts) == tasks
     step_time_ps = timeline.step_time_ps
-    assert step_time_ps == 14_391_139_819_036
+    assert step_time_ps == 14_447_979_631_716
 
 
 def test_contention(benchmark: Any) -> None:
