@@ -11,9 +11,7 @@ from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, show_tables, warn
 
 if TYPE_CHECKING:
-    from stepsim.explore.plan import PlanSearch, PlanSpace
-    from stepsim.explore.plan.document import PlanDocument
-    from stepsim.files.asked import StepInputs
+    from stepsim.explore.plan.asked import PlanQuestion
 
 _SEARCHED = {
     *("npus", "microbatches", "tp", "cp", "pp", "ep", "expert_tp", "chunks", "schedule"),
@@ -59,28 +57,15 @@ def plan_command(
     options: SearchOptions,
 ) -> None:
     """Search the plans of a MODEL on some GPUs, and simulate the best ones exactly."""
-    from stepsim.explore.plan.asked import make_space, parse_fixed, parse_sizes
+    from stepsim.explore.plan.asked import answer
     from stepsim.show.tables.plan import plans_shown
-    from stepsim.workload.model.model import Model
+    from stepsim.show.terminal.progress import working
 
     check_outputs([model], json=options.json, files=[options.toml])
-    if not options.gpus:
-        raise PlanError("gpus is missing: expected 512, 256,512 or 256..1024 (--gpus)")
-    sizes = parse_sizes(options.gpus)
-    job = options.inputs(model)
-    if not isinstance(job.workload, Model):
-        raise PlanError(f"{model}: a workload file has one plan: expected a model")
-    most = {"pp": options.max_pp} if options.max_pp else {}
-    space = make_space(
-        job.workload,
-        job.topology,
-        job.options,
-        sizes,
-        fixed=parse_fixed(options.fix or ()),
-        most=most,
-    )
-    found = _search(job, space, options)
-    document = _document(job, space, found, options)
+    question, job = _question(options), options.inputs(model)
+    with working("pricing plans and simulating the best", enabled=not options.quiet):
+        found = answer(job, question)
+    document = found.document(options.top)
     warn([*job.notes, *document.warnings], quiet=options.quiet)
     if options.toml:
         from stepsim.files.plan_toml import write_plan
@@ -89,57 +74,22 @@ def plan_command(
         write_plan(options.toml, str(model), name, document.plans[0].options)
     show(options.json, document.to_json, plans_shown(document))
     if options.explain:
-        _explain(job, space, found, options)
+        show_tables([found.explain(options.explain)])
 
 
-def _search(job: "StepInputs", space: "PlanSpace", options: SearchOptions) -> "PlanSearch":
-    from stepsim.explore.plan import Objective, search_plans
-    from stepsim.show.terminal.progress import working
-    from stepsim.workload.model.model import Model
+def _question(options: SearchOptions) -> "PlanQuestion":
+    from stepsim.explore.plan.asked import PlanQuestion
 
-    assert isinstance(job.workload, Model)
-    if options.objective not in list(Objective):
-        expected = ", ".join(Objective)
-        raise PlanError(f"objective is {options.objective!r}: expected one of {expected}")
-    with working("pricing plans and simulating the best", enabled=not options.quiet):
-        return search_plans(
-            job.workload,
-            space,
-            job.topology,
-            runs=options.runs,
-            memory_limit=options.memory_share,
-            objective=Objective(options.objective),
-        )
-
-
-def _document(
-    job: "StepInputs", space: "PlanSpace", found: "PlanSearch", options: SearchOptions
-) -> "PlanDocument":
-    from stepsim.explore.plan.document import PlanDocument
-    from stepsim.files.models.megatron_plan import megatron_plan
-
-    best = found.plans[0].plan
-    return PlanDocument.of(
-        found,
-        space.base,
-        topology=job.topology.name,
-        top=options.top,
-        arguments=megatron_plan(best, best.stage_slices(space.architecture)),
+    if not options.gpus:
+        raise PlanError("gpus is missing: expected 512, 256,512 or 256..1024 (--gpus)")
+    return PlanQuestion(
+        gpus=options.gpus,
+        fix=tuple(options.fix or ()),
+        max_pp=options.max_pp,
+        objective=options.objective,
+        memory_share=options.memory_share,
+        runs=options.runs,
     )
-
-
-def _explain(
-    job: "StepInputs", space: "PlanSpace", found: "PlanSearch", options: SearchOptions
-) -> None:
-    """Simulate one plan, whether it fits or not, and say what it loses."""
-    from stepsim.explore.plan.asked import parse_fixed
-    from stepsim.explore.plan.explain import explained
-    from stepsim.workload.model.model import Model
-
-    assert isinstance(job.workload, Model)
-    fixed = parse_fixed((options.explain or "").split(","))
-    words = explained(job.workload, space, job.topology, found, fixed, limit=options.memory_share)
-    show_tables([words])
 
 
 def check_command(

@@ -1,6 +1,7 @@
 """`stepsim serve`: the explorer in the browser."""
 
 import asyncio
+import signal
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import OutputError
+from stepsim.cli.terminal import Stopped
 
 if TYPE_CHECKING:
     from stepsim.serve.server import Service
@@ -44,12 +46,14 @@ def serve_command(
     service = Service(answers=Answers(explorer=Explorer(library=library)), token=token)
     if host:
         typer.echo(f"warning: everyone who has the link can use stepsim on {host}", err=True)
-    asyncio.run(_serve(service, host or LOOPBACK, port, show=show))
+    raise Stopped(asyncio.run(_serve(service, host or LOOPBACK, port, show=show)))
 
 
-async def _serve(service: "Service", host: str, port: int, *, show: bool) -> None:
+async def _serve(service: "Service", host: str, port: int, *, show: bool) -> int:
+    """Answer until a signal asks for an end; returns its number."""
     from stepsim.serve.server import make_server
 
+    ended = _signals()
     try:
         _, address = make_server(service, host, port)
     except OSError as error:
@@ -59,9 +63,24 @@ async def _serve(service: "Service", host: str, port: int, *, show: bool) -> Non
     if show:
         webbrowser.open(address)
     try:
-        await asyncio.Event().wait()
+        return await ended
     finally:
         service.workers.shutdown(wait=False, cancel_futures=True)
+
+
+def _signals() -> "asyncio.Future[int]":
+    """The first SIGINT or SIGTERM, as the loop is told: what is raised in its callbacks is lost."""
+    loop = asyncio.get_running_loop()
+    first = loop.create_future()
+
+    def tell(number: int) -> None:
+        if not first.done():
+            first.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, tell, number)
+    return first
 
 
 def export_site_command(

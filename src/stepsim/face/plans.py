@@ -4,12 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsim.base.errors import PlanError
-from stepsim.explore.plan import Objective, search_plans
-from stepsim.explore.plan.asked import make_space, parse_fixed, parse_sizes
+from stepsim.explore.plan.asked import PlanQuestion, answer
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.files.asked import read_inputs
-from stepsim.files.models.megatron_plan import megatron_plan
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
@@ -35,41 +32,21 @@ def plan(
     have, e.g. `{"tp": 8, "recompute": ["none", "full"]}`. `options` are those that all plans share,
     such as `global_batch`, `sequence`, `precision`. Raises PlanError where nothing divides or fits.
     """
-    job = read_inputs(model, topology, options)
-    if not isinstance(job.workload, Model):
-        raise PlanError("model: a workload file has one plan: expected a model")
-    if objective not in list(Objective):
-        raise PlanError(f"objective is {objective!r}: expected one of {', '.join(Objective)}")
     sizes = gpus if isinstance(gpus, str | int) else ",".join(map(str, gpus))
-    space = make_space(
-        job.workload,
-        job.topology,
-        job.options,
-        parse_sizes(str(sizes)),
-        fixed=parse_fixed(_texts(fix or {})),
-        most={"pp": max_pp} if max_pp else {},
-    )
-    found = search_plans(
-        job.workload,
-        space,
-        job.topology,
+    question = PlanQuestion(
+        gpus=str(sizes),
+        fix=_texts(fix or {}),
+        max_pp=max_pp,
+        objective=objective,
+        memory_share=memory_share,
         runs=runs,
-        memory_limit=memory_share,
-        objective=Objective(objective),
     )
-    best = found.plans[0].plan
-    return PlanDocument.of(
-        found,
-        space.base,
-        topology=job.topology.name,
-        top=top,
-        arguments=megatron_plan(best, best.stage_slices(space.architecture)),
-    )
+    return answer(read_inputs(model, topology, options), question).document(top)
 
 
-def _texts(fix: Mapping[str, object]) -> list[str]:
+def _texts(fix: Mapping[str, object]) -> tuple[str, ...]:
     """`tp=8` of a value, `mbs=1,2` of several."""
-    return [
+    return tuple(
         f"{name}={','.join(map(str, each)) if isinstance(each, list | tuple) else each}"
         for name, each in fix.items()
-    ]
+    )

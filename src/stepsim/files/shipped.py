@@ -8,6 +8,8 @@ from stepsim.base.errors import TopologyError
 
 DEFAULT_TOPOLOGY = "hgx-h100"
 DEFAULT_FRAMEWORK = "megatron-core"
+SHIPPED = ("topologies", "devices", "frameworks", "models")
+"""Kinds of files that come with stepsim, each a folder."""
 
 
 def topology_names() -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stepsim.base.errors import OutputError, one_line
+from stepsim.files.shipped import SHIPPED, shipped_folder
 from stepsim.files.writing import write_whole
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
@@ -102,18 +103,17 @@ def _boot(workloads: Sequence[str]) -> bytes:
 
 
 def _program(workloads: Sequence[Path]) -> bytes:
-    """The package, its topologies and the workloads as a zip, the same bytes every time."""
+    """The package, what comes with it and the workloads as a zip, the same bytes every time."""
     package = Path(__file__).parents[1]
-    shipped = package / "shipped_topologies"
-    topologies = shipped if shipped.is_dir() else package.parents[1] / "topologies"
     inside = {
         f"stepsim/{path.relative_to(package).as_posix()}": path
         for path in package.rglob("*")
-        if path.is_file() and path.suffix != ".pyc" and shipped not in path.parents
+        if path.is_file() and path.suffix != ".pyc"
     }
-    inside |= {
-        f"stepsim/shipped_topologies/{path.name}": path for path in topologies.glob("*.toml")
-    }
+    for kind in SHIPPED:
+        folder = shipped_folder(kind)
+        files = (path for path in folder.rglob("*") if path.is_file())
+        inside |= {f"stepsim/shipped_{kind}/{path.relative_to(folder)}": path for path in files}
     inside |= {f"workloads/{path.name}": path for path in workloads}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -7,8 +7,8 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import LaidOut, Times
-from stepsim.engine.timeline import Timeline
+from stepsim.engine.lay_out import Times
+from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explore.batch import Batch
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, Segment, SegmentKind
@@ -77,19 +77,13 @@ def lanes_of_batch(batch: Batch, start: Times, end: Times) -> Lanes:
 
     def extents(actor: int) -> tuple[Times, Times]:
         laid, nodes = batch.programs[actor], batch.passes.program.nodes[actor]
-        return _extents(laid, start[nodes], end[nodes])
+        alone = np.array([actor])
+        cohort = Cohort(laid=laid, actors=alone, start=start[nodes, None], end=end[nodes, None])
+        first, last = cohort.segment_times()
+        return first[:, 0], last[:, 0]
 
     chosen, left_out = _chosen(batch.job.graph, batch.actors)
     return _lanes(batch.job.graph, batch.actors, chosen, extents, left_out, None)
-
-
-def _extents(laid: LaidOut, start: Times, end: Times) -> tuple[Times, Times]:
-    place = np.array(laid.segment, dtype=np.int64)
-    first = np.full(len(laid.program.segments), np.iinfo(np.int64).max)
-    last = np.zeros(len(laid.program.segments), dtype=np.int64)
-    np.minimum.at(first, place, start)
-    np.maximum.at(last, place, end)
-    return first, last
 
 
 def _chosen(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:

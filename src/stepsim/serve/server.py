@@ -179,9 +179,6 @@ class _AnswerHandler(_Handler):
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(found, separators=(",", ":")))
 
-    def on_connection_close(self) -> None:
-        """The page asked something newer, or is gone."""
-
 
 class _UploadHandler(_Handler):
     async def post(self) -> None:

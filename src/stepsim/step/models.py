@@ -75,7 +75,7 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
     options = _with_chunks(options)
     try:
         plan, notes = model_plan(source, topology, options)
-        device, framework = _device(topology, options), _framework(options)
+        device, framework = machine_of(topology, options)
         check_plan(source.architecture, plan)
         network = topology.fit(plan.npus)
         workload = build_workload(source, plan, device, framework, _interconnect(network))
@@ -191,19 +191,19 @@ def _chunks(options: StepOptions, pp: int) -> int:
     return placement.stages // placement.ranks
 
 
-def _device(topology: Topology, options: StepOptions) -> Device:
-    if isinstance(options.device, Device):
-        return options.device
-    raise PlanError(
-        f"device: topology {topology.name} names none, so no time of an operator is known: "
-        "expected a device, e.g. h100 (--device)"
-    )
-
-
-def _framework(options: StepOptions) -> Framework:
-    if isinstance(options.framework, Framework):
-        return options.framework
-    raise PlanError("framework: expected a training framework, e.g. megatron-core (--framework)")
+def machine_of(topology: Topology, options: StepOptions) -> tuple[Device, Framework]:
+    """What a model runs on and is trained with; raises PlanError where either is not known."""
+    device, framework = options.device, options.framework
+    if not isinstance(device, Device):
+        raise PlanError(
+            f"device: topology {topology.name} names none, so no time of an operator is known: "
+            "expected a device, e.g. h100 (--device)"
+        )
+    if not isinstance(framework, Framework):
+        raise PlanError(
+            "framework: expected a training framework, e.g. megatron-core (--framework)"
+        )
+    return device, framework
 
 
 def _interconnect(network: Topology) -> Interconnect | None:

@@ -25,7 +25,10 @@ def test_the_server_says_where_it_is_and_ends_when_asked(moe: Path) -> None:
         with urlopen(address, timeout=20) as page:
             assert b"stepsim explorer" in page.read()
         server.terminate()
-        _, err = server.communicate(timeout=20)
+        try:
+            _, err = server.communicate(timeout=20)
+        finally:
+            server.kill()
     assert server.returncode in (143, -15)
     assert "Traceback" not in err
 

@@ -1,16 +1,85 @@
 """A search as people ask for it: sizes such as `256..1024`, and options with fixed values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from stepsim.base.errors import PlanError
+from stepsim.explore.plan.document import PlanDocument
+from stepsim.explore.plan.explain import explained
+from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
 from stepsim.explore.plan.space import SEARCHED, PlanSpace
+from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.workload.model.model import Model
 
 _NAMES = {"mbs": "microbatch_size", "vpp": "chunks", "etp": "expert_tp"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanQuestion:
+    """What a search is asked, as people type it: `gpus` as 256..1024, `fix` as tp=8.
+
+    `memory_share` is how much of the device's memory a plan may take, `runs` how many plans are
+    simulated at most.
+    """
+
+    gpus: str
+    fix: tuple[str, ...] = ()
+    max_pp: int | None = None
+    objective: str = "step"
+    memory_share: float = 1.0
+    runs: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAnswer:
+    """A search that was made: what was asked of which model and topology, and what was found."""
+
+    question: PlanQuestion
+    model: Model
+    topology: Topology
+    space: PlanSpace
+    search: PlanSearch
+
+    def document(self, top: int) -> PlanDocument:
+        """The best plans, one of a kind, at most `top` of them."""
+        return PlanDocument.of(self.search, self.space, topology=self.topology.name, top=top)
+
+    def explain(self, plan: str) -> str:
+        """Why a plan such as `tp=8,pp=4` is not the best: simulated, whether it fits or not."""
+        fixed, limit = parse_fixed(plan.split(",")), self.question.memory_share
+        return explained(self.model, self.space, self.topology, self.search, fixed, limit=limit)
+
+
+def answer(job: StepInputs, question: PlanQuestion, progress: OnPlan | None = None) -> PlanAnswer:
+    """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
+    if not isinstance(job.workload, Model):
+        raise PlanError(f"{job.workload.source}: a workload file has one plan: expected a model")
+    if question.objective not in list(Objective):
+        expected = ", ".join(Objective)
+        raise PlanError(f"objective is {question.objective!r}: expected one of {expected}")
+    space = make_space(
+        job.workload,
+        job.topology,
+        job.options,
+        parse_sizes(question.gpus),
+        fixed=parse_fixed(question.fix),
+        most={"pp": question.max_pp} if question.max_pp else {},
+    )
+    search = search_plans(
+        job.workload,
+        space,
+        job.topology,
+        runs=question.runs,
+        memory_limit=question.memory_share,
+        objective=Objective(question.objective),
+        progress=progress,
+    )
+    return PlanAnswer(
+        question=question, model=job.workload, topology=job.topology, space=space, search=search
+    )
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -11,11 +11,8 @@ from stepsim.base.fields import Bytes, Picoseconds, Share
 from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
 from stepsim.files.asked import read_inputs
 from stepsim.files.plan_toml import read_plan
-from stepsim.step.models import model_plan
+from stepsim.results.report import Report
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
 
 
@@ -90,12 +87,7 @@ def check_plan_file(path: Path, budget: PlanBudget) -> BudgetDocument:
     if not isinstance(job.workload, Model):
         raise PlanError(f"{path}: model is {file.model!r}: expected a model, not a workload file")
     report = simulate_step(job.workload, job.topology, job.options, notes=job.notes).report
-    device, framework = job.options.device, job.options.framework
-    assert isinstance(device, Device)
-    assert isinstance(framework, Framework)
-    plan, _ = model_plan(job.workload, job.topology, job.options)
-    memory = rank_memory(job.workload.architecture, device, framework, [plan])
-    taken, bubble = int(memory.total[0]), report.bubble_fraction
+    taken, bubble = _memory(path, report), report.bubble_fraction
     return BudgetDocument(
         plan=path.name,
         step_time_ps=report.step_time_ps,
@@ -108,6 +100,17 @@ def check_plan_file(path: Path, budget: PlanBudget) -> BudgetDocument:
         ),
         warnings=report.warnings,
     )
+
+
+def _memory(path: Path, report: Report) -> int:
+    """Memory of the fullest rank (bytes) under the plan's schedule."""
+    effort = report.throughput
+    if effort is None or effort.memory_bytes is None:
+        raise PlanError(
+            f"{path}: schedule is {report.schedule!r}: its memory is not known: expected one that "
+            "hands virtual stages round, such as 1f1b or interleaved"
+        )
+    return effort.memory_bytes
 
 
 def _line(what: str, most: float | None, found: float, write: Callable[[Any], str]) -> BudgetLine:

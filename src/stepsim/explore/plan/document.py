@@ -8,6 +8,8 @@ from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, Count, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan, options_of
+from stepsim.explore.plan.space import PlanSpace
+from stepsim.files.models.megatron_plan import megatron_plan
 from stepsim.options import StepOptions
 from stepsim.workload.axes import Part
 
@@ -60,14 +62,13 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     def of(
         cls,
         found: PlanSearch,
-        base: StepOptions,
+        space: PlanSpace,
         *,
         topology: str,
         top: int,
-        arguments: Names,
     ) -> Self:
-        """The best plans of a search that began with some options."""
-        plans = found.best_kinds(top)
+        """The best plans of a search of a space, at most `top`, and the arguments of the first."""
+        plans, base = found.best_kinds(top), space.base
         best = plans[0]
         return cls(
             model=best.report.workload,
@@ -82,8 +83,8 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             not_run=found.not_run,
             binds=found.binds,
             plans=tuple(plan_entry(each, best, base) for each in plans),
-            megatron_arguments=arguments,
-            warnings=(*_tight(best), *best.report.warnings, *found.refused),
+            megatron_arguments=megatron_plan(best.plan, best.plan.stage_slices(space.architecture)),
+            warnings=(*best.report.warnings, *found.refused),
         )
 
 
@@ -131,13 +132,3 @@ def _name(part: Part) -> str:
     bubble = part in (Part.HEAD, Part.INNER, Part.TAIL)
     words = part.key.replace("_", " ")
     return f"bubble, {words}" if bubble else words
-
-
-def _tight(best: SearchedPlan) -> list[str]:
-    """A warning where the best plan fills its memory."""
-    if best.memory_share < 0.92:
-        return []
-    return [
-        f"memory: the fullest rank takes {best.memory_share:.0%} of the device: runs above 92 % "
-        "lose 20 to 30 % to retries of the allocator"
-    ]

@@ -14,6 +14,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.results.report import Report
+from stepsim.step.models import machine_of
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.model.device import Device
@@ -204,7 +205,7 @@ def price_plans(
     plans = list(space.plans())
     if not plans:
         raise PlanError(f"no plan divides: {space.why_empty()}")
-    device, framework = _machine(space.base)
+    device, framework = machine_of(topology, space.base)
     memory = rank_memory(model.architecture, device, framework, plans)
     share = memory.share_of(device)
     fits, unfit = np.flatnonzero(share <= memory_limit), np.flatnonzero(share > memory_limit)
@@ -259,19 +260,12 @@ def _step_model(
     )
 
 
-def _machine(options: StepOptions) -> tuple[Device, Framework]:
-    device, framework = options.device, options.framework
-    if not isinstance(device, Device) or not isinstance(framework, Framework):
-        raise PlanError("device: the topology names none: expected a device, e.g. h100 (--device)")
-    return device, framework
-
-
 def _run(
     model: Model, space: PlanSpace, topology: Topology, priced: PricedPlans, place: int
 ) -> SearchedPlan:
     plan = priced.plans[place]
     step = simulate_step(model, topology, options_of(plan, space.base))
-    device, _ = _machine(space.base)
+    device, _ = machine_of(topology, space.base)
     memory = int(priced.memory[place])
     return SearchedPlan(
         plan=plan,

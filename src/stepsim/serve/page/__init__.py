@@ -1,8 +1,8 @@
 """The page's text, look and script, and the policy that lets it run nothing else."""
 
-import hashlib
-from base64 import b64encode
 from importlib import resources
+
+from stepsim.show.page.digest import content_digest
 
 
 def page_parts() -> dict[str, str]:
@@ -19,13 +19,10 @@ def page_and_policy() -> tuple[str, str]:
     parts = page_parts()
     style, script = parts["css"], parts["js"]
     page = parts["html"].replace("/*style*/", style).replace("/*script*/", script)
+    allowed = f"script-src {content_digest(script)}; style-src {content_digest(style)}"
     policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        f"default-src 'none'; {allowed}; "
         "connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
     return page, policy
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -5,8 +5,6 @@ text, and the content security policy runs no script but the two whose digests i
 nothing.
 """
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim import __version__
+from stepsim.show.page.digest import content_digest
 from stepsim.show.page.figures import Plot, roots
 from stepsim.show.tables.model import COUNT, Cell, Column, Ordered, Pairs, Room, Table
 from stepsim.show.words import axis_words, short_value
@@ -124,15 +123,11 @@ def _order(value: Cell) -> float | None:
 
 def _policy(scripts: Sequence[str]) -> str:
     """Nothing is loaded, only these scripts run. Bokeh's figures carry style elements."""
-    digests = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    digests = " ".join(map(content_digest, scripts))
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _part(name: str) -> str:
