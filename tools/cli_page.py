@@ -12,7 +12,7 @@ from markdown_text import table
 from typer import Context
 from typer.models import ArgumentInfo, OptionInfo
 
-from stepsim.cli import app
+from stepsim.cli import make_app
 from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
 
 _OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
@@ -40,6 +40,7 @@ class Parameter:
 
 def commands() -> dict[str, Any]:
     """The functions behind the commands, by what is typed."""
+    app = make_app()
     found = {_name(each.name, each.callback): each.callback for each in app.registered_commands}
     for group in app.registered_groups:
         inner = group.typer_instance

@@ -6,13 +6,14 @@ Python read them from here. This module imports nothing heavy, so that help is q
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing, StageRows
 from stepsim.workload.model.choices import (
     AttentionKernel,

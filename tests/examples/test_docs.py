@@ -141,7 +141,7 @@ def test_generated_pages_are_current(path: Path) -> None:
 def test_every_option_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
-    root = typer.main.get_command(cli.app)
+    root = typer.main.get_command(cli.make_app())
     checked = 0
     for title, command in root.commands.items():  # type: ignore[attr-defined]
         for inner, each in getattr(command, "commands", {"": command}).items():

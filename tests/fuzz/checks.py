@@ -207,7 +207,8 @@ def finite_json(text: bytes | str) -> None:
 
 
 def check_run(source: Path) -> None:
-    from stepsim.files.measured import is_measured, load_trace
+    from stepsim.files.measured import load_trace
+    from stepsim.files.traces.forms import is_measured
     from stepsim.show.tables.measured import replay_shown, run_shown
     from stepsim.validation.replay import Durations, replay
     from stepsim.validation.runtime import with_runtime
@@ -232,7 +233,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_log(path: Path) -> None:
-    from stepsim.files.measured import is_measured
+    from stepsim.files.traces.forms import is_measured
     from stepsim.files.traces.optimus_log import read_optimus_log
     from stepsim.show.tables.measured import leaf_run_shown
     from stepsim.validation.leaf import simulate_leaves

@@ -67,9 +67,9 @@ def run_command(data: bytes, folder: Path) -> None:
 def _command() -> Any:
     import typer
 
-    from stepsim.cli.root import app
+    from stepsim.cli.root import make_app
 
-    return typer.main.get_command(app)
+    return typer.main.get_command(make_app())
 
 
 @contextlib.contextmanager

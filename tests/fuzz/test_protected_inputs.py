@@ -11,7 +11,7 @@ import typer
 from fuzz import seeds
 from helpers import Run
 
-from stepsim.cli.root import app
+from stepsim.cli.root import make_app
 
 OUTPUTS = {
     "json": ".json",
@@ -40,7 +40,7 @@ def commands(
     group: Any = None, name: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command by its words."""
-    group = group or typer.main.get_command(app)
+    group = group or typer.main.get_command(make_app())
     for word, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*name, word))

@@ -16,13 +16,13 @@ from stepsim.base.errors import PlanError, ScheduleError, StepsimError
 from stepsim.base.option import Panel
 from stepsim.base.quantities import Quantity
 from stepsim.cli.options import NO_MEMORY, ON_COMMAND_LINE
-from stepsim.cli.root import app
+from stepsim.cli.root import make_app
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.sweep.axes import OPTION_AXES
 from stepsim.files.step_table import MeasuredStepRow
 from stepsim.options import OPTIONS, StepOptions
 
-CALLED = (each.callback for each in app.registered_commands)
+CALLED = (each.callback for each in make_app().registered_commands)
 COMMANDS = {command.__name__.removesuffix("_command"): command for command in CALLED if command}
 TYPED: dict[str, Any] = {
     "npus": 128,

@@ -1,12 +1,13 @@
 """What there is to know of an option: how people give it, and how it is read and shown."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from stepsim.base.errors import PlanError, StepsimError, UnitError
 from stepsim.base.quantities import Quantity, Value
+from stepsim.base.records import dataclass
 
 Kind = TypeVar("Kind")
 

@@ -9,9 +9,9 @@ _QUIET = _HANDLER is signal.default_int_handler and current_thread() is main_thr
 if _QUIET:  # a command that has not begun has nothing to say when it is stopped
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 try:
-    from stepsim.cli.root import app, main
+    from stepsim.cli.root import main, make_app
 finally:
     if _QUIET:
         signal.signal(signal.SIGINT, _HANDLER)
 
-__all__ = ["app", "main"]
+__all__ = ["main", "make_app"]

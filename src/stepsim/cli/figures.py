@@ -1,13 +1,13 @@
 """Options of commands that show timelines: figures, traces, pages that show everything."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepsim.base.errors import OutputError, PlanError
+from stepsim.base.records import dataclass
 from stepsim.cli.terminal import command_line
 from stepsim.show.figures.style import FigureStyle
 

@@ -35,11 +35,10 @@ def inspect_command(
     node_size: NodeSizeOption = None,
 ) -> None:
     """Print what stepsim understands of a workload, a topology, a measured run or a profile."""
-    from stepsim.files.measured import is_measured
     from stepsim.files.models.load import is_model
     from stepsim.files.models.public import is_public
-    from stepsim.files.profiles import is_profile
     from stepsim.files.topology.formats import is_topology
+    from stepsim.files.traces.forms import is_measured, is_profile
 
     if exists(file) and is_profile(Path(file)):
         refuse_options(Path(file), options)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -11,6 +11,7 @@ import typer
 
 from stepsim.base.option import Option, Panel
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 from stepsim.cli import completion
 from stepsim.cli.terminal import log_shown
 from stepsim.options import OPTIONS

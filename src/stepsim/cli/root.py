@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from threading import current_thread, main_thread
 from typing import Annotated, Any, NoReturn
@@ -15,36 +17,66 @@ import typer
 
 from stepsim import __version__
 from stepsim.base.errors import StepsimError, one_line
-from stepsim.cli.calibrate import app as calibrate
-from stepsim.cli.collective import collective_command
-from stepsim.cli.compare import compare_command, diff_command
-from stepsim.cli.convert import convert_command
-from stepsim.cli.doctor import doctor_command
-from stepsim.cli.documents import report_command, schema_command
-from stepsim.cli.inspect import inspect_command
-from stepsim.cli.measured import validate_command, what_if_command
-from stepsim.cli.plan import check_command, plan_command
-from stepsim.cli.profiles.improve import improve_command
-from stepsim.cli.sensitivity import noise_command, sensitivity_command
-from stepsim.cli.serve import export_site_command, serve_command
-from stepsim.cli.simulate import simulate_command
-from stepsim.cli.sweep import sweep_command, sweep_report_command
 from stepsim.cli.terminal import Stopped
+from stepsim.cli.values import LightCommand, LightGroup
 
 _STDOUT = "<stdout>"
 _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
-app = typer.Typer(
-    name="stepsim",
-    help="Predict how long one training step takes on a cluster you do not have, and see why.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+_MODULES = {
+    "simulate": "simulate",
+    "compare": "compare",
+    "inspect": "inspect",
+    "convert": "convert",
+    "diff": "compare",
+    "collective": "collective",
+    "sensitivity": "sensitivity",
+    "noise": "sensitivity",
+    "validate": "measured",
+    "what-if": "measured",
+    "improve": "profiles.improve",
+    "sweep": "sweep",
+    "sweep-report": "sweep",
+    "plan": "plan",
+    "check": "plan",
+    "serve": "serve",
+    "export-site": "serve",
+    "report": "documents",
+    "schema": "documents",
+    "doctor": "doctor",
+}
+"""The module of each command, in the order of the help."""
+_GROUPS = {"calibrate": "calibrate"}
+"""The module of each group of commands."""
 
 
-@app.callback(invoke_without_command=True)
-def root(
+@cache
+def make_app(names: tuple[str, ...] = (*_MODULES, *_GROUPS)) -> typer.Typer:
+    """The command line with the commands named; only their modules are imported."""
+    app = typer.Typer(
+        name="stepsim",
+        cls=LightGroup,
+        help="Predict how long one training step takes on a cluster you do not have, and see why.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(_root)
+    for name in names:
+        if name in _GROUPS:
+            group = import_module(f"stepsim.cli.{_GROUPS[name]}").app
+            app.add_typer(group, name=name)
+            _leave_files_to_readers(group)
+        else:
+            module = import_module(f"stepsim.cli.{_MODULES[name]}")
+            app.command(name, cls=LightCommand)(
+                getattr(module, name.replace("-", "_") + "_command")
+            )
+    _leave_files_to_readers(app)
+    return app
+
+
+def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Handle options that stand before a command."""
@@ -53,42 +85,18 @@ def root(
         raise typer.Exit
 
 
-for command in (
-    simulate_command,
-    compare_command,
-    inspect_command,
-    convert_command,
-    diff_command,
-    collective_command,
-    sensitivity_command,
-    noise_command,
-    validate_command,
-    what_if_command,
-    improve_command,
-    sweep_command,
-    sweep_report_command,
-    plan_command,
-    check_command,
-    serve_command,
-    export_site_command,
-    report_command,
-    schema_command,
-    doctor_command,
-):
-    name = command.__name__.removesuffix("_command").replace("_", "-")
-    app.command(name)(command)
-app.add_typer(calibrate, name="calibrate")
+def _asked(words: list[str]) -> typer.Typer:
+    """The command line with the command that the words begin with, or with all of them."""
+    known = words[:1] and words[0] in (*_MODULES, *_GROUPS)
+    return make_app((words[0],)) if known else make_app()
 
 
-def _leave_files_to_readers() -> None:
+def _leave_files_to_readers(app: typer.Typer) -> None:
     """Let no path be looked at before its reader does, which says in one line what is wrong."""
-    for command in (*app.registered_commands, *calibrate.registered_commands):
-        for parameter in inspect.signature(command.callback or root).parameters.values():
+    for command in app.registered_commands:
+        for parameter in inspect.signature(command.callback or _root).parameters.values():
             for declared in getattr(parameter.annotation, "__metadata__", ()):
                 declared.readable = False
-
-
-_leave_files_to_readers()
 
 
 class _Stdout(FileIO):
@@ -111,7 +119,7 @@ def main() -> None:
     try:
         with _stoppable():
             try:
-                app()
+                _asked(sys.argv[1:])()
             finally:
                 sys.stdout.flush()  # what stdout says of it is said here, not when Python ends
     except StepsimError as error:

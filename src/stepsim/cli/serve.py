@@ -1,8 +1,6 @@
 """`stepsim serve`: the explorer in the browser."""
 
-import asyncio
 import signal
-import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +10,8 @@ from stepsim.base.errors import OutputError
 from stepsim.cli.terminal import Stopped
 
 if TYPE_CHECKING:
+    import asyncio
+
     from stepsim.serve.server import Service
 
 
@@ -32,6 +32,8 @@ def serve_command(
     show: Annotated[bool, typer.Option("--show/--no-show", help="Open the browser.")] = True,
 ) -> None:
     """Open a page in the browser that simulates while you turn the knobs."""
+    import asyncio
+
     from stepsim.serve.answers import Answers
     from stepsim.serve.explorer import Explorer
     from stepsim.serve.library import Library
@@ -51,6 +53,8 @@ def serve_command(
 
 async def _serve(service: "Service", host: str, port: int, *, show: bool) -> int:
     """Answer until a signal asks for an end; returns its number."""
+    import webbrowser
+
     from stepsim.serve.server import make_server
 
     ended = _signals()
@@ -70,6 +74,8 @@ async def _serve(service: "Service", host: str, port: int, *, show: bool) -> int
 
 def _signals() -> "asyncio.Future[int]":
     """The first SIGINT or SIGTERM, as the loop is told: what is raised in its callbacks is lost."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     first = loop.create_future()
 

@@ -63,8 +63,7 @@ def simulate_command(
 ) -> None:
     """Simulate one training step of a workload FILE, or replay a measured run or a profile."""
     from stepsim.base import garbage
-    from stepsim.files.measured import is_measured
-    from stepsim.files.profiles import is_profile
+    from stepsim.files.traces.forms import is_measured, is_profile
     from stepsim.results.document import ResultDocument
     from stepsim.show.tables.step import step_shown
     from stepsim.show.terminal.progress import progress_bar, working

@@ -1,6 +1,6 @@
 """`stepsim sweep` and `stepsim sweep-report`: many scenarios, and what was found."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
+from stepsim.base.records import dataclass
 from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
 from stepsim.cli.options import NO_MEMORY, RunOptions, SetOption, takes

@@ -10,11 +10,12 @@ sites by the links they load (see `stepsim.engine.shared_links`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import (
     TransferSites,

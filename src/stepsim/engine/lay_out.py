@@ -5,7 +5,7 @@ A task list that nothing outside its rank's class can delay is one task whose in
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import chain
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.prices import Prices

@@ -4,11 +4,10 @@ Siblings are the groups of one kind in a stage: ranks of a stage run one program
 run the same collectives at the same time. So are the pairs that carry a message between two stages.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
 from stepsim.parallel.ranks import Ranks

@@ -4,11 +4,12 @@ Groups that look alike on the topology cost the same, so each distinct pattern i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 
 import numpy as np
 
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.patterns import GroupPatterns, find_patterns
 from stepsim.graph.build import TaskGraph, Use

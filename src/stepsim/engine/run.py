@@ -7,7 +7,7 @@ which they were scheduled, so every run is the same.
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import simpy
 from simpy.events import EventPriority
 
 from stepsim.base.errors import SimulationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import LaidOut, Meeting, Runnable, meeting

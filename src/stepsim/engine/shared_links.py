@@ -9,13 +9,14 @@ those of this quotient (an equitable partition of ranks, sites and links).
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.engine.patterns import GroupPatterns
 from stepsim.engine.prices import PhasePrice, Prices
 from stepsim.graph.build import TaskGraph, Use

@@ -2,13 +2,13 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import PlanError, SimulationError
+from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import LaidOut, Times
 from stepsim.graph.actions import TaskKind

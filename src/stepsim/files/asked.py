@@ -1,7 +1,7 @@
 """Options as people type them: texts with units, names, numbers, files to read."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Value
+from stepsim.base.records import dataclass
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_comm_table, load_topology, load_work

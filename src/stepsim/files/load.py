@@ -1,11 +1,11 @@
 """Workloads, topologies and measured collectives by file or by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.files.models.load import is_model, read_model
 from stepsim.files.reading import first_bytes, read_json
 from stepsim.files.shipped import topology_file

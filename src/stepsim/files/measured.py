@@ -3,60 +3,25 @@
 A run is a folder of traces, the trace of one rank, or a log of leaf modules.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from os.path import exists, isdir
+from collections.abc import Iterable, Mapping, Sequence
+from os.path import exists
 from pathlib import Path
 
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.profiles import is_profile, read_profile
-from stepsim.files.reading import first_bytes
 from stepsim.files.step_table import MeasuredStep, is_step_table, read_step_table
-from stepsim.files.traces.megatron_trace import is_megatron_trace, read_megatron_trace
-from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_profile, run_format
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.of_traces import profile_of_traces
-from stepsim.measured.run import MeasuredRun
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 
 Run = RunSummary | LeafRun | str | Path
 """A measured run: read already, or its path."""
-
-_BEGINNING = 1 << 20
-"""Bytes that tell what a file is: a log says what it is after its settings and its model."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFormat:
-    """A form of measured runs: how its files begin, and whether a folder of them is a run."""
-
-    name: str
-    begins: Callable[[bytes], bool]
-    read: Callable[[Path], MeasuredRun | LeafRun]
-    in_folders: bool = False
-
-
-_TRACE = RunFormat(
-    name="a trace of Megatron / Echo",
-    begins=is_megatron_trace,
-    read=read_megatron_trace,
-    in_folders=True,
-)
-RUN_FORMATS = (
-    _TRACE,
-    RunFormat(name="a log of Optimus", begins=is_optimus_log, read=read_optimus_log),
-)
-
-
-def is_measured(path: Path) -> bool:
-    """Whether a path is a measured run."""
-    return _format(path) is not None
 
 
 def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafRun:
@@ -75,7 +40,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
             f"{path}: a profile holds no stage times: expected a trace or a log (stepsim inspect, "
             "simulate and improve read profiles, load_profile in Python)"
         )
-    run = (_format(path) or _TRACE).read(path)
+    run = (run_format(path) or MEGATRON).read(path)
     return run if isinstance(run, LeafRun) else summarise(run, node_size=node_size)
 
 
@@ -139,10 +104,3 @@ def message_bandwidths(texts: Mapping[str, str]) -> dict[NodePlacement, float]:
         if name not in list(NodePlacement):
             raise PlanError(f"bandwidth is {name!r}: expected one of {', '.join(NodePlacement)}")
     return {NodePlacement(name): parse_bandwidth(text) for name, text in texts.items()}
-
-
-def _format(path: Path) -> RunFormat | None:
-    if isdir(path):
-        return next(each for each in RUN_FORMATS if each.in_folders)
-    start = first_bytes(path, _BEGINNING)
-    return next((each for each in RUN_FORMATS if each.begins(start)), None)

@@ -4,12 +4,13 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.files.models.load import read_model
 from stepsim.files.models.public import public_names
 from stepsim.files.reading import first_bytes, read_text

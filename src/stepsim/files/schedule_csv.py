@@ -7,11 +7,11 @@ mean nothing here. Format: torch `PipelineScheduleMulti._dump_csv` and `_Action.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from stepsim.base.errors import ScheduleError, bad_value, one_line
+from stepsim.base.records import dataclass
 from stepsim.files.reading import read_text
 from stepsim.files.writing import write_whole
 from stepsim.parallel.schedules import (

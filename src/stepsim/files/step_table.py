@@ -11,7 +11,6 @@ Paths are relative to the table. Empty cells mean the default.
 import csv
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from os.path import isfile
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import msgspec
 
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.quantities import Quantity, Value
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.files.models.public import beside
 from stepsim.files.reading import parse_toml, read_text

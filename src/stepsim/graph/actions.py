@@ -5,11 +5,12 @@ Only the members of its collectives can delay it from inside.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from itertools import accumulate
 from typing import Self
 
+from stepsim.base.records import dataclass
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind

@@ -7,10 +7,10 @@ join a segment of one stage's program with a segment of another's.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from stepsim.base.errors import ScheduleError
+from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.graph.writer import ProgramWriter, TaskLists

@@ -1,9 +1,9 @@
 """What each rank of a stage runs: segments, and what each waits for."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from stepsim.base.records import dataclass
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
 

@@ -1,11 +1,12 @@
 """Programs being written: compute in the schedule's order, and the messages between."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 
 from stepsim.base.errors import ScheduleError
+from stepsim.base.records import dataclass
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,

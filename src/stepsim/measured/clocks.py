@@ -6,7 +6,6 @@ clocks.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 from stepsim.measured.run import PS_PER_MS, Bools, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8

@@ -1,9 +1,8 @@
 """Stage times taken apart into equal layers and what the ends of the pipeline add."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from stepsim.base.records import dataclass
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 

@@ -5,9 +5,10 @@ work is shared between stages, not how long a stage takes.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ trace. Times are integer picoseconds from the rank's own `clock_ms`.
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 
 Bools = NDArray[np.bool_]
 

@@ -1,10 +1,10 @@
 """Operations after the pipeline: gradient all-reduces, the optimizer, and what else a trace has."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from stepsim.base.records import dataclass
 from stepsim.measured.run import Degrees, MeasuredRun, OpKind
 
 ALIKE = 0.01

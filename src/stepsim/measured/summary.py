@@ -1,11 +1,12 @@
 """What a measured run says: stage times, waits, host time, per-step operations, bubbles."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.recognise import recognise
 from stepsim.measured.run import (

@@ -7,11 +7,10 @@ together; when a link is full, the transfers that cross it keep their level and 
 which every transfer crosses a full link on which no other has a higher level.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 
 _FULL = 1 + 1e-12
 _MANTISSA = float(1 << 40)

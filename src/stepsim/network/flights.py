@@ -5,13 +5,14 @@ bytes that go at full speed when alone and slower when its links are shared.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import ceil
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.network.fair_rates import Crossings, fair_levels, rounded
 
 _SLACK_PS = 1e-6

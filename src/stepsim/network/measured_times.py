@@ -7,12 +7,13 @@ depend on units.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
 from stepsim.workload.rows import CollectiveKind
 

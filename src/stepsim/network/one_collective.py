@@ -6,12 +6,12 @@ which the bottleneck works if it does no more than it must.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,

@@ -5,13 +5,13 @@ Rank order is Megatron's: tp fastest, then cp, dp, pp slowest,
 (`RankOrder`), in which cp stays beside dp.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.parallel.modes import EpLayout, RankOrder
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import Group

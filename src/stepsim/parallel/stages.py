@@ -1,10 +1,11 @@
 """Which stage runs which rows: a workload's one stage becomes the stages of the run."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind

@@ -7,11 +7,12 @@ to the step time by construction.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
 from stepsim.graph.actions import Task, TaskKind, TaskList

@@ -1,10 +1,10 @@
 """The communications of a step: how often each runs, how it is carried out, what it takes."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 
+from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph
 from stepsim.workload.rows import CollectiveKind, CommOp, Group

@@ -6,12 +6,13 @@ the path can be walked back from the last task of the step to its beginning with
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from stepsim.base.errors import SimulationError
+from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import TaskListTimes
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.actions import TaskList

@@ -7,8 +7,8 @@ for it (skew, idle). So stages are compared by what they do themselves.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from stepsim.base.records import dataclass
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.results.document import LinkEntry, ResultDocument
 from stepsim.workload.axes import Part, PartKind, part_label

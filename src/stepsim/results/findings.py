@@ -1,6 +1,6 @@
 """What a step's input can hardly mean, and what it is worth in step time."""
 
-from dataclasses import dataclass
+from stepsim.base.records import dataclass
 
 WEIGHTY = 0.02
 """The least share of the step time that is said first."""

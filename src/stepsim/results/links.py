@@ -1,11 +1,11 @@
 """What a step sends over the links of a topology, and which communications do."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Summand, add_up
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.graph.build import TaskGraph
 from stepsim.network.topology import Topology

@@ -7,11 +7,12 @@ of first order: what starts later, then meets others, is not followed.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import Times
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline

@@ -1,13 +1,13 @@
 """The report of a run: what the command line prints and the JSON result holds."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.fields import Picoseconds
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline

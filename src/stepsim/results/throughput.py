@@ -1,7 +1,6 @@
 """What a step is worth: tokens, floating-point operations, money and energy."""
 
-from dataclasses import dataclass
-
+from stepsim.base.records import dataclass
 from stepsim.workload.model.effort import Effort
 
 _TERA = 1e12

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, Use

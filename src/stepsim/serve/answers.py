@@ -1,12 +1,12 @@
 """One question of a page and its answer, both plain data: what a server and a page alone share."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 from stepsim.serve.explorer import Explorer, Progress
 from stepsim.serve.export import EXPORTS
 from stepsim.serve.state import KNOBS, ExplorerState

@@ -6,7 +6,7 @@ knows of a connection: a state comes in, plain data goes out.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import cast
 
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase

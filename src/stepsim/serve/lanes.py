@@ -1,11 +1,11 @@
 """A timeline as a page draws it: one row per class of ranks, one span per action or transfer."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import Times
 from stepsim.engine.timeline import Cohort, Timeline

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.records import dataclass
 from stepsim.files.load import load_topology, load_workload
 from stepsim.files.shipped import topology_names
 from stepsim.network.topology import Topology

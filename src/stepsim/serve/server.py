@@ -10,13 +10,14 @@ import secrets
 import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
 
 from stepsim.base.errors import StepsimError, one_line
+from stepsim.base.records import dataclass
 from stepsim.serve.answers import Answers
 from stepsim.serve.export import exported
 from stepsim.serve.page import page_and_policy

@@ -2,10 +2,11 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
+from stepsim.base.records import dataclass
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import OPTIONS
 

@@ -1,7 +1,6 @@
 """JSON Schemas of the files that stepsim reads and writes, made from their types."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from inspect import cleandoc
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +9,7 @@ import msgspec
 
 from stepsim.base.documents import Document, json_text
 from stepsim.base.errors import StepsimError
+from stepsim.base.records import dataclass
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument

@@ -1,10 +1,10 @@
 """One workload under several pipeline schedules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepsim.base.errors import PlanError, ScheduleError
+from stepsim.base.records import dataclass
 from stepsim.engine.run import OnProgress
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document

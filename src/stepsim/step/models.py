@@ -1,11 +1,12 @@
 """A model as a workload: its plan by the options asked for, and the rows that these make."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.option import Panel
+from stepsim.base.records import dataclass
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions

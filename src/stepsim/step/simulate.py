@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.engine import run
 from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import lay_out

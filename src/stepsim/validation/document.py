@@ -1,12 +1,13 @@
 """A validation: its errors by kind of number, as JSON, and against a limit."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Self
 
 from msgspec import Meta
 
 from stepsim.base.documents import Document, Entry, Names, json_text
 from stepsim.base.fields import Seconds, Share
+from stepsim.base.records import dataclass
 from stepsim.validation.validate import Compared, Errors, RunValidation, Source, error_of
 
 

@@ -7,12 +7,13 @@ sums are known: that of a middle stage, taken as alike, and that of the last sta
 Forward and backward share a sum as on the traced rank.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 from stepsim.measured.calibration.calibration import LinkFit
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import MESSAGE_KINDS, OpKind, RankTrace

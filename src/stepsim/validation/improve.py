@@ -6,7 +6,6 @@ the sum of what was made shorter, but what is left of it on the way to the end o
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from stepsim.base.arrays import Ints
 from stepsim.base.documents import Document, Entry
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Seconds, Share
+from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import (
     COMMUNICATIONS,
     UNKNOWN,

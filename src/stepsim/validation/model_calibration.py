@@ -5,12 +5,13 @@ that it does not, and must halve what stays unexplained without one.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.files.model_steps import PublishedStep
 from stepsim.validation.published import model_of

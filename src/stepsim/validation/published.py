@@ -1,12 +1,13 @@
 """Measured steps of published models against their closed form, zero-shot and calibrated."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean, median
 
 import numpy as np
 
 from stepsim.base.errors import StepsimError
+from stepsim.base.records import dataclass
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_steps import PublishedStep

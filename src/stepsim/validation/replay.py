@@ -5,10 +5,11 @@ and host time is paid before every action.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
 from stepsim.measured.run import OpKind

@@ -1,9 +1,10 @@
 """What a measured run is replayed with, and what a calibration sets for workload files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces

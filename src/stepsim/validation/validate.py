@@ -6,7 +6,6 @@ apart in every number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Share
+from stepsim.base.records import dataclass
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.runs import calibrate_traces

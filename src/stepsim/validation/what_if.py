@@ -6,9 +6,10 @@ stage's layers; the first virtual stage has get_batch and embedding, the last on
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.measured.layers import StageCost, stage_costs
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology

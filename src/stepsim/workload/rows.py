@@ -6,12 +6,13 @@ when the plan is known. Names of rows are labels: nothing is read out of them.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
 
 from stepsim.base.errors import WorkloadError
+from stepsim.base.records import dataclass
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.layout import LayerLayout

@@ -1,12 +1,13 @@
 """Compute times of a workload: scaling to another device, and rows that were never profiled."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CommOp, Phase, Work, Workload

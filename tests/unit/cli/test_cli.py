@@ -221,7 +221,7 @@ OPTIONS = {
 
 
 def commands() -> dict[str, Any]:
-    root: Any = typer.main.get_command(cli.app)
+    root: Any = typer.main.get_command(cli.make_app())
     found: dict[str, Any] = {}
     for name, command in root.commands.items():
         inner = getattr(command, "commands", {name: command})

@@ -13,10 +13,11 @@ from stepsim import cli
 from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceError
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
-from stepsim.files.measured import is_measured, load_run
+from stepsim.files.measured import load_run
 from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.calibration_toml import read_calibration
-from stepsim.files.traces.optimus_log import is_optimus_log, read_optimus_log
+from stepsim.files.traces.forms import is_measured, is_optimus_log
+from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead
 from stepsim.validation.table import validate_table
 
@@ -41,7 +42,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def call(*arguments: str | Path, code: int = 0) -> str:
-    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    result = CliRunner().invoke(cli.make_app(), list(map(str, arguments)))
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -305,7 +306,7 @@ def test_quiet_runs(run: Path, tmp_path: Path) -> None:
         ("what-if", run),
     ):
         words = list(map(str, arguments))
-        loud, quiet = (CliRunner().invoke(cli.app, [*words, *q]) for q in ([], ["-q"]))
+        loud, quiet = (CliRunner().invoke(cli.make_app(), [*words, *q]) for q in ([], ["-q"]))
         assert "README.txt: left out, no line is an operation" in loud.stderr
         assert quiet.stderr == ""
         assert quiet.stdout == loud.stdout

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 
 
 def call(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    result = CliRunner().invoke(cli.make_app(), list(map(str, arguments)))
     if result.exception:
         raise result.exception
     return str(result.stdout)

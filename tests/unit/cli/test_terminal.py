@@ -50,7 +50,7 @@ def test_a_shell_completes_values(
     for name, value in completing(line).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit, match=r"^0$"):
-        cli.app(prog_name="stepsim")
+        cli.make_app()(prog_name="stepsim")
     assert capsys.readouterr().out.split() == offered
 
 
@@ -132,7 +132,7 @@ def declared(app: typer.Typer) -> Iterator[tuple[str, str, Any]]:
 def test_options_of_one_name_are_alike() -> None:
     """What an option takes and its short form do not depend on the command."""
     found: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for command, name, alike in declared(cli.app):
+    for command, name, alike in declared(cli.make_app()):
         found[name][alike].append(command)
     assert len(found) > 60
     different = {name: dict(uses) for name, uses in found.items() if len(uses) > 1}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TraceError
-from stepsim.files.profiles import is_profile, read_profile
+from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.shares import device_shares

@@ -8,8 +8,6 @@ from traces import MadeRun
 
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.files.measured import (
-    RUN_FORMATS,
-    is_measured,
     load_benchmarks,
     load_measurements,
     load_run,
@@ -17,6 +15,7 @@ from stepsim.files.measured import (
     message_bandwidths,
 )
 from stepsim.files.reading import MAX_FILE_BYTES, open_file
+from stepsim.files.traces.forms import RUN_FORMATS, is_measured
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary

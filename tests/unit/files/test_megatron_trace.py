@@ -7,7 +7,7 @@ import pytest
 from traces import MadeRun, line, ps
 
 from stepsim.base.errors import TraceError
-from stepsim.files.measured import is_measured
+from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.run import OpKind
 

@@ -1,7 +1,7 @@
 """Step time, bubble and breakdown of thousands of scenarios of one job."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
+from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import LaidOut, Times, lay_out
 from stepsim.explore.batch.lengths import LengthTable

@@ -6,10 +6,10 @@ largest on both sides; `_Bounds` tell which one it is.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch

@@ -4,7 +4,7 @@ A `Length` may be a sum or a longest path of earlier ones, so they are evaluated
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.lay_out import Times
 from stepsim.engine.prices import Prices

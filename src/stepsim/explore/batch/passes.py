@@ -1,11 +1,11 @@
 """One pass over a program: vectors of scenarios in place of numbers."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.program import BatchProgram
 from stepsim.results.critical_path import walk_back

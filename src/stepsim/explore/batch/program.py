@@ -6,12 +6,13 @@ those it waits for.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
+from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import LaidOut, Meeting, meeting
 from stepsim.explore.batch.lengths import FixedLength, LengthTable

@@ -1,7 +1,7 @@
 """Scenarios: what may differ between runs of one task graph, as columns."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology

@@ -5,13 +5,14 @@ v = ln(1 + c**2) and mean -v / 2 (closed form of its moments).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log, sqrt
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import Columns

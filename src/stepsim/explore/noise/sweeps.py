@@ -1,10 +1,10 @@
 """Noise over the axes of a sweep: the distribution of the step time of every scenario."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from stepsim.base.errors import StepsimError
+from stepsim.base.records import dataclass
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study

@@ -1,9 +1,10 @@
 """A search as people ask for it: sizes such as `256..1024`, and options with fixed values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explained
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans

@@ -1,13 +1,13 @@
 """A plan against a budget: what a pull request may not make worse, without a GPU."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.fields import Bytes, Picoseconds, Share
+from stepsim.base.records import dataclass
 from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
 from stepsim.files.asked import read_inputs
 from stepsim.files.plan_toml import read_plan

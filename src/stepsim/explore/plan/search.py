@@ -1,13 +1,14 @@
 """Memory refuses plans, a bound rules them out, prices order the rest, and the best are run."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.network.topology import Topology

@@ -1,12 +1,13 @@
 """The plans that a search looks at: every degree and microbatch size that divides."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from math import gcd
 from typing import Any
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.options import StepOptions
 from stepsim.workload.model.architecture import (
     Architecture,

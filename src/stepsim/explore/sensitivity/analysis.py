@@ -6,7 +6,7 @@ path takes over, the derivatives to both sides are given instead.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isinf
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import SimulationError
 from stepsim.base.fields import Picoseconds
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes

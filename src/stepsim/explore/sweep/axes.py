@@ -1,7 +1,6 @@
 """What a sweep varies: named axes, their values, and what kind of thing each one is."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from os.path import isfile
 from types import MappingProxyType
 
@@ -9,6 +8,7 @@ from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.ranges import expand, split_list
+from stepsim.base.records import dataclass
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.options import OPTIONS
 

@@ -1,12 +1,12 @@
 """Scenarios of one task graph through the batch evaluator, thousands at once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
+from stepsim.base.records import dataclass
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup
 from stepsim.explore.sweep.grid import AxisColumn

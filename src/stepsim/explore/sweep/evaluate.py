@@ -5,7 +5,7 @@ faster for some groups stands before it in the list and says which groups it tak
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values

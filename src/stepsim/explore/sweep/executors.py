@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from stepsim import __version__
 from stepsim.base.errors import SweepError
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.processes import LostWorkerError, Processes
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ the task graph come first, so the scenarios of one task graph (a group) have con
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -15,6 +14,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Value
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.axes import Axis
 
 _MAX_SCENARIOS = 100_000_000

@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from os.path import exists, isfile
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ from typing import BinaryIO, Self
 import numpy as np
 
 from stepsim.base.errors import SweepError
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.sound import (
     APPLICATION_ID,

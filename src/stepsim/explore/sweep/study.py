@@ -3,7 +3,7 @@
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from stepsim.base.digest import content_hash
 from stepsim.base.errors import SweepError, TopologyError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Value
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
 from stepsim.files.asked import with_axis_values

@@ -1,7 +1,6 @@
 """The results of a sweep as a table in the order of its scenarios, read piece by piece."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import isinf, prod
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity, Value
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.sound import PART_COLUMNS
 from stepsim.explore.sweep.store import SweepProgress, SweepStore, database_errors

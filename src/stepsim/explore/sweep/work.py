@@ -1,7 +1,6 @@
 """What a worker does: results of a span of scenarios."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.quantities import Value
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
     Evaluator,

@@ -1,10 +1,10 @@
 """Files of measured collectives, whatever wrote them: the list of forms, each with its reader."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepsim.base.errors import CalibrationError
+from stepsim.base.records import dataclass
 from stepsim.files.collectives.nccl_tests import is_nccl_tests, parse_nccl_tests
 from stepsim.files.collectives.times_csv import parse_comm_table
 from stepsim.files.reading import read_text

@@ -13,10 +13,11 @@ named before the run, else by the file's name.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
 from stepsim.files.collectives.samples import Measurement, collective_kind, curves_of
 from stepsim.network.measured_times import CommTable, bus_factor

@@ -19,12 +19,12 @@ begin with # are comments.
 import csv
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar
 
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.collectives.samples import (
     Measurement,

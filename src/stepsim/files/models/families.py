@@ -5,10 +5,11 @@ read by `stepsim.files.models.huggingface`; a family says what it does not.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 
+from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import NormKind, QkNorm
 
 

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.records import dataclass
 
 _LARGEST = 1 << 40
 MOST_LAYERS = 100_000

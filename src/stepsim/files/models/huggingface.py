@@ -5,10 +5,10 @@ and that may change the work of a step.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.files.models.families import FAMILIES, REFUSED, Family, WindowRule
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.workload.model.architecture import (

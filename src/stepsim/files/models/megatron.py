@@ -6,11 +6,11 @@ nothing of a step's work are passed over; those of layers that are not modelled 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.megatron_words import megatron_arguments
 from stepsim.workload.model.architecture import (

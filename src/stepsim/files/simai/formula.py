@@ -11,9 +11,9 @@ by 2**30); a collective takes whole nanoseconds, the fraction cut off.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.base.records import dataclass
 from stepsim.files.simai.header import Policy
 from stepsim.files.simai.text import SimaiDocument
 from stepsim.parallel.ranks import ParallelPlan

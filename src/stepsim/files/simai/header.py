@@ -1,9 +1,9 @@
 """Line 1 of a workload text: a policy, then keys in any order, with or without colons."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, plain_number
 
 _KEYS = {

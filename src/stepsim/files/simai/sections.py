@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from stepsim.base.records import dataclass
 from stepsim.files.simai.header import Header
 from stepsim.files.simai.shares import with_shares
 from stepsim.workload.axes import ParallelAxis

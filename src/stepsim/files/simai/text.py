@@ -9,10 +9,11 @@ HYBRID_CUSTOMIZED. Facts about the variants: SimAI `Workload.cc`, AICB's generat
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.astra import as_astra

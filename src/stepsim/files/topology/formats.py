@@ -1,9 +1,9 @@
 """Topology files of every form: the list of forms, how each is told, and its reader."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from stepsim.base.records import dataclass
 from stepsim.files.reading import first_bytes
 from stepsim.files.shipped import topology_names
 from stepsim.files.topology.astra_network import read_astra_network

@@ -29,7 +29,7 @@ and rings follow cables between NPUs as far as a search finds them.
 
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
 
@@ -37,6 +37,7 @@ import networkx as nx
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.files.topology.parts import algorithm_names, class_name, quantity
 from stepsim.network.topology.graph import listed_topology

@@ -7,10 +7,10 @@ paths, and the file knows no software latency.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.records import dataclass
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
 from stepsim.files.topology.parts import quantity

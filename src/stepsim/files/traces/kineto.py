@@ -19,20 +19,18 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.files.reading import first_bytes, open_file
+from stepsim.files.reading import open_file
+from stepsim.files.traces.forms import TRACE_ENDS, kineto_traces
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 
 _MOST_BYTES = 4 << 30
-_BEGINNING = 1 << 16
-"""Bytes that tell what a file is."""
 _PS_PER_US = 10**6
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _RANK = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})", re.IGNORECASE)
 _NCCL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]+)")
-_ENDS = (".json", ".json.gz", ".json.tar.gz")
 _BYTES = {
     "half": 2,
     "bfloat16": 2,
@@ -86,21 +84,6 @@ class _Trace(msgspec.Struct):
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
-def is_kineto(start: bytes) -> bool:
-    """Whether a file begins as such a trace, or as an archive that may hold some."""
-    if start.startswith(b"\x1f\x8b"):
-        start = _beginning(start)
-    if start[257:262] == b"ustar":
-        return any(each in start[:100] for each in (b".json", b"kineto", b"trace"))
-    told = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
-    return start.lstrip().startswith(b"{") and any(each in start for each in told)
-
-
-def is_kineto_folder(path: Path) -> bool:
-    """Whether a folder holds such traces."""
-    return isdir(path) and any(_traces_in(path))
-
-
 def read_kineto(path: Path) -> Profile:
     """Read the traces of one rank or of several; raises TraceError naming file and place."""
     parts = []
@@ -116,26 +99,10 @@ def read_kineto(path: Path) -> Profile:
     return join_ranks(str(path), parts, "PyTorch profiler")
 
 
-def _traces_in(folder: Path) -> Iterator[Path]:
-    """The traces of a folder; other files of its are none."""
-    try:
-        named = [each for each in folder.iterdir() if each.name.endswith(_ENDS)]
-    except OSError:
-        return
-    yield from (each for each in named if is_kineto(first_bytes(each, _BEGINNING)))
-
-
-def _beginning(data: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(31).decompress(data, _BEGINNING)
-    except zlib.error:
-        return b""
-
-
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the traces at a path."""
     if isdir(path):
-        for each in sorted(_traces_in(path)):
+        for each in sorted(kineto_traces(path)):
             yield str(each), _contents(each)
         return
     data = _contents(path)
@@ -176,7 +143,7 @@ def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
                 where = f"{path}: {member.name}"
                 if member.name.startswith("/") or ".." in Path(member.name).parts:
                     raise TraceError(f"{where}: a path outside of the archive")
-                if not member.isfile() or not member.name.endswith(_ENDS):
+                if not member.isfile() or not member.name.endswith(TRACE_ENDS):
                     continue
                 file = archive.extractfile(member)
                 yield where, _unpacked(file.read() if file else b"", where)

@@ -3,7 +3,7 @@
 import math
 import re
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.files.reading import open_file
 from stepsim.measured.run import (
     PS_PER_MS,

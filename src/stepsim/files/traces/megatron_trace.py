@@ -25,11 +25,6 @@ SUFFIXES = (".txt", ".log")
 """What the names of traces in a folder end in."""
 
 
-def is_megatron_trace(start: bytes) -> bool:
-    """Whether what begins so is the trace of a rank."""
-    return re.match(rb"\s*rank:\d+:\w+\(", start) is not None
-
-
 def read_megatron_trace(path: Path) -> MeasuredRun:
     """One training step from the trace of a rank, or from a folder with the traces of all ranks.
 

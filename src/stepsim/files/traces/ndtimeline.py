@@ -6,7 +6,7 @@ microbatch: the n-th one of a worker belongs to the n-th compute that has one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import OutputError, TraceError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.parquet import parquet_library
 from stepsim.files.reading import open_file
@@ -74,11 +75,6 @@ _MESSAGE_NAMES = ("forward-send", "forward-recv", "backward-send", "backward-rec
 _NUMBERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id", "gmc")
 _TIMES = ("start_ts", "duration")
 _LEAST = {"mc": UNKNOWN, "mb_id": UNKNOWN, "gmc": UNKNOWN}
-
-
-def is_ndtimeline(start: bytes) -> bool:
-    """Whether a file begins as Parquet does: no other form of measured runs is one."""
-    return start.startswith(b"PAR1")
 
 
 def read_ndtimeline(path: Path) -> Profile:

@@ -28,11 +28,6 @@ _PROCESS = ~0xFFFFFF
 Row = tuple[Any, ...]
 
 
-def is_nsys(start: bytes) -> bool:
-    """Whether a file begins as SQLite does: no other form of profiles is one."""
-    return start.startswith(b"SQLite format 3\x00")
-
-
 def read_nsys(path: Path) -> Profile:
     """Read the operations of all devices; raises TraceError naming the file."""
     try:

@@ -11,12 +11,13 @@ is left out.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import TextIOWrapper
 from pathlib import Path
 from statistics import median
 
 from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.files.reading import open_file
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import PS_PER_MS
@@ -28,15 +29,9 @@ _BATCH = re.compile(r"\|\s*(\d+)/\s*\d+ batches .*?ms/batch\s+([\d.]+)")
 _SETTING = re.compile(r"> (PP|TP|DP|GBS|MBS): (\d{1,9})")
 _LEAVES_PER_LAYER = 8
 _LARGEST = 1e12
-_MARK = b"forward time (no send/recv)"
 
 Layers = dict[str, tuple[float, int]]
 """Milliseconds and operations of layers by their names."""
-
-
-def is_optimus_log(start: bytes) -> bool:
-    """Whether what begins so holds forward times of Optimus."""
-    return _MARK in start
 
 
 @dataclass(slots=True, kw_only=True)

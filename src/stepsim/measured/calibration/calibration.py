@@ -5,7 +5,7 @@ What could not be identified is absent, and `unidentified` says why.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Annotated
 
 import numpy as np
@@ -14,6 +14,7 @@ from msgspec import Meta, structs
 from stepsim.base.documents import TomlTable
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Count
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve

@@ -1,11 +1,11 @@
 """A measured curve as lines: up to three over ranges of size, and one over all large sizes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.measured.calibration.lines import FEWEST_SIZES, FittedLine, fit_line, fit_regimes
 from stepsim.network.measured_times import MeasuredCurve, bus_factor
 from stepsim.workload.rows import CollectiveKind

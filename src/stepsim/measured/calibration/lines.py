@@ -4,13 +4,13 @@ All fits make the sum of relative distances least, |fitted / measured - 1|: no s
 another, and a few bad times move nothing. Nothing measured is negative, so no factor is.
 """
 
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 
 FEWEST_SIZES = 4

@@ -7,12 +7,12 @@ the nodes and the chain inside a node. What the groups measured cannot tell is l
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit
 from stepsim.measured.calibration.lines import least_distance

@@ -5,9 +5,9 @@ with size and with the group. From them come the numbers of links (`calibration.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from stepsim.base.errors import CalibrationError
+from stepsim.base.records import dataclass
 from stepsim.measured.calibration.curves import CurveFit, FitRow, fit_curve
 from stepsim.measured.calibration.link_classes import (
     Capacity,

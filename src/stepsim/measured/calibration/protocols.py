@@ -8,7 +8,7 @@ is moved by the sizes near those where it is the fastest; it ends within 1 % of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf, isfinite
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
+from stepsim.base.records import dataclass
 from stepsim.measured.calibration.protocol_starts import fitted_links, start_of
 from stepsim.network.collectives import CollectiveShape, collective_shape, collective_times_ps
 from stepsim.network.collectives.carriers import carriers

@@ -5,12 +5,13 @@ which both sides have posted, on aligned clocks. Nothing is fitted to a pipeline
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import (
     Calibration,

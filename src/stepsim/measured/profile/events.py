@@ -4,7 +4,7 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import IntEnum
 from typing import Self
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 from stepsim.measured.run import Bools
 
 UNKNOWN = -1

@@ -1,13 +1,14 @@
 """Operations of several ranks, read one by one, joined in one profile by their collectives."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.profile.events import (
     UNKNOWN,

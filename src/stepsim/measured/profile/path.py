@@ -1,11 +1,11 @@
 """The chain of operations, across ranks, that makes the steps of a profile as long as they are."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.measured.profile.waits import Waits
 
 

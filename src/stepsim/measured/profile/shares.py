@@ -1,10 +1,9 @@
 """Where the steps of a profile go on every rank: computing, communicating, neither."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.run import Bools

@@ -7,12 +7,12 @@ everybody is there.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.run import Bools

@@ -5,7 +5,7 @@ Operations of one meeting start together, when the last of them is ready; each t
 time. So the times of a profile are longest paths, of many sets of durations at once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import Profile
 
 Following = tuple[Ints, Ints]

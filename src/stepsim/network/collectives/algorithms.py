@@ -1,11 +1,11 @@
 """The list of algorithms: their names, and where each is; the choice of one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
 from stepsim.network.collectives.halving_doubling import HALVING_DOUBLING

@@ -4,11 +4,11 @@ What protocols are, and which one NCCL takes, is in its `tuning.cc`: the one tha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives.algorithms import FLAT, Algorithm
 from stepsim.network.topology import Topology

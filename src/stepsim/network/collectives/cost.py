@@ -7,12 +7,13 @@ faster never make it slower.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.network.collectives.algorithms import UNEVEN, Algorithm, AlgorithmChoice
 from stepsim.network.collectives.carriers import Carrier, Links, carriers

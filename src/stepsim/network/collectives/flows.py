@@ -6,12 +6,13 @@ pattern and priced for any size, bandwidth and latency by one function, `step_ti
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import blake2b
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import LinkClass, Load, Topology
 from stepsim.network.topology.links import sum_loads

@@ -1,8 +1,8 @@
 """What an algorithm says of itself, so that nobody else knows its name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from stepsim.base.records import dataclass
 from stepsim.network.collectives.flows import FlowStep
 from stepsim.network.collectives.levels import Levels
 from stepsim.network.topology import DimensionKind, Layout

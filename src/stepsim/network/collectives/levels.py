@@ -1,11 +1,11 @@
 """Groups that form a regular grid: their levels, and a collective in all subgroups of a level."""
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.network.collectives.flows import FlowStep
 from stepsim.network.topology import DimensionKind, Layout
 

@@ -9,13 +9,14 @@ time is at most too long.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.network.collectives.flows import FlowStep, StepShape, step_load
 from stepsim.network.topology import Layout, Topology
 from stepsim.network.topology.links import Load, sum_loads

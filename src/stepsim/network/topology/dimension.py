@@ -1,11 +1,12 @@
 """One dimension of a nested topology: its kind, its size, and what its kind needs to know."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf, prod
 
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.links import FollowingLinks, LinkClass
 from stepsim.network.topology.wiring import DimensionKind, Wiring
 from stepsim.network.topology.wirings import (

@@ -1,10 +1,10 @@
 """What a topology is made of: the numbers behind `stepsim inspect TOPOLOGY`."""
 
-from dataclasses import dataclass
 from typing import Self
 
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds, Share, finite
+from stepsim.base.records import dataclass
 from stepsim.network.topology import LinkClass, Topology
 from stepsim.network.topology.library import Library, Protocol
 

@@ -1,8 +1,7 @@
 """How a group of NPUs lies on a network: all that a collective algorithm may know of it."""
 
-from dataclasses import dataclass
-
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import DimensionKind
 
 

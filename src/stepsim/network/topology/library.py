@@ -6,10 +6,10 @@ well the fit meets it, is stated with it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 
 SIZE_BANDS = ((0, 10**7), (10**7, 10**8), (10**8, MAX_INT64))

@@ -1,13 +1,14 @@
 """Links, the numbers they have, and what a set of flows puts on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, count_rows
 from stepsim.base.errors import TopologyError
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
 """Topologies given as a list of links."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.records import dataclass
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LinkClass, Load, sum_loads

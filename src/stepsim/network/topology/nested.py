@@ -6,7 +6,7 @@ of the dimensions inside it (`switch`, `fat_tree`, `dragonfly`) replaces the mov
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology import alike
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.layout import Layout

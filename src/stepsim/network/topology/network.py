@@ -1,11 +1,11 @@
 """What every topology can be asked, however it is described."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import Library
 from stepsim.network.topology.links import LinkClass, Load

@@ -1,10 +1,9 @@
 """A wiring in its place in a nested topology: from NPU numbers to positions and link numbers."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Flows, Node, Wiring
 from stepsim.network.topology.wirings.ports import ONE_NIC
 

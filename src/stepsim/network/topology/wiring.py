@@ -4,11 +4,11 @@ A wiring knows positions 0..n-1 and its own links only. A dimension uses it seve
 side: copy c of a wiring with L links has the links `c * L` to `c * L + L - 1`.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from stepsim.base.arrays import Floats, Ints, Summand
+from stepsim.base.records import dataclass
 
 Node = int | str
 """A position, or the label of a switch; a wiring's only switch has the empty label."""

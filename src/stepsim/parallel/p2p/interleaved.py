@@ -6,8 +6,8 @@ P-1 earlier produced. Backwards are the mirror image.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from stepsim.base.records import dataclass
 from stepsim.parallel.p2p.plain import batch
 from stepsim.parallel.p2p.steps import (
     Compute,

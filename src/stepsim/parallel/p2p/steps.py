@@ -1,9 +1,9 @@
 """Steps of a point-to-point program: compute, post messages, wait for them."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from stepsim.base.records import dataclass
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 

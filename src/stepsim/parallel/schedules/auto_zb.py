@@ -12,11 +12,11 @@ paper); the optimizer step itself is no part of it. Equal spans are told apart b
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import product
 
 from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
 
 NAME = "auto-zb"

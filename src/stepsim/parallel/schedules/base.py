@@ -1,10 +1,10 @@
 """What a pipeline schedule is: an ordered list of actions per rank, with no durations."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 from stepsim.base.errors import ScheduleError
+from stepsim.base.records import dataclass
 
 
 class ActionKind(StrEnum):

@@ -9,9 +9,9 @@ arXiv:2401.10241.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from stepsim.base.errors import ScheduleError
+from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import Action, ActionKind, Schedule
 
 _WHOLE = {ActionKind.FORWARD, ActionKind.BACKWARD}

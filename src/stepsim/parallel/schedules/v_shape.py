@@ -10,9 +10,10 @@ unequal F, I and W still fit. Weight gradients take what is free.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import (
     Action,
     ActionKind,

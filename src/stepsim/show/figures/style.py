@@ -1,13 +1,13 @@
 """The styles of figures: how wide they are, how large their type, how thick their lines."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import OutputError
+from stepsim.base.records import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from stepsim.base import garbage as collector
+from stepsim.base.records import dataclass
 from stepsim.base.units import format_time_ps, time_unit
 from stepsim.engine.lay_out import Times
 from stepsim.engine.timeline import TaskSpan, Timeline

@@ -6,10 +6,10 @@ layers above; the routers of a dragonfly stand within a circle of its NPUs.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import pairwise
 from math import cos, pi, sin
 
+from stepsim.base.records import dataclass
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.network.topology.outline import outline
 

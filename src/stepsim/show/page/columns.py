@@ -5,11 +5,12 @@ stage; only times differ. Every text is kept once and named by its number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind

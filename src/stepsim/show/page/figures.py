@@ -1,13 +1,13 @@
 """Interactive figures. The only module that imports Bokeh, and only when a page is made."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.base.units import time_unit
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.columns import SpanColumns

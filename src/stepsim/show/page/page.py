@@ -7,12 +7,12 @@ nothing.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from stepsim import __version__
+from stepsim.base.records import dataclass
 from stepsim.show.page.digest import content_digest
 from stepsim.show.page.figures import Plot, roots
 from stepsim.show.tables.model import COUNT, Cell, Column, Ordered, Pairs, Room, Table

@@ -5,7 +5,7 @@ A printer turns it into text: `stepsim.show.terminal.printer` for a terminal, th
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple, get_args
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from stepsim.base.fields import Bytes, BytesPerSecond, Count, Picoseconds, Share
+from stepsim.base.records import dataclass
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 
 

@@ -1,10 +1,10 @@
 """What a trace holds, whatever the format it is written in."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from stepsim.base.records import dataclass
 from stepsim.results.counters import Curves
 
 Fact = str | int | float | Sequence[str]

@@ -1,7 +1,8 @@
 """What the slices of a run are called, and the facts about them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.graph.actions import Task, TaskKind
 from stepsim.graph.build import TaskGraph, Use

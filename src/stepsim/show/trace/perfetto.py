@@ -12,13 +12,14 @@ import gzip
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from stepsim import __version__
 from stepsim.base.errors import OutputError
+from stepsim.base.records import dataclass
 from stepsim.files.writing import whole_file
 from stepsim.results.counters import Curves
 from stepsim.show.trace.document import Category, Label, Process, Slice

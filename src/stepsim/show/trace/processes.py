@@ -1,12 +1,12 @@
 """Runs told as processes: the step as a whole, then every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.base.units import format_time_ps
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
+from stepsim.base.records import dataclass
 from stepsim.graph.build import Use
 from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.parallel.p2p import Message

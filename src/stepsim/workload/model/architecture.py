@@ -6,10 +6,10 @@ are values: alike layers compare equal, so that a model of 126 alike layers cost
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.records import dataclass
 
 
 class Activation(StrEnum):

@@ -6,11 +6,11 @@ reduce-scatter; without it products alone end with an all-reduce.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,

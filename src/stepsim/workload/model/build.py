@@ -5,13 +5,14 @@ the network. What hides behind what is left to the engine wherever a row can say
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from math import log2
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.model.architecture import ExpertMlp, Layer

@@ -3,9 +3,10 @@
 A factor multiplies a prediction's compute; it belongs to a device, a framework and a precision.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
+from stepsim.base.records import dataclass
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.plan import Precision

@@ -1,11 +1,12 @@
 """Plans as columns: one array per field, so that thousands are priced together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ContextParallelKind,

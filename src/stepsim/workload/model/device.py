@@ -1,10 +1,11 @@
 """What a rank computes on: rates of matrix products and of memory, from a device file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.workload.model.plan import Precision
 
 

@@ -1,7 +1,6 @@
 """What a step of a model is: tokens and floating-point operations, and what they run on."""
 
-from dataclasses import dataclass
-
+from stepsim.base.records import dataclass
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import ErrorBand, Framework
 

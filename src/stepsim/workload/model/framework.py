@@ -1,8 +1,10 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
+
+from stepsim.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,9 @@
 """What a closed form knows of the network: two levels, bandwidth and latency of each."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.rows import CollectiveKind
 

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from stepsim.base.errors import PlanError, bad_value
+from stepsim.base.records import dataclass
 
 _LAYOUT = "E, t, m and L with *n, ( ) and |, e.g. 'Et*3|(tt|)*29m|L'"
 

@@ -5,11 +5,11 @@ rank keeps is the schedule's (`kept`, or `kept_by_1f1b`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device

@@ -1,9 +1,10 @@
 """A model to be trained: what a workload is made of once its plan and device are known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import Architecture
 
 

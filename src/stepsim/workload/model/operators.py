@@ -7,12 +7,12 @@ Recomputation") for what each tensor is, 2 bytes an element, read and written on
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,

@@ -4,9 +4,10 @@ Names are those of `stepsim.parallel.ranks.ParallelPlan` and `stepsim.options.St
 these say the same; what only a model's description can use is added.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,

@@ -1,11 +1,11 @@
 """How long operators take on a device under a framework: seconds, arrays over plans."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.device import AttentionRate, Device

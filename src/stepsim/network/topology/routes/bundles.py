@@ -1,11 +1,10 @@
 """Listed links as a graph to route on: parallel links are one bundle."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.cabling import Cabling
 
 FAR = 1 << 62

@@ -1,8 +1,7 @@
 """Listed links as arrays: which link joins which nodes."""
 
-from dataclasses import dataclass
-
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,13 +10,13 @@ for the 640 switches that NPUs hang on; these trees take 0.8 s with all shares.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.bundles import FAR, Bundles
 from stepsim.network.topology.routes.trees import At, Forest
 

@@ -5,12 +5,12 @@ on, is wired inside as the other is and has links of the same classes to the sam
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.cabling import Cabling
 
 

@@ -1,13 +1,14 @@
 """Shortest paths from all nodes to one: trees in tables, a row per root, grown when asked for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, totals
+from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.bundles import FAR, Bundles, ranges
 
 _CELLS = 1 << 23

@@ -1,6 +1,5 @@
 """Cables: a small network given pair by pair, such as a hybrid cube mesh; positions forward."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 MAX_CABLED = 32

@@ -3,7 +3,6 @@
 Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.fully_connected import FullyConnected, pair_number
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports

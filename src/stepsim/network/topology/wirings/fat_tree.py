@@ -5,7 +5,6 @@ k-ary: Al-Fares et al., "A scalable, commodity data center network architecture"
 general form: Öhring et al., "On generalized fat trees", IPPS 1995.
 """
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 from stepsim.network.topology.wirings.star import Star

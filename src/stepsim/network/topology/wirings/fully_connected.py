@@ -1,11 +1,11 @@
 """Fully connected: a cable between every two positions."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 

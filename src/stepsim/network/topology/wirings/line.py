@@ -1,11 +1,11 @@
 """Line: each position is cabled to the next; there is no way around."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 from stepsim.network.topology.wirings.walks import steps_crossed
 

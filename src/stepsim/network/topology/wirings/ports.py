@@ -1,12 +1,12 @@
 """The cables between NPUs and the first switch: NICs of their own, several, or shared."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Flows, Node
 
 _MAX_SHARED = 1024

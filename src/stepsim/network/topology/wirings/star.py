@@ -1,10 +1,9 @@
 """Star: every position is cabled to one switch, which is never full."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand
+from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 

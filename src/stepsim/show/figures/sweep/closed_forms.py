@@ -2,12 +2,12 @@
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import ScheduleError
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.parallel.schedules import build, parse_name
 from stepsim.show.figures.sweep.views import View

@@ -3,11 +3,10 @@
 `lines` and `maps` draw it into files, `stepsim.show.page.sweep_figures` on pages.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.scales import Scale, scale_of, time_unit_of

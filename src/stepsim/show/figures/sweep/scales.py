@@ -1,13 +1,13 @@
 """Numbers along a figure's axes: units, places, logarithms, short texts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.quantities import Quantity
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.table import StoredAxis
 from stepsim.show.words import axis_words
 

@@ -1,11 +1,11 @@
 """What a figure of a sweep shows: its kind, its axes, and what its title says of the others."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import SweepError
+from stepsim.base.records import dataclass
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.words import axis_words

@@ -1,8 +1,8 @@
 """Who holds which part of parameters and gradients: ZeRO 0 to 3, FSDP and HSDP."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.model.device import Device

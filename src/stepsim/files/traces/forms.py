@@ -1,0 +1,170 @@
+"""Forms of measured runs and of profiles: how their files begin; what reads them comes later."""
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from os.path import isdir
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
+from stepsim.files.reading import first_bytes
+
+if TYPE_CHECKING:
+    from stepsim.measured.leaf_log import LeafRun
+    from stepsim.measured.profile.events import Profile
+    from stepsim.measured.run import MeasuredRun
+
+_OF_PROFILES = 1 << 16
+"""Bytes that tell what a profile is."""
+_OF_RUNS = 1 << 20
+"""Bytes that tell what a run is: a log says so after its settings and its model."""
+TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
+
+
+def is_megatron_trace(start: bytes) -> bool:
+    """Whether what begins so is the trace of a rank."""
+    return re.match(rb"\s*rank:\d+:\w+\(", start) is not None
+
+
+def is_optimus_log(start: bytes) -> bool:
+    """Whether what begins so holds forward times of Optimus."""
+    return b"forward time (no send/recv)" in start
+
+
+def is_ndtimeline(start: bytes) -> bool:
+    """Whether a file begins as Parquet does: no other form of measured runs is one."""
+    return start.startswith(b"PAR1")
+
+
+def is_nsys(start: bytes) -> bool:
+    """Whether a file begins as SQLite does: no other form of profiles is one."""
+    return start.startswith(b"SQLite format 3\x00")
+
+
+def is_kineto(start: bytes) -> bool:
+    """Whether a file begins as such a trace, or as an archive that may hold some."""
+    if start.startswith(b"\x1f\x8b"):
+        start = _unpacked(start)
+    if start[257:262] == b"ustar":
+        return any(each in start[:100] for each in (b".json", b"kineto", b"trace"))
+    told = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
+    return start.lstrip().startswith(b"{") and any(each in start for each in told)
+
+
+def is_kineto_folder(path: Path) -> bool:
+    """Whether a folder holds such traces."""
+    return isdir(path) and any(kineto_traces(path))
+
+
+def kineto_traces(folder: Path) -> Iterator[Path]:
+    """The traces of a folder; other files of its are none."""
+    try:
+        named = [each for each in folder.iterdir() if each.name.endswith(TRACE_ENDS)]
+    except OSError:
+        return
+    yield from (each for each in named if is_kineto(first_bytes(each, _OF_PROFILES)))
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(31).decompress(data, _OF_PROFILES)
+    except zlib.error:
+        return b""
+
+
+def _reader(module: str, name: str) -> Callable[[Path], Any]:
+    """A function of a module that is imported when the function is called."""
+
+    def read(path: Path) -> Any:
+        return getattr(import_module(f"stepsim.files.traces.{module}"), name)(path)
+
+    return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFormat:
+    """A form of measured runs: how its files begin, and whether a folder of them is a run."""
+
+    name: str
+    begins: Callable[[bytes], bool]
+    read: "Callable[[Path], MeasuredRun | LeafRun]"
+    in_folders: bool = False
+
+
+MEGATRON = RunFormat(
+    name="a trace of Megatron / Echo",
+    begins=is_megatron_trace,
+    read=_reader("megatron_trace", "read_megatron_trace"),
+    in_folders=True,
+)
+RUN_FORMATS = (
+    MEGATRON,
+    RunFormat(
+        name="a log of Optimus",
+        begins=is_optimus_log,
+        read=_reader("optimus_log", "read_optimus_log"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileFormat:
+    """A form of profiles: how its files begin, which folders hold several, and who reads it."""
+
+    name: str
+    begins: Callable[[bytes], bool]
+    read: "Callable[[Path], Profile]"
+    is_folder: Callable[[Path], bool] = lambda _: False
+
+
+PROFILE_FORMATS = (
+    ProfileFormat(
+        name="NDTimeline parquet",
+        begins=is_ndtimeline,
+        read=_reader("ndtimeline", "read_ndtimeline"),
+    ),
+    ProfileFormat(
+        name="PyTorch profiler traces",
+        begins=is_kineto,
+        read=_reader("kineto", "read_kineto"),
+        is_folder=is_kineto_folder,
+    ),
+    ProfileFormat(name="Nsight Systems SQLite", begins=is_nsys, read=_reader("nsys", "read_nsys")),
+)
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a path is a profile."""
+    return _profile_format(path) is not None
+
+
+def read_profile(path: Path) -> "Profile":
+    """Read a profile; raises TraceError naming file and place."""
+    form = _profile_format(path)
+    if form is None:
+        names = ", ".join(each.name for each in PROFILE_FORMATS)
+        raise TraceError(f"{path}: not a profile: expected {names}")
+    return form.read(path)
+
+
+def _profile_format(path: Path) -> ProfileFormat | None:
+    if isdir(path):
+        return next((each for each in PROFILE_FORMATS if each.is_folder(path)), None)
+    start = first_bytes(path, _OF_PROFILES)
+    return next((each for each in PROFILE_FORMATS if each.begins(start)), None)
+
+
+def is_measured(path: Path) -> bool:
+    """Whether a path is a measured run."""
+    return run_format(path) is not None
+
+
+def run_format(path: Path) -> RunFormat | None:
+    """The form of a measured run; None for a path that is none."""
+    if isdir(path):
+        return next(each for each in RUN_FORMATS if each.in_folders)
+    start = first_bytes(path, _OF_RUNS)
+    return next((each for each in RUN_FORMATS if each.begins(start)), None)

@@ -1,0 +1,109 @@
+"""Records are dataclasses as the library makes them, whose methods are compiled when used."""
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from stepsim.base import records
+
+
+@records.dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A record as most are."""
+
+    kind: ClassVar[str] = "link"
+    name: str
+    bandwidth: float = 1.0
+    ends: tuple[int, ...] = field(default_factory=tuple)
+    seen: list[int] = field(default_factory=list, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.bandwidth <= 0:
+            raise ValueError(self.name)
+
+
+@records.dataclass(slots=True)
+class Counter:
+    """A record that changes."""
+
+    count: int
+    step: int = 1
+
+
+@records.dataclass(frozen=True, slots=True, kw_only=True)
+class Cable(Link):
+    """A record that inherits: the library makes it."""
+
+    length: float = 0.0
+
+
+LINKS = Link(name="a"), Link(name="a", ends=(1, 2)), Link(name="b", bandwidth=2.0, seen=[1])
+
+
+def plain(cls: type) -> Any:
+    """The same class, made by the library."""
+    inside = {f.name: copy.copy(f) for f in fields(cls)}
+    notes = {f.name: f.type for f in fields(cls)}
+    names = {"__annotations__": notes, "__qualname__": cls.__qualname__}
+    made = type(cls.__name__, (), inside | names)
+    return dataclass(frozen=True, kw_only=True)(made)
+
+
+def test_they_say_equal_hash_and_print_as_the_librarys() -> None:
+    for one in LINKS:
+        twin = plain(Link)(**{f.name: getattr(one, f.name) for f in fields(one)})
+        assert repr(one) == repr(twin)
+        assert hash(one) == hash(twin)
+        for other in LINKS:
+            assert (one == other) == (one is other)
+    assert Link(name="c", seen=[1]) == Link(name="c")
+    assert len({*LINKS, Link(name="a")}) == 3
+
+
+def test_they_are_dataclasses() -> None:
+    assert is_dataclass(Link)
+    assert [f.name for f in fields(Link)] == ["name", "bandwidth", "ends", "seen"]
+    assert replace(LINKS[0], bandwidth=3.0) == Link(name="a", bandwidth=3.0)
+    assert dataclasses.asdict(Counter(2)) == {"count": 2, "step": 1}
+    assert Link.__match_args__ == ()
+    assert Link.kind == "link"
+    assert not hasattr(LINKS[0], "__dict__")
+
+
+def test_they_check_what_they_are_given() -> None:
+    with pytest.raises(ValueError, match=r"^x$"):
+        Link(name="x", bandwidth=-1)
+    for wrong in ({}, {"name": "a", "colour": 1}):
+        with pytest.raises(TypeError, match=r"Link.__init__\(\)"):
+            Link(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Link("a")  # type: ignore[call-arg]
+
+
+def test_frozen_ones_do_not_change_and_others_do() -> None:
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'name'"):
+        LINKS[0].name = "b"  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'name'"):
+        del LINKS[0].name
+    counter = Counter(1)
+    counter.count += counter.step
+    assert counter == Counter(2)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(counter)
+
+
+def test_they_are_copied_and_pickled() -> None:
+    for one in (*LINKS, Counter(3, 4), Cable(name="c", length=2.0)):
+        assert pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one) == one
+
+
+def test_one_that_inherits_keeps_what_it_inherits() -> None:
+    cable = Cable(name="c", length=2.0)
+    assert cable.bandwidth == 1.0
+    assert repr(cable) == "Cable(name='c', bandwidth=1.0, ends=(), length=2.0)"
+    with pytest.raises(ValueError, match=r"^c$"):
+        Cable(name="c", bandwidth=0)

@@ -1,0 +1,85 @@
+"""Plain values are read as typer reads them, and without the library that it reads them with."""
+
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+import typer.core
+from typer.testing import CliRunner
+
+from stepsim.cli.values import LightCommand
+
+
+class Colour(StrEnum):
+    """A choice."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+SEEN: list[tuple[Any, ...]] = []
+
+
+def command(
+    file: Annotated[Path, typer.Argument(readable=False)],
+    name: Annotated[str | None, typer.Option("--name")] = None,
+    count: Annotated[int | None, typer.Option("--count")] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=9)] = 5,
+    rate: Annotated[float, typer.Option("--rate")] = 1.0,
+    colour: Annotated[Colour, typer.Option("--colour")] = Colour.RED,
+    sets: Annotated[list[str] | None, typer.Option("--set")] = None,
+    paths: Annotated[list[Path] | None, typer.Option("--path", readable=False)] = None,
+    folder: Annotated[Path | None, typer.Option("--folder", file_okay=False)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet")] = False,
+    show: Annotated[bool, typer.Option("--show/--no-show")] = True,
+) -> None:
+    """Remember what was typed."""
+    SEEN.append((file, name, count, port, rate, colour, sets, paths, folder, quiet, show))
+
+
+WORDS = (
+    "a.txt",
+    "a.txt --name x --count 12 --port 3 --rate 0.5 --colour blue --quiet --no-show",
+    "a.txt --set a=1 --set b=2 --path x --path y/z",
+    "a.txt --count -3",
+    "a.txt --count 0x10",
+    "a.txt --count 99999999999999999999",
+    "a.txt --count x",
+    "a.txt --port 10",
+    "a.txt --rate x",
+    "a.txt --colour green",
+    "a.txt --folder pyproject.toml",
+    "a.txt --no-such",
+    "--name x",
+)
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_values_are_read_as_typer_reads_them(words: str) -> None:
+    told = []
+    for kind in (typer.core.TyperCommand, LightCommand):
+        app = typer.Typer()
+        app.command(cls=kind)(command)
+        SEEN.clear()
+        result = CliRunner().invoke(app, words.split())
+        told.append((result.exit_code, result.output, [*SEEN]))
+    assert told[0] == told[1]
+    assert bool(told[0][2]) == (told[0][0] == 0)
+
+
+def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
+    code = (
+        "import sys\nfrom stepsim.cli import main\n"
+        f"sys.argv = ['stepsim', 'simulate', '{workloads / 'gpt_tp4.txt'}', '-q']\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "stepsim.engine.run" in loaded
+    idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3", "bokeh"}
+    assert not loaded & idle
+    assert not {"stepsim.serve", "stepsim.explore", "stepsim.validation"} & loaded
