@@ -501,7 +501,7 @@ class StepOptions:
         None,
         _SIZE,
         _COMPUTE,
-        "What a chunk keeps of a sample of a microbatch, e.g. 2GiB.",
+        "What a stage's layers keep of a sample, e.g. 2GiB; a chunk by its share.",
         is_axis=False,
         is_reported=True,
     )
@@ -527,7 +527,7 @@ class StepOptions:
 
     @property
     def activation_bytes(self) -> int | None:
-        """What a chunk keeps of a microbatch, None where nobody said."""
+        """What the layers of one stage keep of a microbatch, None where nobody said."""
         size = self.activation_size_bytes
         return None if size is None else size * self.microbatch_size
 

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.memory import peak_live
-from stepsim.parallel.schedules import build
+from stepsim.parallel.schedules import Placement, build
+from stepsim.results.memory import HeldBytes, step_memory
 
 NAMES = {
     "1f1b": "1f1b",
@@ -54,9 +56,17 @@ def test_orders_and_peaks_are_those_of_the_original(implementation: str, shared:
         assert schedule.tokens() == case["order"], arguments
         peaks = peak_live(schedule)
         assert [p.freed_at_b for p in peaks] == case["peak_inflight"]["freed_at_B"], arguments
-        assert [p.freed_at_w for p in peaks] == case["peak_inflight"]["freed_at_W"], arguments
+        freed_at_w = case["peak_inflight"]["freed_at_W"]
+        assert [p.freed_at_w for p in peaks] == freed_at_w, arguments
+        memory = step_memory(_a_byte_each(schedule.placement), schedule)
+        assert [peak.total for peak in memory.peaks] == freed_at_w, arguments
         compared += 1
     assert compared
+
+
+def _a_byte_each(placement: Placement) -> HeldBytes:
+    ones = np.ones((placement.ranks, placement.chunks), dtype=np.int64)
+    return HeldBytes(activations=ones, logits=0 * ones, recomputed=0 * ones[:, 0], fixed={})
 
 
 @pytest.mark.parametrize("implementation", REFUSALS)

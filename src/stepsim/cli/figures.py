@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
 ]
+PlotMemoryOption = Annotated[
+    Path | None,
+    typer.Option("--plot-memory", help="Draw memory of ranks over time: .png, .svg or .pdf."),
+]
 MessagesOption = Annotated[
     bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
 ]

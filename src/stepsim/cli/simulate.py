@@ -8,6 +8,7 @@ import typer
 from stepsim.base.errors import PlanError
 from stepsim.cli.figures import (
     MessagesOption,
+    PlotMemoryOption,
     PlotOption,
     RanksOption,
     ReportOption,
@@ -47,6 +48,7 @@ def simulate_command(
     options: OneStepOptions,
     json: JsonOption = None,
     plot: PlotOption = None,
+    plot_memory: PlotMemoryOption = None,
     messages: MessagesOption = False,
     style: StyleOption = FigureStyle.SCREEN,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
@@ -72,11 +74,12 @@ def simulate_command(
     garbage.stop()
 
     files = [csv, trace, write_workload]
-    check_outputs([file], json=json, figures=[plot], files=files, page=report)
+    check_outputs([file], json=json, figures=[plot, plot_memory], files=files, page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     refused = ["--messages"] if messages else []
     refused += ["--write-workload"] if write_workload else []
+    refused += ["--plot-memory"] if plot_memory else []
     if is_profile(file):
         refuse_options(file, options, *refused)
         refuse_for_profiles(
@@ -122,6 +125,10 @@ def simulate_command(
         from stepsim.show.figures.timelines import plot_timelines
 
         plot_timelines([(result.timeline, result.report)], plot, messages=messages, style=style)
+    if plot_memory:
+        from stepsim.show.figures.memory import plot_memory as draw_memory
+
+        draw_memory(result.timeline, result.report, plot_memory, style=style)
     if csv:
         from stepsim.files.spans_csv import write_spans
 

@@ -57,7 +57,7 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
             changes.append(_HELD[action.kind])
     split = timeline.graph.schedule.splits_backward
     table = np.array(changes, dtype=np.float64).reshape(-1, 2)
-    return _curves(
+    return summed_curves(
         LIVE if split else ("until backward",),
         np.array(times, dtype=np.int64),
         table if split else table[:, :1],
@@ -87,7 +87,7 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
             changes += (rate, -rate)
     classes = tuple(each.name for each in prices.topology.link_classes)
     nothing = np.zeros(0, dtype=np.int64)
-    return _curves(
+    return summed_curves(
         classes,
         np.concatenate([nothing, *times]),
         np.concatenate([np.zeros((0, len(classes))), *changes]),
@@ -138,7 +138,7 @@ def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:
     return found
 
 
-def _curves(names: tuple[str, ...], times: Ints, changes: Floats) -> Curves:
+def summed_curves(names: tuple[str, ...], times: Ints, changes: Floats) -> Curves:
     """Curves that change so at these times; where as many changes end as begin, they are 0."""
     distinct, place = np.unique(times, return_inverse=True)
     place = place.reshape(-1)

@@ -49,6 +49,15 @@ class _PeakEntry(Entry, frozen=True, kw_only=True):
     freed_at_w: Count = 0
 
 
+class MemoryEntry(Entry, frozen=True, kw_only=True):
+    """A rank when it holds most: what its bytes are for; `kept` are microbatches of each chunk."""
+
+    total_bytes: Bytes
+    at_ps: Picoseconds
+    kept: tuple[Count, ...]
+    parts: dict[str, Bytes]
+
+
 class _RankEntry(Entry, frozen=True, kw_only=True):
     """A rank; `like` is the lowest rank that behaves the same."""
 
@@ -72,6 +81,7 @@ class StageEntry(Entry, frozen=True, kw_only=True):
     backward_ps: Picoseconds = 0
     bubble_ps: Bubble | None = None
     breakdown_ps: _PartTimes
+    memory: MemoryEntry | None = None
 
     @classmethod
     def of(cls, stage: StageReport) -> Self:
@@ -83,6 +93,7 @@ class StageEntry(Entry, frozen=True, kw_only=True):
             peak_activations=_PeakEntry.taken_from(stage.peak_activations),
             bubble_ps=stage.bubble,
             breakdown_ps=_named(stage.breakdown_ps),
+            memory=_memory_entry(stage),
         )
 
 
@@ -264,6 +275,18 @@ class ResultDocument(StepDocument, frozen=True, kw_only=True):
         keys = [name for name in self.__struct_fields__ if name != "ranks"]
         keys.insert(keys.index("stages"), "ranks")
         return json_text({key: getattr(self, key) for key in keys})
+
+
+def _memory_entry(stage: StageReport) -> MemoryEntry | None:
+    peak = stage.memory
+    if peak is None:
+        return None
+    return MemoryEntry(
+        total_bytes=peak.total,
+        at_ps=stage.memory_peak_ps,
+        kept=peak.kept,
+        parts={str(part): size for part, size in peak.parts.items()},
+    )
 
 
 def _rank_entries(report: Report) -> Iterable[_RankEntry]:

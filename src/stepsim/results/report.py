@@ -15,13 +15,14 @@ from stepsim.network.collectives.cost import MEASURED
 from stepsim.parallel.memory import PeakLive, peak_live
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.schedules import ActionKind, Schedule
+from stepsim.parallel.schedules import ActionKind
 from stepsim.results.accuracy import accuracy_warnings
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import PathTask, critical_path, path_parts, path_tasks
 from stepsim.results.findings import Finding
 from stepsim.results.links import LinkUse, link_use
+from stepsim.results.memory import MemoryPart, StagePeak, StepMemory
 from stepsim.results.other_traffic import other_traffic
 from stepsim.results.throughput import Throughput, throughput
 from stepsim.results.traffic import Traffic, find_traffic
@@ -59,7 +60,8 @@ class StageReport:
 
     The steady state is from the first backward's start to the last forward's end; warm-up lies
     before it, cool-down after. `peak_activations` counts (chunk, microbatch) pairs, freed at the
-    backward (or its input-gradient part) and freed at its weight-gradient part.
+    backward (or its input-gradient part) and freed at its weight-gradient part. `memory` is what a
+    rank holds when it holds most, first at `memory_peak_ps` on the stage's first rank.
     """
 
     stage: int
@@ -71,6 +73,8 @@ class StageReport:
     backward_ps: int
     bubble: Bubble
     breakdown_ps: dict[Part, int]
+    memory: StagePeak | None = None
+    memory_peak_ps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +83,10 @@ class Report:
 
     `breakdown[a]` and `bubbles[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
     `critical_path_ps` says what the chain of tasks that sets the step time is made of.
-    `activation_bytes` is what a chunk keeps of one microbatch, None where nobody said. `settings`
-    are options that are not the default, by name. `reading` says how the workload's rows were taken
-    where there is a choice, `findings` what its source can hardly mean and what that is worth,
-    `warnings` what was assumed, `notes` what is as usual and may surprise. `throughput` is known of
-    models.
+    `memory` is what ranks hold, None where nobody said. `settings` are options that are not the
+    default, by name. `reading` says how the workload's rows were taken where there is a choice,
+    `findings` what its source can hardly mean and what that is worth, `warnings` what was assumed,
+    `notes` what is as usual and may surprise. `throughput` is known of models.
     """
 
     workload: str
@@ -101,13 +104,13 @@ class Report:
     links: tuple[LinkUse, ...]
     comms: tuple[CommUse, ...]
     critical_path_ps: dict[Part, int]
-    activation_bytes: int | None
     settings: Mapping[str, str]
     warnings: tuple[str, ...]
     reading: str = ""
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     throughput: Throughput | None = None
+    memory: StepMemory | None = None
 
     @property
     def step_time_s(self) -> float:
@@ -145,10 +148,8 @@ class Report:
 
     @property
     def peak_activation_bytes(self) -> int | None:
-        """Bytes of the most live activations of any rank, None where a chunk's are unknown."""
-        return (
-            None if self.activation_bytes is None else self.peak_activations * self.activation_bytes
-        )
+        """Bytes of activations where they are most, None where a chunk's are unknown."""
+        return None if self.memory is None else self.memory.most(MemoryPart.ACTIVATIONS)
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts averaged over ranks, rounded so that they still sum to the step time."""
@@ -192,10 +193,11 @@ def make_report(
     reading: str = "",
     notes: tuple[str, ...] = (),
     effort: Effort | None = None,
+    memory: StepMemory | None = None,
 ) -> Report:
     """Analyse a timeline of a workload; `warnings` are those of before the run.
 
-    `effort` is what the step is worth, where a model says it.
+    `effort` is what the step is worth, where a model says it, `memory` what ranks hold.
     """
     graph, options = timeline.graph, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
@@ -223,11 +225,10 @@ def make_report(
         actor_of=actors.actor_of,
         breakdown=breakdown,
         bubbles=tuple(bubbles),
-        stages=_stages(timeline, graph.schedule, breakdown, bubbles),
+        stages=_stages(timeline, breakdown, bubbles, memory),
         links=links,
         comms=comms,
         critical_path_ps=path_parts(graph, path),
-        activation_bytes=options.activation_bytes,
         settings=options.settings(),
         warnings=(
             *warnings,
@@ -241,6 +242,7 @@ def make_report(
         throughput=(
             None if effort is None else throughput(effort, graph.plan.npus, step / PS_PER_S)
         ),
+        memory=memory,
     )
 
 
@@ -311,10 +313,13 @@ def _bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
 
 
 def _stages(
-    timeline: Timeline, schedule: Schedule, breakdown: NDArray[np.int64], bubbles: list[Bubble]
+    timeline: Timeline,
+    breakdown: NDArray[np.int64],
+    bubbles: list[Bubble],
+    memory: StepMemory | None,
 ) -> tuple[StageReport, ...]:
     plan, actors = timeline.graph.plan, timeline.actors
-    peaks = peak_live(schedule)
+    peaks = peak_live(timeline.graph.schedule)
     reports = []
     for stage in range(plan.pp):
         here = np.flatnonzero(actors.stages == stage)
@@ -325,6 +330,7 @@ def _stages(
 
         forward, backward = _action_means(timeline, stage)
         steady_start, steady_end = _steady_state(timeline, stage)
+        held = memory.peaks[stage] if memory else None
         reports.append(
             StageReport(
                 stage=stage,
@@ -341,9 +347,18 @@ def _stages(
                     busy=mean([bubbles[a].busy for a in here]),
                 ),
                 breakdown_ps=mean_parts(breakdown[here], counts),
+                memory=held,
+                memory_peak_ps=_entry_start(timeline, stage, held.entry) if held else 0,
             )
         )
     return tuple(reports)
+
+
+def _entry_start(timeline: Timeline, stage: int, entry: int) -> int:
+    """When an entry of a stage's order starts on its first rank, in ps."""
+    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
+    start = cohort.entry_times[0]
+    return int(start[entry, column]) if len(start) else 0
 
 
 def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:

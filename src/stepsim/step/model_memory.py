@@ -1,30 +1,93 @@
-"""Whether a model fits: memory of its fullest rank, with what the schedule keeps."""
+"""What ranks hold: of a model all that is known, of a workload what its user said of its chunks."""
 
 from dataclasses import replace
 
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.units import format_size_bytes
-from stepsim.parallel.memory import live_chunks
-from stepsim.parallel.schedules import PlacementKind, Schedule
-from stepsim.step.models import MadeWork
-from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
+from stepsim.options import StepOptions
+from stepsim.parallel.schedules import Placement, Schedule
+from stepsim.parallel.stages import Stages
+from stepsim.results.memory import HeldBytes, MemoryPart, StepMemory, step_memory
+from stepsim.step.models import BuiltModel, MadeWork
+from stepsim.workload.model.memory import TIGHT_SHARE, rank_parts
 from stepsim.workload.rows import Workload
 
 
-def with_memory(work: Workload, made: MadeWork, schedule: Schedule) -> tuple[Workload, list[str]]:
-    """The workload of a model with the memory of its fullest rank, and a warning where it is full.
+def memory_of(
+    work: Workload, made: MadeWork, schedule: Schedule, stages: Stages, options: StepOptions
+) -> StepMemory | None:
+    """Memory of a rank of every stage; None where neither a model nor the options say it."""
+    placement, asked = schedule.placement, options.activation_bytes
+    shares = None if asked is None else asked * _chunk_shares(work, stages, placement)
+    if made.built is None:
+        if shares is None:
+            return None
+        nothing = np.zeros(placement.ranks, dtype=np.int64)
+        kept = _whole(shares)
+        held = HeldBytes(activations=kept, logits=0 * kept, recomputed=nothing, fixed={})
+        return step_memory(held, schedule)
+    held = _held(made.built, placement)
+    if shares is not None:
+        held = replace(held, activations=_whole(shares))
+    return step_memory(held, schedule, made.built.device.memory_bytes)
 
-    Nothing is said of schedules that do not hand virtual stages round: a rank of theirs holds
-    others than the formulas take it to.
-    """
-    loop = schedule.placement.kind is PlacementKind.LOOP
-    if made.built is None or work.effort is None or not loop:
+
+def with_memory(
+    work: Workload, memory: StepMemory | None, built: BuiltModel | None
+) -> tuple[Workload, list[str]]:
+    """A model's workload with the memory of its fullest rank, and a warning where it is full."""
+    if memory is None or built is None or work.effort is None:
         return work, []
-    built = made.built
-    kept = [live_chunks(schedule)]
-    found = rank_memory(built.architecture, built.device, built.framework, [built.plan], kept=kept)
-    held, capacity = round(float(found.total[0])), built.device.memory_bytes
+    held, capacity = memory.fullest.total, built.device.memory_bytes
     effort = replace(work.effort, memory_bytes=held, capacity_bytes=capacity)
     return replace(work, effort=effort), _warnings(held, capacity, built.device.name)
+
+
+def _held(built: BuiltModel, placement: Placement) -> HeldBytes:
+    ranks, chunks = range(placement.ranks), range(placement.chunks)
+    places = tuple(tuple(placement.stage(rank, chunk) for chunk in chunks) for rank in ranks)
+    parts = rank_parts(built.architecture, built.framework, built.plan, places)
+
+    def every(size: float) -> Ints:
+        return np.full(placement.ranks, round(size))
+
+    return HeldBytes(
+        activations=_whole(parts.activations[0]),
+        logits=_whole(parts.logits[0]),
+        recomputed=every(float(parts.working[0])),
+        fixed={
+            MemoryPart.WEIGHTS: _whole(parts.weights[0]),
+            MemoryPart.GRADIENTS: _whole(parts.gradients[0]),
+            MemoryPart.OPTIMIZER: _whole(parts.optimizer[0]),
+            MemoryPart.BUFFERS: every(float(parts.buffers[0])),
+            MemoryPart.RESERVED: every(built.device.reserved_bytes),
+        },
+    )
+
+
+def _chunk_shares(work: Workload, stages: Stages, placement: Placement) -> Floats:
+    """Layers of every chunk over those that a stage has on average; shape (ranks, chunks).
+
+    Rows of layers are counted, for a chunk may have a part of a layer.
+    """
+    blocks = work.microbatches
+    layers = [layer for block in blocks for layer in (*block.layers, *block.prediction)]
+    names = {row.name for layer in layers for row in layer}
+    rows = np.array(
+        [
+            [sum(row.name in names for row in blocks[0]) for blocks in each.chunks]
+            for each in stages.works
+        ],
+        dtype=np.float64,
+    )
+    held_by = placement.ranks * placement.chunks / placement.stages
+    return rows * placement.ranks * held_by / max(float(rows.sum()), 1.0)
+
+
+def _whole(sizes: Floats) -> Ints:
+    return np.asarray(np.rint(sizes), dtype=np.int64)
 
 
 def _warnings(held: int, capacity: int, device: str) -> list[str]:

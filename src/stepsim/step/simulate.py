@@ -19,10 +19,11 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.stages import split_stages
+from stepsim.results.memory import StepMemory
 from stepsim.results.report import Report, make_report
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
-from stepsim.step.model_memory import with_memory
+from stepsim.step.model_memory import memory_of, with_memory
 from stepsim.step.models import WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
 
@@ -36,7 +37,7 @@ class PreparedStep:
 
     `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
     `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
-    is as usual and may surprise.
+    is as usual and may surprise. `memory` is what ranks hold, where that is known.
     """
 
     workload: Workload
@@ -47,6 +48,7 @@ class PreparedStep:
     doubts: tuple[Doubt, ...]
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
+    memory: StepMemory | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -93,6 +95,7 @@ def simulate_step(
             reading=ready.workload.reading,
             notes=ready.notes,
             effort=ready.workload.effort,
+            memory=ready.memory,
         )
         if weigh:
             report = _weighed(ready, report, topology)
@@ -137,8 +140,9 @@ def prepare(
     plan, assumed = choose_plan(work, topology, made.sized)
     network = topology.fit(plan.npus)
     schedule = choose_schedule(work, network, plan, options)
-    work, full = with_memory(work, made, schedule)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
+    memory = memory_of(work, made, schedule, stages, options)
+    work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
     prices = make_prices(graph, network, options)
     _log.info("workload %s: %d layers", work.source, work.layers)
@@ -157,6 +161,7 @@ def prepare(
         doubts=doubts_of(made.workload, options),
         assumed=every,
         notes=work.notes,
+        memory=memory,
     )
 
 

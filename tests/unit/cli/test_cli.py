@@ -173,7 +173,7 @@ OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
-    | {"--set", "--write-workload"},
+    | {"--plot-memory", "--set", "--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--calibration", "--report", "--schedules", "--set", "--with"},

@@ -3,7 +3,6 @@
 Every stage takes F = 10 forward and B = 20 backward; messages take no time.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -85,12 +84,6 @@ def test_peaks_are_those_of_the_schedule(ranks: int, microbatches: int) -> None:
     held = [stage.peak_activations.freed_at_b for stage in report_of(ranks, microbatches).stages]
     assert held == [min(ranks - rank, microbatches) for rank in range(ranks)]
     assert report_of(ranks, microbatches, "gpipe").peak_activations == microbatches
-
-
-def test_activation_bytes_are_those_of_a_chunk_times_the_most_held() -> None:
-    report = report_of(4, 8)
-    assert report.peak_activation_bytes is None
-    assert replace(report, activation_bytes=3).peak_activation_bytes == 4 * 3
 
 
 def test_what_was_said_before_comes_first() -> None:

@@ -51,7 +51,7 @@ def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
         "fold_ranks",
     }
     assert all(hasattr(report, name) for name in ("plan", "schedule", "p2p", "contention"))
-    assert hasattr(report, "activation_bytes")
+    assert hasattr(report, "memory")
 
 
 def test_settings_reach_results_and_differences(run: Run, moe: Path, tmp_path: Path) -> None:

@@ -104,13 +104,9 @@ def check_plan_file(path: Path, budget: PlanBudget) -> BudgetDocument:
 
 def _memory(path: Path, report: Report) -> int:
     """Memory of the fullest rank (bytes) under the plan's schedule."""
-    effort = report.throughput
-    if effort is None or effort.memory_bytes is None:
-        raise PlanError(
-            f"{path}: schedule is {report.schedule!r}: its memory is not known: expected one that "
-            "hands virtual stages round, such as 1f1b or interleaved"
-        )
-    return effort.memory_bytes
+    if report.memory is None:
+        raise PlanError(f"{path}: the memory of its ranks is not known: expected a model")
+    return report.memory.fullest.total
 
 
 def _line(what: str, most: float | None, found: float, write: Callable[[Any], str]) -> BudgetLine:

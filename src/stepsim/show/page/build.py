@@ -9,6 +9,7 @@ from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.page import Page, Section
 from stepsim.show.page.sections import (
     breakdown_section,
+    memory_section,
     network_section,
     notes_section,
     path_section,
@@ -51,6 +52,7 @@ def step_page(
             timeline_section(runs, absent),
             path_section(result),
             breakdown_section(result),
+            memory_section(result),
             network_section(result),
             _what_if({"": what_if}),
             notes_section(result.said),

@@ -13,7 +13,9 @@ from stepsim.show.tables.model import Pairs, share_of
 from stepsim.show.tables.step import (
     bars_table,
     comms_table,
+    knows_memory,
     links_table,
+    memory_table,
     parts_table,
     path_table,
     stages_table,
@@ -105,6 +107,19 @@ def breakdown_section(result: ResultDocument) -> Section:
         text="Parts add up to the step. The last four times of a stage are those in its actions, "
         "and the bubble: in the pipeline, but in none.",
         tables=(bars_table(result), parts_table(result), *stages),
+    )
+
+
+def memory_section(result: StepDocument) -> Section:
+    """What ranks hold, stage by stage; empty where that is not known."""
+    known = knows_memory(result)
+    return Section(
+        name="memory",
+        heading="Memory",
+        text="Activations and logits are those of the microbatches that the schedule keeps, "
+        "from their forward to their backward; the rest is held throughout." * known,
+        tables=(memory_table(result),) if known else (),
+        missing="" if known else "Only a model says what its ranks hold.",
     )
 
 

@@ -7,6 +7,7 @@ from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.results.document import (
     LinkEntry,
+    MemoryEntry,
     ResultDocument,
     StageEntry,
     StepDocument,
@@ -23,6 +24,7 @@ from stepsim.show.tables.model import (
     SIZE,
     TEXT,
     TIME,
+    Cell,
     Column,
     Ordered,
     Pairs,
@@ -59,6 +61,8 @@ def step_shown(report: Report) -> Iterator[Shown]:
     yield parts_table(result)
     if result.plan["pp"] > 1:
         yield stages_table(result)
+    if knows_memory(result):
+        yield memory_table(result)
     yield comms_table(result)
     yield links_table([link for link in result.links if link.total_bytes])
 
@@ -210,6 +214,40 @@ def stages_table(result: StepDocument) -> Table:
             **{name: _part(name) for name in optional},
             **{f"idle, {name}": _part(name) for name in _IDLE},
             **{name: TIME.on_pages.of(_bubble(key)) for name, key in bubble.items()},
+        },
+        most=_MOST_STAGES,
+        both_ends=True,
+    )
+
+
+def knows_memory(result: StepDocument) -> bool:
+    """Whether it is known what all bytes of a rank are for, not only its activations."""
+    return any(stage.memory and len(stage.memory.parts) > 1 for stage in result.stages)
+
+
+def memory_table(result: StepDocument) -> Table:
+    """What a rank of each stage holds when it holds most, and when that is first so."""
+    stages = [stage for stage in result.stages if stage.memory]
+    names = list(dict.fromkeys(n for s in stages if s.memory for n in s.memory.parts))
+    rates = result.throughput
+    capacity = rates.capacity_bytes if rates else None
+
+    def held(value: Callable[[MemoryEntry], Cell]) -> Callable[[StageEntry], Cell]:
+        return lambda stage: value(stage.memory) if stage.memory else None
+
+    def part(name: str) -> Column:
+        return SIZE.of(held(lambda memory: memory.parts.get(name, 0)))
+
+    return table_of(
+        "memory of a rank of each stage when it holds most: what its bytes are for",
+        stages,
+        {
+            "stage": COUNT.of("stage"),
+            **{name: part(name) for name in names},
+            "total": SIZE.of(held(lambda memory: memory.total_bytes)),
+            "share": SHARE.of(held(lambda memory: share_of(memory.total_bytes, capacity or 0))),
+            "keeps": TEXT.of(held(lambda memory: "+".join(map(str, memory.kept)))),
+            "at": TIME.of(held(lambda memory: memory.at_ps)),
         },
         most=_MOST_STAGES,
         both_ends=True,

@@ -1,6 +1,7 @@
 """Runs told as processes: the step as a whole, then every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -13,6 +14,7 @@ from stepsim.engine.timeline import Timeline
 from stepsim.parallel.ranks import Ranks
 from stepsim.results.counters import Curves, link_rates, live_activations
 from stepsim.results.critical_path import Walk
+from stepsim.results.memory import memory_curves
 from stepsim.results.report import Report
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
 from stepsim.show.trace.labels import Labels
@@ -22,6 +24,7 @@ from stepsim.workload.axes import Stream
 
 _RANGES_SHOWN = 4
 _GB = 1e9
+_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +118,18 @@ def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
                 number=next(numbers),
                 name=_titled(run, _ranks_name(run, actor, ranks)),
                 threads=list(_threads(slicer, actor, numbers)),
-                counters={"live activations": live_activations(run.timeline, int(ranks[0]))},
+                counters=_counters(run, int(ranks[0])),
             )
         messages = slicer.last_message
+
+
+def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
+    """Live activations of a rank, and its bytes where it is known what they are for."""
+    counters = {"live activations": live_activations(run.timeline, rank)}
+    if run.report.memory:
+        found = memory_curves(run.timeline, run.report.memory.held, rank)
+        counters["memory (GiB)"] = replace(found, values=found.values / _GIB)
+    return counters
 
 
 def rank_ranges(ranks: Ranks, digits: int = 1) -> list[str]:

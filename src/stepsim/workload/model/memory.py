@@ -16,11 +16,14 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held.kept import layer_bytes, mlp_weights, working_bytes
 from stepsim.workload.model.held.shares import (
+    Places,
     counts_by_chunk,
     dense_parameters,
+    loop_places,
     rank_parameters,
     routed_parameters,
 )
+from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.plan import ModelPlan
 
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
@@ -97,43 +100,88 @@ def rank_memory(
     columns = plan_columns(plans)
     if kept is None:
         kept = [kept_by_1f1b(plan.pp, plan.chunks, plan.microbatches) for plan in plans]
-    held = np.stack(
-        [layer_bytes(each, architecture, columns, framework) for each in architecture.layer_kinds()]
-    )
-    working = working_bytes(architecture, columns, framework)
     parts = np.empty((6, len(plans)))
     groups: dict[object, list[int]] = {}
     for i, plan in enumerate(plans):
         groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
     for chosen in groups.values():
         plan = plans[chosen[0]]
-        some = columns.take(chosen)
-        states = _states(architecture, framework, some, plan)
-        counts = counts_by_chunk(architecture, plan.layout, plan.pp, plan.chunks)
+        places = loop_places(plan.pp, plan.chunks)
+        held = _held(architecture, framework, columns.take(chosen), plan.layout, places)
         alive = np.array([kept[i] for i in chosen], dtype=np.float64)
-        live = np.einsum("kg,kpc,gpc->gp", held[:, chosen], counts[:-2], alive)
-        live += working[chosen][:, None]
-        heads = counts[-1].sum(axis=1) > 0
-        logits = np.outer(some.tokens / some.tp, heads) * architecture.vocabulary
-        found = np.stack([*states, live, logits * framework.logit_bytes])
-        found[3:] *= framework.fragmentation
+        live = np.einsum("gpc,gpc->gp", held.activations, alive) + held.working[:, None]
+        logits = held.logits.max(axis=2)
+        found = np.stack([held.weights, held.gradients, held.optimizer, live, logits])
         fullest = found.sum(axis=0).argmax(axis=1)
         parts[:5, chosen] = np.take_along_axis(found, fullest[None, :, None], axis=2)[:, :, 0]
-    parts[5] = _buffers(architecture, columns, framework)
+        parts[5, chosen] = held.buffers
     names = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
     reserved = np.full(len(plans), float(device.reserved_bytes))
     return RankMemory(reserved=reserved, **dict(zip(names, parts, strict=True)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankParts:
+    """Bytes of every rank of plans that share a layout.
+
+    `weights`, `gradients` and `optimizer` are of shape (plans, pp) and held throughout;
+    `activations` and `logits`, of shape (plans, pp, chunks), of each microbatch that a chunk keeps;
+    `working`, of shape (plans,), while a backward recomputes.
+    """
+
+    weights: Floats
+    gradients: Floats
+    optimizer: Floats
+    activations: Floats
+    logits: Floats
+    working: Floats
+    buffers: Floats
+
+
+def rank_parts(
+    architecture: Architecture, framework: Framework, plan: ModelPlan, places: Places
+) -> RankParts:
+    """Bytes of every rank of one plan whose virtual stages lie as `places` say."""
+    return _held(architecture, framework, plan_columns([plan]), plan.layout, places)
+
+
+def _held(
+    architecture: Architecture,
+    framework: Framework,
+    columns: PlanColumns,
+    layout: LayerLayout,
+    places: Places,
+) -> RankParts:
+    counts = counts_by_chunk(architecture, layout, places)
+    kinds = architecture.layer_kinds()
+    held = np.stack([layer_bytes(each, architecture, columns, framework) for each in kinds])
+    logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
+    weights, gradients, optimizer = _states(architecture, framework, columns, layout, places)
+    spread = framework.fragmentation
+    return RankParts(
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        activations=spread * np.einsum("kg,kpc->gpc", held, counts[:-2]),
+        logits=spread * framework.logit_bytes * architecture.vocabulary * logits,
+        working=spread * working_bytes(architecture, columns, framework),
+        buffers=_buffers(architecture, columns, framework),
+    )
+
+
 def _states(
-    architecture: Architecture, framework: Framework, columns: PlanColumns, plan: ModelPlan
+    architecture: Architecture,
+    framework: Framework,
+    columns: PlanColumns,
+    layout: LayerLayout,
+    places: Places,
 ) -> tuple[Floats, Floats, Floats]:
     """Weights, gradients and optimizer of each rank; shape (plans, pp).
 
     Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole. Shards of parameters
     are the fp32 master weights themselves; their gradients are fp32.
     """
-    dense, routed = rank_parameters(architecture, columns, plan.layout, plan.pp, plan.chunks)
+    dense, routed = rank_parameters(architecture, columns, layout, places)
     whole = dense + routed
     replicas = columns.stage_ranks / columns.tp
     expert_replicas = columns.stage_ranks / (columns.ep * columns.expert_tp)

@@ -22,7 +22,12 @@ from stepsim.workload.model.blocks import (
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.held.shares import counts_by_chunk, dense_parameters, routed_parameters
+from stepsim.workload.model.held.shares import (
+    counts_by_chunk,
+    dense_parameters,
+    loop_places,
+    routed_parameters,
+)
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer
@@ -238,7 +243,8 @@ class StepModel:
             groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
         for chosen in groups.values():
             first = plans[chosen[0]]
-            by_chunk = counts_by_chunk(self.architecture, first.layout, first.pp, first.chunks)
+            places = loop_places(first.pp, first.chunks)
+            by_chunk = counts_by_chunk(self.architecture, first.layout, places)
             counts = by_chunk.sum(axis=2)
             times = table[chosen] @ counts
             slowest[chosen], total[chosen] = times.max(axis=1), times.sum(axis=1)

@@ -9,27 +9,33 @@ from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.layout import LayerLayout, layer_ranges
 
+Places = tuple[tuple[int, ...], ...]
+"""Virtual stage of each rank's chunks."""
+
+
+def loop_places(pp: int, chunks: int) -> Places:
+    """Virtual stages handed round: stage s on rank s mod pp."""
+    return tuple(tuple(chunk * pp + rank for chunk in range(chunks)) for rank in range(pp))
+
 
 @lru_cache(maxsize=4096)
-def counts_by_chunk(
-    architecture: Architecture, layout: LayerLayout, pp: int, chunks: int
-) -> Floats:
+def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Places) -> Floats:
     """Layers of each kind, then embeddings and heads; shape (kinds + 2, pp, chunks).
 
     Prediction layers count as layers of their kind, and each as a head: it predicts one token more.
     """
-    slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), pp * chunks)
+    stages = 1 + max(max(held) for held in places)
+    slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), stages)
     number = {kind: i for i, kind in enumerate(architecture.layer_kinds())}
-    counts = np.zeros((len(number) + 2, pp, chunks))
+    by_stage = np.zeros((len(number) + 2, stages))
     for stage, (each, layers) in enumerate(zip(slices, layer_ranges(slices), strict=True)):
-        chunk, rank = divmod(stage, pp)
         held = [architecture.layers[i] for i in layers]
         held += architecture.prediction_layers[: each.prediction_layers]
         for layer in held:
-            counts[number[layer], rank, chunk] += 1
-        counts[-2, rank, chunk] += each.embedding
-        counts[-1, rank, chunk] += each.head + each.prediction_layers
-    return counts
+            by_stage[number[layer], stage] += 1
+        by_stage[-2, stage] = each.embedding
+        by_stage[-1, stage] = each.head + each.prediction_layers
+    return by_stage[:, np.array(places)]
 
 
 def dense_parameters(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
@@ -50,17 +56,18 @@ def _routed(layer: Layer, architecture: Architecture) -> int:
 
 
 def rank_parameters(
-    architecture: Architecture, columns: PlanColumns, layout: LayerLayout, pp: int, chunks: int
+    architecture: Architecture, columns: PlanColumns, layout: LayerLayout, places: Places
 ) -> tuple[Floats, Floats]:
     """Dense and routed parameters of each rank; shape (plans, pp). The plans share the layout.
 
-    The last rank has a copy of a tied embedding where the first rank is another one.
+    The rank of the head has a copy of a tied embedding where that is on another rank.
     """
-    counts = counts_by_chunk(architecture, layout, pp, chunks).sum(axis=2)
+    counts = counts_by_chunk(architecture, layout, places).sum(axis=2)
     kinds = architecture.layer_kinds()
     dense = np.stack([dense_parameters(each, architecture, columns) for each in kinds], axis=1)
     routed = np.stack([routed_parameters(each, architecture, columns) for each in kinds], axis=1)
-    copied = architecture.vocabulary * architecture.hidden if architecture.tied and pp > 1 else 0
+    tied = architecture.vocabulary * architecture.hidden * architecture.tied
+    copied = np.where(counts[-2] > 0, 0, tied)
     ends = np.outer(1 / columns.tp, counts[-2] * architecture.embedding_parameters)
     ends += np.outer(1 / columns.tp, (counts[-1] > 0) * (architecture.head_parameters + copied))
     return dense @ counts[:-2] + ends, routed @ counts[:-2]

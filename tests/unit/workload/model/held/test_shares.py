@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stepsim.files.models.load import read_model
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.held.shares import counts_by_chunk, rank_parameters
+from stepsim.workload.model.held.shares import counts_by_chunk, loop_places, rank_parameters
 from stepsim.workload.model.layout import LayerLayout, parse_layout
 from stepsim.workload.model.plan import ModelPlan
 
@@ -21,7 +21,7 @@ from stepsim.workload.model.plan import ModelPlan
 def test_parameters_of_all_ranks_are_those_of_the_model(name: str, pp: int, chunks: int) -> None:
     model = read_model(name).architecture
     columns = plan_columns([ModelPlan(pp=pp, chunks=chunks)])
-    dense, routed = rank_parameters(model, columns, LayerLayout(), pp, chunks)
+    dense, routed = rank_parameters(model, columns, LayerLayout(), loop_places(pp, chunks))
     copied = model.vocabulary * model.hidden if model.tied and pp > 1 else 0
     whole = model.parameters() + copied + model.prediction_parameters()
     assert float(dense.sum() + routed.sum()) == pytest.approx(whole, rel=1e-12)
@@ -31,8 +31,8 @@ def test_degrees_share_parameters_out() -> None:
     model = read_model("qwen3-30b-a3b").architecture
     alone = plan_columns([ModelPlan()])
     shared = plan_columns([ModelPlan(tp=2, dp=4, ep=4, expert_tp=2, global_batch=4)])
-    dense, routed = rank_parameters(model, alone, LayerLayout(), 1, 1)
-    own_dense, own_routed = rank_parameters(model, shared, LayerLayout(), 1, 1)
+    dense, routed = rank_parameters(model, alone, LayerLayout(), loop_places(1, 1))
+    own_dense, own_routed = rank_parameters(model, shared, LayerLayout(), loop_places(1, 1))
     np.testing.assert_allclose(own_dense, dense / 2)
     np.testing.assert_allclose(own_routed, routed / 8)
 
@@ -40,7 +40,7 @@ def test_degrees_share_parameters_out() -> None:
 def test_a_layout_puts_layers_and_ends_where_it_says() -> None:
     model = read_model("deepseek-v3").architecture
     layout = parse_layout("Et*3|(tt|)*29m|L")
-    counts = counts_by_chunk(model, layout, 16, 2)
+    counts = counts_by_chunk(model, layout, loop_places(16, 2))
     assert counts.shape == (4, 16, 2)
     assert counts[:2].sum() == model.depth + 1  # the prediction layer is of their kind
     assert counts[0, 0, 0] == 3  # dense layers

@@ -1,0 +1,100 @@
+"""What ranks hold over time: of the fullest stage by what it is for, of every stage in all."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stepsim.base.errors import PlanError
+from stepsim.base.units import time_unit
+from stepsim.engine.timeline import Timeline
+from stepsim.results.counters import Curves
+from stepsim.results.memory import StepMemory, memory_curves
+from stepsim.results.report import Report
+from stepsim.show.figures.drawing import head, legend, write_figure
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.palette import PATH, series_colour, series_colours
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_GIB = 2**30
+_MOST_STAGES = 64
+
+
+def plot_memory(
+    timeline: Timeline,
+    report: Report,
+    path: Path,
+    *,
+    style: FigureStyle | str = FigureStyle.SCREEN,
+) -> None:
+    """Draw the memory of a step over time; raises PlanError where it is not known.
+
+    Raises OutputError when the file cannot be written or its suffix names no figure format.
+    """
+    memory = report.memory
+    if memory is None:
+        raise PlanError(
+            f"{report.workload}: nothing says what its ranks hold: expected a model, or "
+            "--activation-size"
+        )
+    write_figure(lambda chosen: memory_figure(timeline, report, memory, chosen), path, style)
+
+
+def memory_figure(
+    timeline: Timeline, report: Report, memory: StepMemory, style: FigureStyle
+) -> "Figure":
+    """The figure that `plot_memory` writes."""
+    plan = report.plan
+    fullest = max(range(plan.pp), key=lambda stage: memory.peaks[stage].total)
+    figure = style.figure(0.0)
+    rows = 1 + (plan.pp > 1)
+    figure.set_figheight(style.font_pt / 72 * (6 + 17 * rows))
+    every = figure.subplots(rows, squeeze=False, sharex=True)[:, 0]
+    scale, unit = time_unit(report.step_time_ps or 1)
+    head(
+        every[0],
+        style,
+        f"{report.workload} on {report.topology}, {report.schedule}: memory of a rank",
+        f"stage {fullest}, the fullest, by what its bytes are for",
+    )
+    _draw_parts(every[0], memory_curves(timeline, memory.held, fullest * plan.stage_ranks), scale)
+    for axes in every:
+        axes.set_ylabel("GiB")
+        if memory.capacity:
+            whole = memory.capacity / _GIB
+            axes.axhline(whole, color=PATH, linestyle="--", linewidth=0.8, label="the device's")
+    if plan.pp > 1:
+        _draw_stages(every[1], timeline, memory, scale)
+        head(every[1], style, "every stage, from the first (dark) to the last (light)")
+    every[-1].set_xlim(0, report.step_time_ps / scale)
+    every[-1].set_xlabel(f"time ({unit})")
+    legend(figure, style, every[0].get_legend_handles_labels()[0], below=True)
+    return figure
+
+
+def _draw_parts(axes: "Axes", curves: Curves, scale: int) -> None:
+    """Areas above each other, those that are held throughout below."""
+    times = curves.time_ps / scale
+    tops = np.cumsum(curves.values, axis=1) / _GIB
+    below = np.zeros(len(times))
+    for i, name in enumerate(curves.names):
+        if curves.values[:, i].any():
+            colour, top = series_colour(i), tops[:, i]
+            axes.fill_between(times, below, top, step="post", color=colour, label=name, linewidth=0)
+            below = top
+
+
+def _draw_stages(axes: "Axes", timeline: Timeline, memory: StepMemory, scale: int) -> None:
+    """All bytes of every stage; some of them where there are many."""
+    stages = len(memory.peaks)
+    shown = sorted({round(i) for i in np.linspace(0, stages - 1, min(stages, _MOST_STAGES))})
+    colours = series_colours([str(stage) for stage in range(max(stages, 11))])
+    for stage in shown:
+        rank = stage * timeline.graph.plan.stage_ranks
+        curves = memory_curves(timeline, memory.held, rank)
+        total = curves.values.sum(axis=1) / _GIB
+        colour = colours[stage * (len(colours) - 1) // max(stages - 1, 1)]
+        axes.step(curves.time_ps / scale, total, where="post", color=colour, linewidth=0.8)
