@@ -180,7 +180,7 @@ def reducing(layout: Layout, *, inside: bool) -> Layout:
 def port_shares(topology: NestedTopology, steps: list[FlowStep]) -> dict[str, float]:
     """Largest load of a link of each class, of all steps together, in sizes."""
     loads: dict[int, float] = {}
-    for each in steps:
+    for each in (step.listed for step in steps):
         count = len(each.sources)
         weights = np.broadcast_to(each.fraction, (count,)).astype(np.float64)
         load = topology.load(each.sources, each.destinations, weights)
@@ -298,7 +298,7 @@ def deliveries(steps: list[FlowStep], held: list[set[Unit]], parts: int) -> list
     """
     arrived = [dict.fromkeys(units, 0) for units in held]
     clock = 0
-    for each in steps:
+    for each in (step.listed for step in steps):
         fractions = np.broadcast_to(each.fraction, each.sources.shape)
         for _ in range(each.repeat):
             clock += 1
@@ -352,7 +352,7 @@ def moved(steps: list[FlowStep]) -> list[list[tuple[int, int, float]]]:
                 )
             ),
         )
-        for each in steps
+        for each in (step.listed for step in steps)
         for _ in range(each.repeat)
     ]
 

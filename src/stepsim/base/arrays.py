@@ -31,6 +31,12 @@ def add_up(parts: Sequence[Summand]) -> Summand:
     return present + first, totals(numbers - first, values, span)[present]
 
 
+def carried(parts: Sequence[Summand]) -> Summand:
+    """As `add_up`, without what adds up to nothing."""
+    numbers, sums = add_up(parts)
+    return numbers[sums > 0], sums[sums > 0]
+
+
 def totals(places: Ints, values: Floats, size: int) -> Floats:
     """Sum of the values at each place from 0 to size - 1."""
     sums: Floats = np.bincount(places, values, size).astype(np.float64)

@@ -129,11 +129,10 @@ class _Tracer:
         for site in (first + groups).tolist():
             self.phases[site, comm] = phases
         for number, phase in enumerate(phases):
-            sources = patterns.npus[groups][:, phase.step.sources]
-            destinations = patterns.npus[groups][:, phase.step.destinations]
-            flows = np.broadcast_to(
-                phase.step.fraction / np.max(phase.step.fraction), sources.shape
-            )
+            step = phase.step.listed
+            sources = patterns.npus[groups][:, step.sources]
+            destinations = patterns.npus[groups][:, step.destinations]
+            flows = np.broadcast_to(step.fraction / np.max(step.fraction), sources.shape)
             owners = np.repeat(first + groups, sources.shape[1])
             site, link, load = self.prices.topology.loads_apart(
                 sources.reshape(-1), destinations.reshape(-1), flows.reshape(-1), owners

@@ -28,13 +28,12 @@ def _exchange(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
 
     In an all-to-all S is what each rank sends, its own share included.
     """
-    ranks = np.arange(layout.ranks, dtype=np.int64)
-    sources = np.repeat(ranks, layout.ranks - 1)
-    destinations = (sources + np.tile(ranks[1:], layout.ranks)) % layout.ranks
+    none = np.zeros(0, dtype=np.int64)
     return [
         FlowStep(
-            sources=sources,
-            destinations=destinations,
+            sources=none,
+            destinations=none,
+            everyone=layout.ranks,
             fraction=1 / layout.ranks,
             repeat=2 if kind is CollectiveKind.ALL_REDUCE else 1,
         )

@@ -19,6 +19,8 @@ from stepsim.network.topology.links import sum_loads
 from stepsim.workload.rows import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20
+_MANY = 64
+"""Members of a group from which on an exchange is worth more than listing its pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class FlowStep:
     Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
     member `destinations[i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
     stages through which a pipelined algorithm fills, which stand before the step that carries.
+    With `everyone` each of so many members sends to every other one, and no flows are listed.
     With `chained` each flow hands on what the one before it brought, as along a ring, so that the
     repeats pass all of them in turn. `hidden` repeats pass while those of other levels do, in a
     pipeline of chunks; `level` is the one that the step is of, the innermost 0.
@@ -40,6 +43,7 @@ class FlowStep:
     chained: bool = False
     hidden: int = 0
     level: int = 0
+    everyone: int = 0
 
     def __post_init__(self) -> None:
         if self.sources.shape != self.destinations.shape or self.repeat < 1:
@@ -50,9 +54,19 @@ class FlowStep:
         """Repeats that take time of their own."""
         return self.repeat - self.hidden
 
+    @property
+    def listed(self) -> "FlowStep":
+        """The step with all its flows listed."""
+        if not self.everyone:
+            return self
+        ranks = np.arange(self.everyone, dtype=np.int64)
+        sources = np.repeat(ranks, self.everyone - 1)
+        destinations = (sources + np.tile(ranks[1:], self.everyone)) % self.everyone
+        return replace(self, sources=sources, destinations=destinations, everyone=0)
+
     def key(self) -> bytes:
         """A digest that equal steps share, whatever their number."""
-        digest = blake2b(bytes([self.chained]), digest_size=16)
+        digest = blake2b(bytes([self.chained]) + b"%d" % self.everyone, digest_size=16)
         for part in (self.sources, self.destinations, np.asarray(self.fraction)):
             digest.update(np.ascontiguousarray(part).data)
         return digest.digest()
@@ -119,6 +133,11 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     `members` has shape (ranks,) or (groups, ranks): then all groups step at once. Flows are traced
     a million at a time, so that an all-to-all of thousands of ranks fits.
     """
+    if step.everyone >= _MANY:
+        found = _exchanged(topology, np.atleast_2d(members), step)
+        if found is not None:
+            return found
+    step = step.listed
     uneven = isinstance(step.fraction, np.ndarray)
     weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
     groups = members.size // members.shape[-1]
@@ -137,6 +156,17 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     return load if uneven else replace(load, loads=load.loads * step.fraction)
 
 
+def _exchanged(topology: Topology, groups: Ints, step: FlowStep) -> Load | None:
+    """What all pairs of each group put on links, found without listing the pairs."""
+    found = [topology.exchange(group) for group in groups]
+    loads = [load for load in found if load is not None]
+    if len(loads) < len(found):
+        return None
+    hops = np.concatenate([load.hops for load in loads])
+    flows = np.concatenate([load.flows for load in loads])
+    return sum_loads([(load.links, load.loads * step.fraction) for load in loads], hops, flows)
+
+
 def loads_by_owner(
     topology: Topology, members: Ints, owners: Ints, step: FlowStep
 ) -> tuple[Ints, Ints, Floats]:
@@ -144,6 +174,7 @@ def loads_by_owner(
 
     A pair of owner and link may repeat.
     """
+    step = step.listed
     weights = np.broadcast_to(step.fraction, step.sources.shape).astype(np.float64)
     found = []
     for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(members))):

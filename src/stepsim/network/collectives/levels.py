@@ -61,7 +61,7 @@ class Levels:
                 repeat=step.repeat,
                 level=level,
             )
-            for step in steps
+            for step in (each.listed for each in steps)
         ]
 
 

@@ -18,6 +18,7 @@ from stepsim.base.errors import TopologyError
 from stepsim.base.records import dataclass
 from stepsim.network.topology import alike
 from stepsim.network.topology.dimension import Dimension
+from stepsim.network.topology.exchange import exchange
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
@@ -198,6 +199,14 @@ class NestedTopology:
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows put on the links: axis by axis, innermost first."""
         return sum_loads(*self._walk(sources, destinations, weights, np.zeros_like(sources)))
+
+    def exchange(self, members: Ints) -> Load | None:
+        """What a flow of weight 1 between any two members puts on the links; paths not counted."""
+        found = exchange(self.axes, len(self.link_classes), members.astype(np.int64))
+        if found is None:
+            return None
+        (links, loads), hops = found
+        return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), dtype=np.int64))
 
     def loads_apart(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints

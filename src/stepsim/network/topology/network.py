@@ -123,6 +123,12 @@ class Topology(Protocol):
         All arrays have one element per flow; a flow from an NPU to itself crosses nothing.
         """
 
+    def exchange(self, members: Ints) -> Load | None:
+        """What a flow of weight 1 between any two members puts on the links; paths not counted.
+
+        None where members do not look alike: then nothing is faster than a flow per pair.
+        """
+
     def loads_apart(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
     ) -> tuple[Ints, Ints, Floats]:

@@ -5,12 +5,13 @@ k-ary: Al-Fares et al., "A scalable, commodity data center network architecture"
 general form: Öhring et al., "On generalized fat trees", IPPS 1995.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Summand, add_up
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, carried
 from stepsim.base.errors import TopologyError
 from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
@@ -156,6 +157,23 @@ class FatTree:
                 )
                 base += trees * links
         return parts
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Those of NICs, leaves and, with three layers, pods."""
+        return (*self.ports.layers, *(npus for _, npus, _ in self._layers))
+
+    def exchange(self, positions: Ints, crossing: Sequence[Floats]) -> Summand:
+        """Up to the first layer that joins both ends, evenly, and down again."""
+        parts = self.ports.exchange(positions, self.size, crossing)
+        base = sum(self.link_counts[:-1])
+        for (trees, npus, links), flows in zip(self._layers, crossing[2:], strict=True):
+            tree, load = add_up([(positions // npus, flows / links)])
+            for _ in ("up", "down"):
+                ways = base + tree[:, None] * links + np.arange(links)
+                parts.append((ways.reshape(-1), np.repeat(load, links)))
+                base += trees * links
+        return carried(parts)
 
     def hops(self, flows: Flows) -> Ints:
         """Two, and two for every layer climbed."""

@@ -1,10 +1,10 @@
 """The cables between NPUs and the first switch: NICs of their own, several, or shared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Summand, add_up
+from stepsim.base.arrays import Floats, Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Flows, Node
@@ -72,6 +72,21 @@ class Ports:
         if self.shared:
             parts.append((flows.copy * links + wires + flows.start, flows.weight))
             parts.append((flows.copy * links + wires + size + flows.end, flows.weight))
+        return parts
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Neighbours that share a NIC."""
+        return (self.npus_per_nic,)
+
+    def exchange(self, positions: Ints, size: int, crossing: Sequence[Floats]) -> list[Summand]:
+        """As `topology.exchange.Switched` of `size` positions."""
+        wires = self.link_counts(size)[0]
+        nic, load = add_up([(positions // self.npus_per_nic, crossing[1] / self.nics)])
+        first = nic * self.nics
+        parts = [(first + base + k, load) for base in (0, wires // 2) for k in range(self.nics)]
+        if self.shared:
+            parts += [(positions + wires + base, crossing[0]) for base in (0, size)]
         return parts
 
     def hops(self, flows: Flows) -> list[Ints]:

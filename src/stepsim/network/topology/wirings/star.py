@@ -1,8 +1,10 @@
 """Star: every position is cabled to one switch, which is never full."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from stepsim.base.arrays import Ints, Summand
+from stepsim.base.arrays import Floats, Ints, Summand, carried
 from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
@@ -42,6 +44,15 @@ class Star:
     def load(self, flows: Flows) -> list[Summand]:
         """Up from the one, down to the other."""
         return self.ports.load(flows, self.size, sum(self.link_counts))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """That of the NICs."""
+        return self.ports.layers
+
+    def exchange(self, positions: Ints, crossing: Sequence[Floats]) -> Summand:
+        """Up from the one, down to the other."""
+        return carried(self.ports.exchange(positions, self.size, crossing))
 
     def hops(self, flows: Flows) -> Ints:
         """Two."""
