@@ -1,7 +1,8 @@
 """How well fits and interpolation meet measured NCCL collectives.
 
 Usage: python benchmarks/accuracy_nccl.py FOLDER/reference/measured/nccl
-Prints the tables of docs/nccl.md. Errors are relative distances, |ours / measured - 1|.
+Prints the tables of docs/nccl.md and docs/appendix/nccl.md.
+Errors are relative distances, |ours / measured - 1|.
 """
 
 from collections.abc import Iterator

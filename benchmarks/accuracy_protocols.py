@@ -1,7 +1,8 @@
 """How far protocols fitted to measured collectives are from them, at sizes and groups left out.
 
 Usage: python benchmarks/accuracy_protocols.py FOLDER/reference
-Prints the tables of docs/nccl.md. Each machine's protocols are fitted by `stepsim calibrate nccl`
+Prints the tables of docs/nccl.md and docs/appendix/nccl.md.
+Each machine's protocols are fitted by `stepsim calibrate nccl`
 to every second size of all group sizes but one; errors |ours / measured - 1| are those of all sizes
 and groups of a table. Shipped topologies were fitted to everything there is of their machine.
 """

@@ -18,7 +18,7 @@ from reference import outputs
 from stepsim import cli
 
 MARKS = {
-    "installs": 6,
+    "installs": 4,
     "starts servers": 3,
     "needs measured runs of your own": 1,
     "takes a quarter of an hour": 1,

@@ -36,7 +36,8 @@ def test_notebooks_are_paired(notebook: Path) -> None:
     assert text.partition("# %% [markdown]\n")[2].startswith("# # ")
 
 
-def test_the_readme_lists_every_notebook() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_docs_list_every_notebook() -> None:
+    page, site = ((ROOT / name).read_text() for name in ("docs/notebooks.md", "mkdocs.yml"))
     for notebook in NOTEBOOKS:
-        assert f"notebooks/{notebook.name}" in readme
+        assert f"notebooks/{notebook.name}" in page
+        assert f"notebooks/{notebook.stem}.md" in site

@@ -171,9 +171,9 @@ def test_traffic_beside_siblings_is_warned_about(workloads: Path) -> None:
 
 def test_the_output_says_who_shares_links(run: Any, workloads: Path) -> None:
     said = {
-        "none": "with the links to itself (contention none)",
-        "siblings": "beside the groups that act with it (contention siblings)",
-        "fair": "with the links to itself (contention fair)",
+        "none": "with its links to itself (contention none)",
+        "siblings": "beside the equal groups of its stage (contention siblings)",
+        "fair": "with its links to itself (contention fair)",
     }
     for mode, words in said.items():
         job = ("-t", "dgx-v100", "-q", "--contention", mode)

@@ -148,7 +148,9 @@ def nccl(
     json: JsonOption = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", help="Texts the machine or source must hold: H800,!run2."),
+        typer.Option(
+            "--source", help="Use machines or sources that hold these texts, e.g. H800,!run2."
+        ),
     ] = None,
     kind: Annotated[
         str | None,
@@ -160,25 +162,31 @@ def nccl(
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option("--topology", "-t", help="File or name: fit its protocols; -o writes a copy."),
+        typer.Option(
+            "--topology", "-t", help="Fit the protocols of this topology; -o writes a copy."
+        ),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option("--start", help="Topology whose protocols the fit of --topology starts from."),
+        typer.Option(
+            "--start", help="Start the fit of --topology from the protocols of this topology."
+        ),
     ] = None,
     latency: Annotated[
-        str, typer.Option("--latency", help="Sizes whose latency -o writes: bulk or small.")
+        str, typer.Option("--latency", help="Latency to write with -o: of bulk or of small sizes.")
     ] = "bulk",
     node_bandwidth: Annotated[
         str | None,
-        typer.Option("--node-bandwidth", help="Nominal, inside a node: efficiency is a share."),
+        typer.Option(
+            "--node-bandwidth", help="Rated bandwidth inside a node; the fit gives the efficiency."
+        ),
     ] = None,
     fabric_bandwidth: Annotated[
         str | None,
-        typer.Option("--fabric-bandwidth", help="Nominal, of a rank's link between nodes."),
+        typer.Option("--fabric-bandwidth", help="Rated bandwidth of a rank's link between nodes."),
     ] = None,
     sizes: Annotated[
-        bool, typer.Option("--sizes", help="Print every size, not powers of two.")
+        bool, typer.Option("--sizes", help="Print every size, not powers of two only.")
     ] = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -25,7 +25,7 @@ MessagesOption = Annotated[
     bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
 ]
 ReportOption = Annotated[
-    Path | None, typer.Option("--report", help="Write all there is to see as one HTML page.")
+    Path | None, typer.Option("--report", help="Write the full report as one HTML page.")
 ]
 TraceOption = Annotated[
     Path | None, typer.Option("--trace", help="Write a trace for Perfetto: .json or .json.gz.")
@@ -40,7 +40,7 @@ StyleOption = Annotated[
     FigureStyle,
     typer.Option(
         "--style",
-        help="Width and type of figures: screen, or a paper's column (3.3 in) or page (7 in).",
+        help="Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
     ),
 ]
 

@@ -41,7 +41,7 @@ NcclOption = Annotated[
 ]
 CommSourceOption = Annotated[
     str,
-    typer.Option("--comm-source", help="Take the benchmarks whose machine or source holds this."),
+    typer.Option("--comm-source", help="Use benchmarks whose machine or source holds this text."),
 ]
 NodeSizeOption = Annotated[
     int | None,
@@ -76,7 +76,7 @@ def validate_command(
     times: TimesOption = None,
     max_error: Annotated[
         str | None,
-        typer.Option("--max-error", help="Exit with 1 if a time is further off, e.g. 2%."),
+        typer.Option("--max-error", help="Exit with 1 if an error is larger, e.g. 2%."),
     ] = None,
     node_size: NodeSizeOption = None,
     json: JsonOption = None,
@@ -183,11 +183,13 @@ def what_if_command(
     ] = None,
     layers: Annotated[
         int | None,
-        typer.Option("--layers", help="Layers of the model, if the run's names do not tell."),
+        typer.Option("--layers", help="Layers of the model, if the run does not name them."),
     ] = None,
     bandwidth: Annotated[
         list[str] | None,
-        typer.Option("--bandwidth", help="Of messages: inter_node=400Gbps or intra_node=..."),
+        typer.Option(
+            "--bandwidth", help="Bandwidth of messages: inter_node=400Gbps or intra_node=..."
+        ),
     ] = None,
     calibration: CalibrationOption = None,
     node_size: NodeSizeOption = None,

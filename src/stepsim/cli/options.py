@@ -34,7 +34,7 @@ OF_MODEL = frozenset(name for name, option in OPTIONS.items() if option.panel is
 
 
 class Switch(StrEnum):
-    """On or off."""
+    """Values of an option that is on or off."""
 
     ON = "on"
     OFF = "off"
@@ -71,9 +71,14 @@ class CommandOptions:
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse files whose header and rows disagree.")
     ] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No warnings, no progress.")] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no warnings and no progress.")
+    ] = False
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say what is done, and when, on stderr.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Print each stage of the work and its time on stderr."
+        ),
     ] = False
     asked: Mapping[str, object] = field(default_factory=dict)
 
@@ -109,7 +114,7 @@ class RunOptions(CommandOptions):
         str | None,
         typer.Option(
             "--comm-source",
-            help="Text in machine or run of the curves to use; !: not.",
+            help="Use the curves whose machine or run holds this text; !TEXT leaves them out.",
             rich_help_panel=Panel.NETWORK.value,
         ),
     ] = None

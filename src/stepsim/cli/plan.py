@@ -26,24 +26,31 @@ class SearchOptions(OneStepOptions):
     """What a search takes beside the options that all its plans share."""
 
     gpus: Annotated[
-        str, typer.Option("--gpus", "--npus", help="512, 256,512, or 256..1024, which doubles.")
+        str,
+        typer.Option(
+            "--gpus", "--npus", help="Sizes of the job: 512, or 256,512, or 256..1024 (doubling)."
+        ),
     ] = ""
     fix: Annotated[
         list[str] | None,
-        typer.Option("--fix", help="An option's values, e.g. tp=8 or mbs=1,2. Repeatable."),
+        typer.Option("--fix", help="Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable."),
     ] = None
-    max_pp: Annotated[int | None, typer.Option("--max-pp", min=1, help="Most stages.")] = None
+    max_pp: Annotated[
+        int | None, typer.Option("--max-pp", min=1, help="Largest number of pipeline stages.")
+    ] = None
     objective: Annotated[
-        str, typer.Option("--objective", help="step, tokens-per-dollar or memory.")
+        str,
+        typer.Option("--objective", help="What counts: step, tokens-per-dollar or memory."),
     ] = "step"
     memory_share: Annotated[
-        float, typer.Option("--memory-share", help="Of the device's memory that a plan may take.")
+        float,
+        typer.Option("--memory-share", help="Share of the device memory that a plan may use."),
     ] = 1.0
     runs: Annotated[int, typer.Option("--runs", min=1, help="Plans to simulate at most.")] = 20
     top: Annotated[int, typer.Option("--top", min=1, help="Plans to show at most.")] = 10
     explain: Annotated[
         str | None,
-        typer.Option("--explain", help="A plan, e.g. tp=8,pp=4: why it is not above."),
+        typer.Option("--explain", help="Explain why this plan is not the best, e.g. tp=8,pp=4."),
     ] = None
     json: JsonOption = None
     toml: Annotated[

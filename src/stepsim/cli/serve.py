@@ -24,7 +24,9 @@ def serve_command(
         str | None,
         typer.Option("--topology", "-t", help="A topology file beside the shipped ones."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 5006,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 5006,
     host: Annotated[
         str | None,
         typer.Option("--host", help="Let other machines connect to this address, with a token."),
@@ -92,7 +94,8 @@ def _signals() -> "asyncio.Future[int]":
 def export_site_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     workloads: Annotated[
-        list[Path], typer.Argument(metavar="WORKLOAD...", help="Workload files that it offers.")
+        list[Path],
+        typer.Argument(metavar="WORKLOAD...", help="Workload files that the page offers."),
     ],
 ) -> None:
     """Write the explorer as a folder of files that any web server can offer.

@@ -94,15 +94,15 @@ class SweepOptions(ShowOptions, RunOptions):
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the sweep that the database holds.")
     ] = False
-    breakdown: Annotated[bool, typer.Option("--breakdown", help="Keep where each step goes.")] = (
-        False
-    )
+    breakdown: Annotated[
+        bool, typer.Option("--breakdown", help="Store the parts of each step.")
+    ] = False
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="as useful")
     ] = None
-    executor: Annotated[str, typer.Option("--executor", help="Who computes: local, or dask.")] = (
-        "local"
-    )
+    executor: Annotated[
+        str, typer.Option("--executor", help="Where scenarios run: local or dask.")
+    ] = "local"
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
     ] = None

@@ -38,7 +38,7 @@ WorkloadArgument = Annotated[
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No warnings.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no warnings.")]
 
 
 def check_outputs(

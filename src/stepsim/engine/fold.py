@@ -50,7 +50,7 @@ class Actors:
 
 
 def every_rank(graph: TaskGraph, prices: Prices) -> Actors:
-    """One actor per rank."""
+    """Actors without folding: one for each rank."""
     return _actors(graph, prices, np.arange(graph.plan.npus, dtype=np.int64))
 
 

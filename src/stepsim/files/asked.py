@@ -138,7 +138,7 @@ def read_schedules(
 def topology_or_default(topology: "TopologyLike | None") -> tuple[Topology, list[str]]:
     """A topology of what a person named, and a note where it was nothing."""
     if topology is None:
-        note = f"no topology given: {DEFAULT_TOPOLOGY} assumed (--topology sets it)"
+        note = f"no topology given: stepsim assumes {DEFAULT_TOPOLOGY} (--topology sets it)"
         return load_topology(DEFAULT_TOPOLOGY), [note]
     return load_topology(topology), []
 

@@ -28,7 +28,7 @@ class LeafStage:
 
     @property
     def forward_ps(self) -> int:
-        """All leaf modules."""
+        """Forward time in ps, summed over all leaf modules."""
         return self.layers_ps + self.ends_ps
 
 

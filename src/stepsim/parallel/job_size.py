@@ -125,7 +125,7 @@ def _job_size(
     if not topology.grows:
         return size, f"the size of topology {topology.name}"
     rounded = -(-size // unit) * unit
-    warnings.append(f"the file names no all_gpus: {rounded} NPUs assumed (--npus sets it)")
+    warnings.append(f"the file gives no all_gpus: stepsim assumes {rounded} NPUs (--npus sets it)")
     return rounded, "assumed"
 
 

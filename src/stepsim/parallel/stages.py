@@ -70,8 +70,8 @@ def split_stages(
     warnings = list(_check_chunks(workload, layers, plan, placement))
     if plan.pp != workload.made_for.pp:
         warnings.append(
-            f"pp {workload.made_for.pp} in the file, {plan.pp} asked for: layers are re-split, and "
-            "gradient and parameter sizes and optimizer compute of a stage scale with its layers"
+            f"the file has pp {workload.made_for.pp}, you asked for {plan.pp}: layers are split "
+            "again; gradients, parameters and optimizer compute of a stage grow with its layers"
         )
     if plan.pp > 1 and workload.pp_comm_assumed:
         warnings.append(workload.pp_comm_assumed)

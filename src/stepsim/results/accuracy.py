@@ -32,14 +32,14 @@ def accuracy_warnings(
             unknown[f"{beyond} {place}".strip()].add(use.kind)
         elif not found.good:
             yield (
-                f"{use.kind} of {format_size_bytes(use.size_bytes)} over {use.ranks} ranks: times "
-                f"on {topology.name} are off measured ones by {found.mean:.0%} (mean), "
-                f"{found.largest:.0%} at most"
+                f"{use.kind} of {format_size_bytes(use.size_bytes)} over {use.ranks} ranks: on "
+                f"{topology.name} such times differ from measured ones by {found.mean:.0%} on "
+                f"average, {found.largest:.0%} at most"
             )
     if accuracy and unknown:
         named = "; ".join(f"{', '.join(sorted(kinds))} {at}" for at, kinds in unknown.items())
         yield (
-            f"{topology.name} was not measured for {named}: extrapolated from what was (stepsim "
+            f"{topology.name} has no measurement of {named}: these times are extrapolated (stepsim "
             f"inspect {topology.name})"
         )
 

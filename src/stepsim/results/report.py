@@ -50,7 +50,7 @@ class Bubble:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts, in ps."""
         return self.before + self.between + self.after
 
 
@@ -261,7 +261,7 @@ def _link_warnings(
     """What the user asked of the network that shows nowhere, or should show and cannot."""
     unused = [use.name for use in links if use.links and not use.used]
     if unused and len(unused) < len(links):
-        yield f"nothing crosses {', '.join(unused)}: their bandwidth and latency have no effect"
+        yield f"no traffic crosses {', '.join(unused)}: bandwidth and latency there have no effect"
     if contention is Sharing.FAIR:
         if not any(cohort.slowed for cohort in timeline.cohorts):
             yield "no transfer slows another: contention has no effect on this step"

@@ -48,7 +48,7 @@ class Library:
         return load_topology(name)
 
     def topology_choices(self) -> list[str]:
-        """Names of all networks."""
+        """Names of all topologies that the page offers."""
         return [*self.topologies, *topology_names()]
 
     def file_of(self, name: str) -> str:

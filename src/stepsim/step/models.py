@@ -123,7 +123,7 @@ def model_plan(
     sequence = options.sequence
     if sequence is None:
         sequence = _SEQUENCE
-        notes.append(f"no sequence given: {sequence} tokens assumed (--sequence sets it)")
+        notes.append(f"no sequence given: stepsim assumes {sequence} tokens (--sequence sets it)")
     named: dict[str, Any] = {
         name: value for name in _PLAN_FIELDS if (value := getattr(options, name)) is not None
     }
@@ -157,7 +157,7 @@ def _replicas(
     if npus is None:
         unit = lcm(split, ep)
         npus = -(-topology.default_npus // unit) * unit
-        notes.append(f"no npus given: {npus} assumed (--npus sets it)")
+        notes.append(f"no npus given: stepsim assumes {npus} (--npus sets it)")
     if npus % split:
         raise PlanError(f"npus is {npus}: expected a multiple of tp*cp*pp, {split}")
     return npus // split
@@ -174,8 +174,8 @@ def _global_batch(options: StepOptions, dp: int, pp: int, notes: list[str]) -> i
         return options.microbatches * samples
     count = 4 * pp if pp > 1 else 1
     notes.append(
-        f"no global_batch given: {count * samples} samples assumed, {count} microbatches of each "
-        "pipeline (--global-batch sets it)"
+        f"no global_batch given: stepsim assumes {count * samples} samples, {count} microbatches "
+        "of each pipeline (--global-batch sets it)"
     )
     return count * samples
 

@@ -249,7 +249,7 @@ def test_report_on_stdout_and_warnings_on_stderr(run: Run, moe: Path) -> None:
     assert code == 0
     assert "step time  194.2 ms" in out
     assert "warning" not in out
-    assert "no topology given: hgx-h100 assumed" in err
+    assert "no topology given: stepsim assumes hgx-h100" in err
     assert run("simulate", moe, "--quiet")[2] == ""
 
 
@@ -395,7 +395,7 @@ def test_inspect_prints_what_was_understood(run: Run, workloads: Path) -> None:
         "to next stage  16 MiB per microbatch",
     ):
         assert line in out
-    assert "the file names no pp_comm: 16777216 bytes" in err
+    assert "the file gives no pp_comm: stepsim assumes 16777216 bytes" in err
 
 
 def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:

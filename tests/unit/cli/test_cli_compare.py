@@ -31,7 +31,7 @@ def test_a_row_per_schedule_that_runs_and_a_reason_for_each_other(run: Run, moe:
     names = ["1f1b", "dualpipe-v", "zb-h1", "interleaved:2"]
     code, out, err = run("compare", moe, *FOUR, "--schedules", ",".join(names))
     assert code == 0
-    assert "warning: no topology given: hgx-h100 assumed" in err
+    assert "warning: no topology given: stepsim assumes hgx-h100" in err
     assert "job       128 NPUs: tp 8, dp 4, pp 4, ep 4 inside dp; microbatches 4" in out
     rows = [line.split() for line in out.splitlines() if line.split()[:1] and "%" in line]
     assert [row[:2] for row in rows] == [

@@ -113,7 +113,7 @@ def test_simulate_and_inspect(
     measured.inspect_measured(run)
     printed = capsys.readouterr().out
     assert "measured" in printed
-    assert "1f1b, by its order" in printed
+    assert "1f1b, recognised by the order of its actions" in printed
     assert "simulated" in figure.read_text()
     assert spans.read_text().startswith("rank,")
 

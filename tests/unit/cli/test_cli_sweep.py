@@ -40,7 +40,7 @@ def test_a_sweep_prints_stores_exports_and_draws(run: Run, tmp_path: Path) -> No
     outputs = ("--db", database, "--export", table, "--plot", figure, "--pareto", pareto)
     code, out, err = run("sweep", SMALL, *AXES, *JOB, *outputs)
     assert code == 0
-    assert "warning: no topology given: hgx-h100 assumed" in err
+    assert "warning: no topology given: stepsim assumes hgx-h100" in err
     assert "scenarios  9 of 9, 3 failed" in out
     assert re.search(r"fastest\n +step +scenario *\n.* ms +fabric.bandwidth=400 Gbps", out)
     assert "\nfirst failure, fabric.bandwidth=100 Gbps, schedule=dualpipe-v: schedule" in out

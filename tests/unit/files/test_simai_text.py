@@ -477,7 +477,7 @@ def test_missing_pp_comm_is_the_output_rows_activation(
     workload = read(text("HYBRID_TRANSFORMER model_parallel_NPU_group: 4 pp: 2", *lines))
     assert workload.pp_comm_bytes == sent
     assert workload.pp_comm_assumed == (
-        f"the file names no pp_comm: {sent} bytes per microbatch between stages assumed, "
+        f"the file gives no pp_comm: stepsim assumes {sent} bytes per microbatch between stages, "
         f"from row {place}"
     )
 
@@ -485,7 +485,7 @@ def test_missing_pp_comm_is_the_output_rows_activation(
 def test_pp_comm_that_nothing_tells_is_zero(read: Read) -> None:
     workload = read(text(TRANSFORMER, line("mlp")))
     assert workload.pp_comm_bytes == 0
-    assert "no row tells it: stages exchange 0 bytes" in workload.pp_comm_assumed
+    assert "no row implies it: stages exchange 0 bytes" in workload.pp_comm_assumed
 
 
 # Errors

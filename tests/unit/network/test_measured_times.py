@@ -266,7 +266,7 @@ def test_columns_of_other_tables_are_known_by_name() -> None:
     found = parse_comm_table(text, source="other.csv")
     assert found.time_ps(AR, 2, 1, MIB) == 44_210_000
     assert found.time_ps(CollectiveKind.SEND_RECV, 2, 1, MIB) == 100_500_000
-    assert found.warnings == ("other.csv: no column nodes: one node assumed",)
+    assert found.warnings == ("other.csv: no column nodes: stepsim assumes one node",)
     assert found.curves[0].origin == "A: other.csv"
 
 

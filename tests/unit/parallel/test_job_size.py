@@ -83,7 +83,7 @@ def test_a_topology_of_fixed_size_is_filled() -> None:
 def test_two_nodes_are_assumed_and_rounded_up_with_a_warning(made_for: MadeFor, npus: int) -> None:
     plan, (warning,) = plan_job(workload(made_for), GROWING)
     assert plan.npus == npus
-    assert f"{npus} NPUs assumed" in warning
+    assert f"stepsim assumes {npus} NPUs" in warning
 
 
 def test_pp_asked_for_re_splits_the_same_npus() -> None:

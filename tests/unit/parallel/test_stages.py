@@ -145,7 +145,7 @@ def test_re_split_keeps_the_models_layers(file_pp: int, pp: int, each: int) -> N
     stages = split(job(layers, pp=file_pp), pp=pp)
     for work in stages.works:
         assert sum(r.name.startswith("layer") for r in work.chunks[0][0]) == each
-    assert [w for w in stages.warnings if f"pp {file_pp} in the file, {pp} asked for" in w]
+    assert [w for w in stages.warnings if f"the file has pp {file_pp}, you asked for {pp}" in w]
 
 
 @pytest.mark.parametrize(

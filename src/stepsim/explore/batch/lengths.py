@@ -41,12 +41,12 @@ class Length(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedLength:
-    """The same in every scenario."""
+    """A duration that is the same in every scenario."""
 
     duration_ps: int
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
-        """The duration."""
+        """The fixed duration in ps, for all scenarios."""
         return np.array([self.duration_ps], dtype=np.int64)
 
 
@@ -59,7 +59,7 @@ class ComputeLength:
     slow: float
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
-        """Scaled by the scenario's factor of the phase."""
+        """Picoseconds of the task, scaled by the factor of its phase in each scenario."""
         factor = scenarios.compute[:, PHASES.index(self.phase)]
         scaled: Floats = np.maximum(np.rint(self.duration_ps * factor), min(self.duration_ps, 1))
         return (scaled if self.slow == 1 else np.rint(scaled * self.slow)).astype(np.int64)
@@ -72,7 +72,7 @@ class HostLength:
     which: int
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
-        """The scenario's host time."""
+        """Host time in ps, one per scenario."""
         return scenarios.host_ps[:, self.which]
 
 

@@ -80,7 +80,7 @@ class NoiseResult:
 
     @property
     def mean_ps(self) -> float:
-        """Mean step time."""
+        """Mean step time over the samples, in ps."""
         return float(self.step_time_ps.mean())
 
     def percentile_ps(self, percent: float) -> float:

@@ -46,7 +46,7 @@ class BudgetDocument(Document, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is exceeded."""
+        """Whether the plan stays within its whole budget."""
         return all(line.holds for line in self.lines)
 
 

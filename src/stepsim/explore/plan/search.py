@@ -187,8 +187,8 @@ def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:
         nearest = int(faster[np.argmin(priced.unfit_memory[faster])])
         gain = 1 - float(priced.unfit_price[nearest]) / best.priced_s
         return (
-            f"memory: {plan_words(priced.unfit[nearest])} is priced {gain:.1%} faster "
-            f"and takes {priced.unfit_memory[nearest] / 2**30:.1f} GiB"
+            f"memory: {plan_words(priced.unfit[nearest])} would be about {gain:.1%} faster "
+            f"and needs {priced.unfit_memory[nearest] / 2**30:.1f} GiB"
         )
     parts = best.report.mean_breakdown_ps()
     bubble = sum(parts[part] for part in (Part.HEAD, Part.INNER, Part.TAIL))

@@ -78,15 +78,15 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Every scenario by itself, through the engine."""
+    """Runs the engine once for each scenario."""
 
     @property
     def chunk(self) -> int:
-        """One."""
+        """One scenario at a time, as each takes a full simulation."""
         return 1
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
-        """Everything."""
+        """True: the engine can simulate every scenario."""
         return True
 
     def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":

@@ -24,7 +24,7 @@ _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")
 
 
 class ExecutorKind(StrEnum):
-    """Who computes."""
+    """Where scenarios are computed."""
 
     LOCAL = "local"
     DASK = "dask"

@@ -108,7 +108,7 @@ def parse_comm_table(text: str, *, source: str) -> CommTable:
         samples.append(_sample(_Line(place=place, texts=texts, names=names), source))
     if not samples:
         raise CalibrationError(f"{source}: no measurement: expected one per line after the header")
-    missing = "" if "nodes" in names else f"{source}: no column nodes: one node assumed"
+    missing = "" if "nodes" in names else f"{source}: no column nodes: stepsim assumes one node"
     return CommTable(
         source=source, curves=curves_of(samples), warnings=(missing,) if missing else ()
     )

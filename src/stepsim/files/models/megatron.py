@@ -326,7 +326,7 @@ def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
 
 def _warnings(arguments: _Arguments) -> Iterator[str]:
     if not arguments.has("vocab-size", "padded-vocab-size"):
-        yield "no --vocab-size is given: GPT-2's 50257 assumed"
+        yield "no --vocab-size is given: stepsim assumes GPT-2's 50257"
     overlapped = arguments.has("overlap-grad-reduce")
     if overlapped != arguments.has("overlap-param-gather"):
         yield (

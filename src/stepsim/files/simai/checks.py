@@ -105,8 +105,9 @@ def _shared_ends(workload: Workload) -> Iterator[Doubt]:
             for item in workload.per_step
         )
         yield Doubt(
-            text="gradients and parameters of every stage count embedding and head, by their "
-            f"weight-gradient compute {float(max(shares)):.1%}: stages without them leave that out",
+            text="gradients and parameters of every stage include embedding and head "
+            f"({float(max(shares)):.1%} by weight-gradient compute): stepsim leaves these out of "
+            "stages that have neither",
             instead="all of them on every stage, as written,",
             mended=replace(workload, per_step=tuple(bare)),
         )
@@ -120,7 +121,7 @@ def _messages(workload: Workload, activation_bytes: int) -> Iterator[Doubt]:
     if abs(Fraction(said, activation_bytes) - 1) > _TOLERANCE:
         yield Doubt(
             text=f"pp_comm is {format_size_bytes(said)}, {_ratio(said, activation_bytes)} of the "
-            f"activation that the rows have on a rank ({format_size_bytes(activation_bytes)})",
+            f"activation of a row on one rank ({format_size_bytes(activation_bytes)})",
             instead="the activation of the rows between stages",
             mended=replace(workload, pp_comm_bytes=activation_bytes),
         )
@@ -137,8 +138,8 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
     weight_ps, forward_ps = row.weight_grad.compute_ps, row.forward.compute_ps
     if not is_placeholder(weight_ps) and weight_ps and low <= weight_ps <= high:
         yield Doubt(
-            text=f"the weight gradient of {row.name} takes {format_time_ps(weight_ps)}, a time of "
-            f"the optimizer ({format_time_ps(update)}), as AICB writes it",
+            text=f"the weight gradient of {row.name} takes {format_time_ps(weight_ps)}, about as "
+            f"long as the optimizer ({format_time_ps(update)}): AICB writes such files",
             instead="one no longer than its forward",
             mended=_with_rows(workload, _short_gradient),
         )

@@ -349,9 +349,9 @@ def _pp_comm(header: Header, told: int, where: str) -> tuple[int, str]:
     if header.pp_comm_bytes is not None:
         return header.pp_comm_bytes, ""
     if not told:
-        return 0, "the file names no pp_comm and no row tells it: stages exchange 0 bytes"
+        return 0, "the file gives no pp_comm and no row implies it: stages exchange 0 bytes"
     return told, (
-        f"the file names no pp_comm: {told} bytes per microbatch between stages assumed, "
+        f"the file gives no pp_comm: stepsim assumes {told} bytes per microbatch between stages, "
         f"from row {where}"
     )
 

@@ -82,7 +82,7 @@ class _LeafTable(TomlTable, frozen=True, kw_only=True):
         )
 
     def overhead(self) -> LeafOverhead:
-        """What the table says."""
+        """The noun that the table describes."""
         action = float(parse_time_ps(self.action))
         return LeafOverhead(
             action=_number(action, self.action_residual, self.samples),
@@ -115,7 +115,7 @@ class _MessageTable(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
         )
 
     def link(self) -> LinkFit:
-        """What the table says."""
+        """The noun that the table describes."""
         return LinkFit(
             placement=_choice(NodePlacement, "point_to_point placement", self.placement),
             latency_ps=parse_time_ps(self.latency),
@@ -153,7 +153,7 @@ class _LayerTable(TomlTable, frozen=True, kw_only=True):
         return cls(**shape, **{name: time / _PS_PER_US / 1000 for name, time in times.items()})
 
     def times(self) -> LayerTimes:
-        """What the table says."""
+        """The noun that the table describes."""
         shape = {name: getattr(self, name) for name in _SHAPE}
         times = {f"{part}_ps": getattr(self, f"{part}_ms") for part in _LAYER_PARTS}
         return LayerTimes(
@@ -193,7 +193,7 @@ class _CurveTable(TomlTable, frozen=True, kw_only=True):
         )
 
     def curve(self) -> MeasuredCurve:
-        """What the table says."""
+        """The noun that the table describes."""
         times = [round(time * _PS_PER_US) for time in self.time_us]
         return MeasuredCurve(
             machine=self.machine,

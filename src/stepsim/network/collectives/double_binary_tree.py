@@ -91,7 +91,7 @@ def tree_edges(members: Ints, parents: Ints) -> Ints:
 
 
 def both_ways(edges: Ints) -> Ints:
-    """Edges down and up."""
+    """Edges of the tree in both directions, first down, then up."""
     return np.concatenate((edges, edges[::-1]), axis=1)
 
 

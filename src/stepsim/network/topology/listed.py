@@ -68,7 +68,7 @@ class ListedTopology:
 
     @property
     def default_npus(self) -> int:
-        """All NPUs."""
+        """NPUs of a job that names no number: all of them."""
         return self.npus
 
     def fit(self, npus: int) -> "ListedTopology":

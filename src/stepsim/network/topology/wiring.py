@@ -79,11 +79,11 @@ class Wiring(Protocol):
 
     @property
     def kind(self) -> DimensionKind:
-        """Its kind, as algorithms see it: a torus is several rings, a mesh several lines."""
+        """The kind that algorithms see: a torus is several rings, a mesh several lines."""
 
     @property
     def size(self) -> int:
-        """Positions."""
+        """Number of positions that the wiring joins."""
 
     @property
     def link_counts(self) -> tuple[int, ...]:
@@ -122,5 +122,5 @@ class Switchless:
     __slots__ = ()
 
     def share_a_switch(self, positions: Ints) -> bool:
-        """There is none."""
+        """False: these wirings have no switches."""
         return False

@@ -31,7 +31,7 @@ class Action:
         return f"{self.stage}{self.kind}{self.microbatch}"
 
     def parts(self) -> tuple["Action", ...]:
-        """The action itself."""
+        """The single action, as a tuple of one."""
         return (self,)
 
 
@@ -48,7 +48,7 @@ class FusedPair:
         return f"({self.forward.token};{self.backward.token})OVERLAP_F_B"
 
     def parts(self) -> tuple[Action, ...]:
-        """Forward and backward."""
+        """The forward and the backward of the pair."""
         return self.forward, self.backward
 
 

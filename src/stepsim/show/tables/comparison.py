@@ -23,7 +23,9 @@ def comparison_shown(found: ComparisonDocument) -> Iterator[Shown]:
 
 def schedules_table(runs: Sequence[CandidateDocument]) -> Table:
     """A row per schedule that runs."""
-    return table_of("schedules; activations: peak of any rank, in chunks or bytes", runs, _COLUMNS)
+    return table_of(
+        "schedules; activations: the most that a rank holds, in chunks or bytes", runs, _COLUMNS
+    )
 
 
 def _activations(run: CandidateDocument) -> str | int:

@@ -40,7 +40,11 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
         "microbatches": degrees.microbatches,
     }
     known = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-    schedule = f"{summary.schedule.label}, by its order" if summary.schedule else "unknown"
+    schedule = (
+        f"{summary.schedule.label}, recognised by the order of its actions"
+        if summary.schedule
+        else "unknown"
+    )
     yield (
         ("measured run", summary.run.source),
         ("job", known),
@@ -53,7 +57,7 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
     )
     yield _stages(summary)
     yield _ranks(summary)
-    yield table_of("once per step", summary.step_ops, _STEP_OPS)
+    yield table_of("operations once per step", summary.step_ops, _STEP_OPS)
     if summary.imbalance:
         yield (
             f"busiest expert rank over the mean: {summary.imbalance.mean:.2f}, largest "
@@ -73,7 +77,7 @@ def _stages(summary: RunSummary) -> Table:
         rows.append(("", "", "messages", stage.wait_ps, "", "", ""))
     spans = dict.fromkeys(("median", "10 %", "90 %", "collectives"), TIME)
     columns = {"stage": COUNT, "ranks": TEXT, "operation": TEXT, **spans}
-    return Table(caption="operations of every stage", columns=columns, rows=tuple(rows))
+    return Table(caption="operations of each stage", columns=columns, rows=tuple(rows))
 
 
 def _span(ranks: tuple[int, ...]) -> str:
@@ -84,7 +88,7 @@ def _span(ranks: tuple[int, ...]) -> str:
 
 def _ranks(summary: RunSummary) -> Table:
     return table_of(
-        "where the time of every rank goes",
+        "time of each rank",
         summary.ranks,
         {
             "rank": COUNT.of("rank"),

@@ -24,14 +24,16 @@ _HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp"
 
 def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     """What was searched, the best plans, and how to run the first."""
-    ruled = f"{found.too_large} do not fit, {found.ruled_out} are ruled out by their bound"
-    rest = f", {found.not_run} are priced slower and were not run" if found.not_run else ""
+    ruled = f"{found.too_large} do not fit, {found.ruled_out} cannot be faster"
+    rest = (
+        f", {found.not_run} have a slower estimate and were not simulated" if found.not_run else ""
+    )
     yield (
         ("model", found.model),
         ("topology", f"{found.topology}, {found.device}"),
         ("job", f"global batch {found.global_batch}, sequence {found.sequence}"),
         ("plans", f"{found.looked_at:,}: {ruled}, {found.simulated} were simulated{rest}"),
-        ("binds", found.binds),
+        ("limited by", found.binds),
     )
     yield plans_table(found)
     yield "Megatron-LM: " + " ".join(found.megatron_arguments)
@@ -54,9 +56,9 @@ def plans_table(found: PlanDocument) -> Table:
         "of it": SHARE.of("memory_share"),
         "bubble": SHARE.of("bubble_fraction"),
         "exposed": SHARE.of(lambda plan: share_of(plan.exposed_ps, plan.step_time_ps)),
-        "against the first": LONG.of("why"),
+        "compared with the first": LONG.of("why"),
     }
-    return table_of("the best plans, one of a kind", plans, columns)
+    return table_of("best plans, one for each set of degrees", plans, columns)
 
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:

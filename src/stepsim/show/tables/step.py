@@ -123,19 +123,19 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
         *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
     ]
     known = f"{rates.error_runs} published runs ({rates.error_source})"
-    band = "no published run like this was compared"
+    band = "not known: no published run like this was compared"
     if rates.error is not None:
         band = f"mean error {rates.error:.1%} over {known}"
     return (
         ("device", f"{rates.device}, {rates.framework}"),
         (
             "per NPU",
-            f"{rates.tokens_per_s:,.1f} tokens/s; {rates.model_tflops:.1f} TFLOP/s of the model, "
-            f"{rates.hardware_tflops:.1f} done; MFU {rates.mfu:.1%}",
+            f"{rates.tokens_per_s:,.1f} tokens/s; TFLOP/s: model {rates.model_tflops:.1f}, "
+            f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}",
         ),
-        ("takes", ", ".join(spent)),
+        ("cost", ", ".join(spent)),
         *_memory_pairs(rates),
-        ("rests on", band),
+        ("accuracy", band),
     )
 
 
@@ -183,7 +183,7 @@ def path_table(result: StepDocument) -> Table:
     found = [item for item in result.critical_path_ps.items() if item[1]]
     bar = BAR.of(lambda item: _bar(dict([item]), result))
     return table_of(
-        "time on the critical path, by kind; adds up to the step",
+        "time on the critical path, by kind; the sum is the step time",
         sorted(found, key=lambda item: -item[1]),
         {"kind": TEXT.of(lambda item: _on_path(item[0])), **_of_step(result), "step": bar},
     )
@@ -203,7 +203,7 @@ def stages_table(result: StepDocument) -> Table:
     optional = [n for n in _OPTIONAL if any(stage.breakdown_ps.get(n) for stage in stages)]
     bubble = {"in actions": "busy", **{f"bubble, {name}": name for name in _BUBBLE}}
     return table_of(
-        "stages: one forward, one backward; where the step goes",
+        "stages: time of one forward and one backward, and the parts of the step",
         stages,
         {
             "stage": COUNT.of("stage"),
@@ -264,15 +264,17 @@ def _bubble(name: str) -> Callable[[StageEntry], int | None]:
 
 def comms_table(result: StepDocument) -> Table:
     """Communications, those that take most time first."""
-    caption = f"communications, of the rank that does most; {_TIMES.get(result.contention, '')}"
     shared = any(comm.alone_ps not in (None, comm.time_ps) for comm in result.comms)
+    times = ["alone: one call without contention"] if shared else []
+    times.append(_TIMES.get(result.contention, ""))
+    caption = "; ".join(["communication of the busiest rank", *times])
     columns = {name: column for name, column in _COMMS.items() if shared or name != "alone"}
     return table_of(caption, result.comms, columns, most=_MOST_COMMS)
 
 
 def links_table(links: Sequence[LinkEntry]) -> Table:
     """Classes of links by their busiest link, and whose bytes it carries."""
-    caption = "links, one direction each; in use: the busiest one's share of the step"
+    caption = "links, one way; in use: share of the step in which the busiest link sends"
     return table_of(caption, links, _LINKS)
 
 
@@ -292,9 +294,11 @@ def _whose(link: LinkEntry) -> str:
 
 
 _TIMES = {
-    str(Sharing.NONE): "time: with the links to itself (contention none)",
-    str(Sharing.SIBLINGS): "time: beside the groups that act with it (contention siblings)",
-    str(Sharing.FAIR): "time: with the links to itself (contention fair)",
+    str(Sharing.NONE): "time: one call with its links to itself (contention none)",
+    str(
+        Sharing.SIBLINGS
+    ): "time: one call beside the equal groups of its stage (contention siblings)",
+    str(Sharing.FAIR): "time: one call with its links to itself (contention fair)",
 }
 _COMMS = {
     "communications": TEXT.of(lambda comm: f"{comm.group} {comm.kind}"),

@@ -32,7 +32,7 @@ def worth_table(runs: Mapping[str, Sensitivity]) -> Table:
         return _WORTH.of(lambda slope: gains[run].get(slope.name))
 
     return table_of(
-        "what one per cent is worth, of the step time",
+        "share of the step time saved by a change of 1 %",
         sorted(slopes.values(), key=lambda s: -max(g.get(s.name, 0.0) for g in gains.values())),
         {
             "change": TEXT.of(describe),

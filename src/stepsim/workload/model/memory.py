@@ -52,17 +52,17 @@ class RankMemory:
 
     @property
     def allocated(self) -> Floats:
-        """What the framework's allocator holds."""
+        """Bytes that the framework's allocator holds."""
         states = self.weights + self.gradients + self.optimizer
         return states + self.activations + self.logits + self.buffers
 
     @property
     def total(self) -> Floats:
-        """Everything."""
+        """Bytes in use on the rank: what the allocator holds and what is reserved."""
         return self.allocated + self.reserved
 
     def share_of(self, device: Device) -> Floats:
-        """Of the device's capacity; above 1 a plan does not fit."""
+        """Share of the device's capacity in use; above 1 a plan does not fit."""
         return self.total / device.memory_bytes
 
     def is_tight(self, device: Device) -> Floats:

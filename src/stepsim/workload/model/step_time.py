@@ -60,7 +60,7 @@ class StepSeconds:
 
     @property
     def step(self) -> Floats:
-        """The step time."""
+        """Seconds of a whole step, per plan."""
         return self.pipeline + self.bubble + self.data_parallel + self.optimizer + self.host
 
 

@@ -41,12 +41,12 @@ class Cables(Switchless):
 
     @property
     def link_counts(self) -> tuple[int, ...]:
-        """Two per cable."""
+        """Links per class: one each way per cable."""
         return (2 * len(self.cables),)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
-        """Every position lies elsewhere."""
+        """One digit: no two positions are equivalent."""
         return (Digit(size=self.size, turns=False),)
 
     @property
@@ -55,7 +55,7 @@ class Cables(Switchless):
         return (int(self._distances.max()),)
 
     def ends(self, link: int) -> tuple[Node, Node]:
-        """The cable's positions."""
+        """The two positions that a cable joins."""
         a, b = self.cables[link // 2]
         return (b, a) if link % 2 else (a, b)
 

@@ -31,7 +31,7 @@ class DragonflyShape:
 
     @property
     def group(self) -> int:
-        """NPUs of a group."""
+        """Number of NPUs in a router group."""
         return self.routers * self.npus
 
     @property

@@ -18,12 +18,12 @@ class FullyConnected(Switchless):
 
     @property
     def link_counts(self) -> tuple[int, ...]:
-        """One per ordered pair."""
+        """Links per class: one for each ordered pair of positions."""
         return (self.size * (self.size - 1),)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
-        """Every position looks the same."""
+        """One digit: all positions are equivalent."""
         return (Digit(size=self.size, turns=True),)
 
     @property
@@ -32,17 +32,17 @@ class FullyConnected(Switchless):
         return (min(1, self.size - 1),)
 
     def ends(self, link: int) -> tuple[Node, Node]:
-        """A pair of positions."""
+        """The pair of positions that a link joins."""
         start, other = divmod(link, self.size - 1)
         return start, other + (other >= start)
 
     def load(self, flows: Flows) -> list[Summand]:
-        """The pair's own cable."""
+        """Load of each flow on the link of its own pair."""
         links = pair_number(flows.start, flows.end, self.size)
         return [(flows.copy * self.link_counts[0] + links, flows.weight)]
 
     def hops(self, flows: Flows) -> Ints:
-        """One."""
+        """Links of each flow: always the one between its two positions."""
         return np.ones((len(flows.start), 1), dtype=np.int64)
 
     def halves(self, capacities: tuple[float, ...]) -> float:

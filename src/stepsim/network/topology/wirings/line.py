@@ -19,26 +19,26 @@ class Line(Switchless):
 
     @property
     def link_counts(self) -> tuple[int, ...]:
-        """Two per pair of neighbours."""
+        """Links per class: one each way between neighbours."""
         return (2 * (self.size - 1),)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
-        """Every position lies elsewhere."""
+        """One digit: no two positions on a line are equivalent."""
         return (Digit(size=self.size, turns=False),)
 
     @property
     def farthest(self) -> tuple[int, ...]:
-        """From end to end."""
+        """Links from one end of the line to the other."""
         return (self.size - 1,)
 
     def ends(self, link: int) -> tuple[Node, Node]:
-        """A position and its neighbour."""
+        """The two neighbours that a link joins."""
         back, position = divmod(link, self.size - 1)
         return (position + 1, position) if back else (position, position + 1)
 
     def load(self, flows: Flows) -> list[Summand]:
-        """All steps between."""
+        """Load each flow puts on every link between its ends."""
         lower, upper = np.minimum(flows.start, flows.end), np.maximum(flows.start, flows.end)
         parts = []
         for back, taken in ((0, flows.start < flows.end), (1, flows.end < flows.start)):
@@ -55,7 +55,7 @@ class Line(Switchless):
         return parts
 
     def hops(self, flows: Flows) -> Ints:
-        """The distance."""
+        """Links between start and end of each flow."""
         distance: Ints = np.abs(flows.end - flows.start)
         return distance[:, None]
 

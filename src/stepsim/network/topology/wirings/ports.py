@@ -43,7 +43,7 @@ class Ports:
         return (wires, 2 * size) if self.shared else (wires,)
 
     def farthest(self) -> tuple[int, ...]:
-        """Up and down again."""
+        """Links up to the switch and down again, per class."""
         return (2, 2) if self.shared else (2,)
 
     def ends(self, link: int, size: int, switch_of: Callable[[int], str]) -> tuple[Node, Node]:

@@ -32,7 +32,7 @@ class Ring(Switchless):
 
     @property
     def farthest(self) -> tuple[int, ...]:
-        """Half way around."""
+        """Links half way around the ring, the longest route."""
         return (self.size // 2,)
 
     def ends(self, link: int) -> tuple[Node, Node]:
@@ -41,7 +41,7 @@ class Ring(Switchless):
         return position, (position + (-1 if back else 1)) % self.size
 
     def load(self, flows: Flows) -> list[Summand]:
-        """The shorter way around."""
+        """Load of each flow on the shorter way around."""
         ahead = (flows.end - flows.start) % self.size
         behind = self.size - ahead
         both = (ahead == behind) & (self.size > 2)
@@ -61,7 +61,7 @@ class Ring(Switchless):
         return parts
 
     def hops(self, flows: Flows) -> Ints:
-        """Links the shorter way."""
+        """Links on the shorter way of each flow."""
         ahead = (flows.end - flows.start) % self.size
         shorter: Ints = np.minimum(ahead, self.size - ahead)
         return shorter[:, None]

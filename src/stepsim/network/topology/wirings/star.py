@@ -20,12 +20,12 @@ class Star:
 
     @property
     def link_counts(self) -> tuple[int, ...]:
-        """Those of the ports."""
+        """Links per class: those of the ports."""
         return self.ports.link_counts(self.size)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
-        """Every position looks the same; where NICs are shared, every NIC and place on it."""
+        """Positions are equivalent; where NPUs share NICs, NICs are, and the places on one NIC."""
         shared = self.ports.npus_per_nic
         if self.size % shared:
             return (Digit(size=self.size, turns=False),)
@@ -34,15 +34,15 @@ class Star:
 
     @property
     def farthest(self) -> tuple[int, ...]:
-        """Up and down again."""
+        """Links up to the switch and down again."""
         return self.ports.farthest() if self.size > 1 else (0,) * len(self.link_counts)
 
     def ends(self, link: int) -> tuple[Node, Node]:
-        """A position and the switch."""
+        """A position and the switch, in the direction of the link."""
         return self.ports.ends(link, self.size, lambda _: "")
 
     def load(self, flows: Flows) -> list[Summand]:
-        """Up from the one, down to the other."""
+        """Load of each flow on its sender's uplink and its receiver's downlink."""
         return self.ports.load(flows, self.size, sum(self.link_counts))
 
     @property
@@ -55,7 +55,7 @@ class Star:
         return carried(self.ports.exchange(positions, self.size, crossing))
 
     def hops(self, flows: Flows) -> Ints:
-        """Two."""
+        """Links of each flow: up to the switch and down, shape (flows, classes)."""
         return np.stack(self.ports.hops(flows), axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
@@ -63,5 +63,5 @@ class Star:
         return self.ports.capacity(self.size // 2, capacities)
 
     def share_a_switch(self, positions: Ints) -> bool:
-        """Always."""
+        """True: one switch joins all positions."""
         return True
