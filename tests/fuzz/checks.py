@@ -206,6 +206,17 @@ def finite_json(text: bytes | str) -> None:
     finite(msgspec.json.decode(text))
 
 
+def check_profile(path: Path) -> None:
+    from stepsim.files.traces.forms import read_profile
+    from stepsim.measured.profile.pipeline import pipeline_waits
+    from stepsim.measured.profile.stragglers import find_stragglers
+    from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
+
+    found = find_stragglers(pipeline_waits(read_profile(path)))
+    _printed(path, profile_shown(found))
+    _printed(path, profile_replay_shown(found))
+
+
 def check_run(source: Path) -> None:
     from stepsim.files.measured import load_trace
     from stepsim.files.traces.forms import is_measured

@@ -5,7 +5,7 @@ Reference material beside the project is used too where it is present.
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from traces import MadeRun
 
 import stepsim
 from stepsim.explore.sweep import run_sweep
+from stepsim.measured.profile.events import Profile
+from stepsim.results.as_profile import profile_of_step
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"
@@ -285,6 +287,30 @@ def _of_interest(log: str) -> bytes:
 
 
 _SETTINGS = ("PP", "TP", "DP", "GBS", "MBS")
+
+
+@cache
+def chakra() -> tuple[bytes, ...]:
+    """A Chakra trace of the first rank of two."""
+    from stepsim.files.traces.chakra_write import write_chakra
+
+    return _first_of(write_chakra)
+
+
+@cache
+def kineto() -> tuple[bytes, ...]:
+    """A PyTorch profiler trace of the first rank of two."""
+    from stepsim.files.traces.kineto_write import write_kineto
+
+    return _first_of(write_kineto)
+
+
+def _first_of(write: Callable[[Profile, Path], list[Path]]) -> tuple[bytes, ...]:
+    work = uniform_workload(forward=10**9, backward=10**9, pp=2, microbatches=2)
+    result = stepsim.simulate(work, "hgx-h100", npus=2)
+    profile = profile_of_step(result.timeline, result.prices, source="made")
+    with tempfile.TemporaryDirectory() as folder:
+        return (write(profile, Path(folder) / "run")[0].read_bytes(),)
 
 
 @cache

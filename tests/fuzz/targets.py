@@ -84,6 +84,8 @@ TARGETS: Mapping[str, Target] = {
     "megatron-folder": Target(
         seeds=seeds.traces, run=in_file("run/rank0.txt", checks.check_folder), weight=0.5
     ),
+    "chakra-trace": Target(seeds=seeds.chakra, run=in_file("t.0.et", checks.check_profile)),
+    "kineto-trace": Target(seeds=seeds.kineto, run=in_file("rank0.json", checks.check_profile)),
     "optimus-log": Target(seeds=seeds.optimus_logs, run=in_file("log.txt", checks.check_log)),
     "result-json": Target(
         seeds=seeds.results, run=in_file("r.json", checks.check_result), weight=1.5

@@ -40,6 +40,7 @@ from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
+    from stepsim.step.simulate import SimulatedStep
 
 
 @takes(OneStepOptions, ON_COMMAND_LINE)
@@ -58,6 +59,13 @@ def simulate_command(
     write_workload: Annotated[
         Path | None,
         typer.Option("--write-workload", help="Write a model's workload as a SimAI text."),
+    ] = None,
+    chakra: Annotated[
+        Path | None, typer.Option("--chakra", help="Write Chakra traces of all ranks: a folder.")
+    ] = None,
+    kineto: Annotated[
+        Path | None,
+        typer.Option("--kineto", help="Write traces as PyTorch's profiler does: a folder."),
     ] = None,
     calibration: CalibrationOption = None,
     times: TimesOption = None,
@@ -78,8 +86,13 @@ def simulate_command(
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     refused = ["--messages"] if messages else []
-    refused += ["--write-workload"] if write_workload else []
-    refused += ["--plot-memory"] if plot_memory else []
+    told = {
+        "--plot-memory": plot_memory,
+        "--write-workload": write_workload,
+        "--chakra": chakra,
+        "--kineto": kineto,
+    }
+    refused += [name for name, path in told.items() if path]
     if is_profile(file):
         refuse_options(file, options, *refused)
         refuse_for_profiles(
@@ -121,6 +134,8 @@ def simulate_command(
         _write_workload(job, write_workload, options)
     if traced:
         traced.write([("", result)])
+    if chakra or kineto:
+        _write_profile(result, str(file), chakra, kineto)
     if plot:
         from stepsim.show.figures.timelines import plot_timelines
 
@@ -141,6 +156,21 @@ def simulate_command(
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
     show(json, lambda: ResultDocument.of(result.report).to_json(), step_shown(result.report))
+
+
+def _write_profile(
+    step: "SimulatedStep", source: str, chakra: Path | None, kineto: Path | None
+) -> None:
+    """Write all ranks of a step as the traces that other tools read."""
+    from stepsim.files.traces.chakra_write import write_chakra
+    from stepsim.files.traces.kineto_write import write_kineto
+    from stepsim.results.as_profile import profile_of_step
+
+    profile = profile_of_step(step.timeline, step.prices, source=source)
+    if chakra:
+        write_chakra(profile, chakra)
+    if kineto:
+        write_kineto(profile, kineto)
 
 
 def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:

@@ -73,6 +73,16 @@ def _check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
         raise OutputError(f"{path}: cannot {what} {shown}: expected {', '.join(allowed)}")
 
 
+def new_folder(path: Path) -> None:
+    """Make a folder for several files; raises OutputError where there is something in it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise OutputError(f"{path}: the folder is not empty: expected a new one")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the whole new one, never a part.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stepsim.base.errors import OutputError, one_line
 from stepsim.files.shipped import SHIPPED, shipped_folder
-from stepsim.files.writing import write_whole
+from stepsim.files.writing import new_folder, write_whole
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import Library
@@ -71,12 +71,7 @@ def write_site(folder: Path, workloads: Sequence[Path]) -> list[Path]:
     names = [path.name for path in workloads]
     if len(set(names)) < len(names):
         raise OutputError(f"workloads: two files have one name, of {', '.join(sorted(names))}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise OutputError(f"{folder}: the folder is not empty: expected a new one")
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be written: {error.strerror}") from None
+    new_folder(folder)
     written = {
         "index.html": _page(),
         "explorer.js": page_parts()["js"].encode(),

@@ -173,7 +173,7 @@ OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
-    | {"--plot-memory", "--set", "--write-workload"},
+    | {"--chakra", "--kineto", "--plot-memory", "--set", "--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--calibration", "--report", "--schedules", "--set", "--with"},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
 from stepsim.files.reading import first_bytes
+from stepsim.files.traces.protobuf import read_fields, read_varint
 
 if TYPE_CHECKING:
     from stepsim.measured.leaf_log import LeafRun
@@ -22,6 +23,9 @@ _OF_PROFILES = 1 << 16
 _OF_RUNS = 1 << 20
 """Bytes that tell what a run is: a log says so after its settings and its model."""
 TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
+CHAKRA_ENDS = (".et", ".et.gz")
+_METADATA_ATTRIBUTE = 2
+"""Field of Chakra's metadata."""
 
 
 def is_megatron_trace(start: bytes) -> bool:
@@ -46,31 +50,60 @@ def is_nsys(start: bytes) -> bool:
 
 def is_kineto(start: bytes) -> bool:
     """Whether a file begins as such a trace, or as an archive that may hold some."""
-    if start.startswith(b"\x1f\x8b"):
-        start = _unpacked(start)
-    if start[257:262] == b"ustar":
-        return any(each in start[:100] for each in (b".json", b"kineto", b"trace"))
+    start = _unpacked(start)
+    if is_archive(start):
+        return any(each in _first_member(start) for each in (".json", "kineto", "trace"))
     told = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
     return start.lstrip().startswith(b"{") and any(each in start for each in told)
 
 
-def is_kineto_folder(path: Path) -> bool:
-    """Whether a folder holds such traces."""
-    return isdir(path) and any(kineto_traces(path))
-
-
-def kineto_traces(folder: Path) -> Iterator[Path]:
-    """The traces of a folder; other files of its are none."""
+def is_chakra(start: bytes) -> bool:
+    """Whether a file begins with metadata as such traces do, or as an archive of them."""
+    start = _unpacked(start)
+    if is_archive(start):
+        return _first_member(start).endswith(CHAKRA_ENDS)
     try:
-        named = [each for each in folder.iterdir() if each.name.endswith(TRACE_ENDS)]
+        length, place = read_varint(start, 0)
+        number, told = next(read_fields(start[place : place + length]))
+        if number == _METADATA_ATTRIBUTE and isinstance(told, bytes):
+            number, told = next(read_fields(told))
+    except (ValueError, StopIteration):
+        return False
+    return number == 1 and isinstance(told, bytes) and told.isascii() and told != b""
+
+
+def is_archive(start: bytes) -> bool:
+    """Whether an unpacked file begins as a tar archive."""
+    return start[257:262] == b"ustar"
+
+
+def traces_in(
+    folder: Path, ends: tuple[str, ...], begins: Callable[[bytes], bool]
+) -> Iterator[Path]:
+    """The files of a folder whose names end and whose bytes begin so."""
+    try:
+        named = [each for each in folder.iterdir() if each.name.endswith(ends)]
     except OSError:
         return
-    yield from (each for each in named if is_kineto(first_bytes(each, _OF_PROFILES)))
+    yield from (each for each in named if begins(first_bytes(each, _OF_PROFILES)))
 
 
-def _unpacked(data: bytes) -> bytes:
+def _folder_of(ends: tuple[str, ...], begins: Callable[[bytes], bool]) -> Callable[[Path], bool]:
+    """Whether a folder holds such files."""
+    return lambda path: any(traces_in(path, ends, begins))
+
+
+def _first_member(start: bytes) -> str:
+    """Name of the first file in an archive that begins so."""
+    return start[:100].rstrip(b"\0").decode(errors="replace")
+
+
+def _unpacked(start: bytes) -> bytes:
+    """How a file begins once unpacked; as it is unless it was packed with gzip."""
+    if not start.startswith(b"\x1f\x8b"):
+        return start
     try:
-        return zlib.decompressobj(31).decompress(data, _OF_PROFILES)
+        return zlib.decompressobj(31).decompress(start, _OF_PROFILES)
     except zlib.error:
         return b""
 
@@ -130,7 +163,13 @@ PROFILE_FORMATS = (
         name="PyTorch profiler traces",
         begins=is_kineto,
         read=_reader("kineto", "read_kineto"),
-        is_folder=is_kineto_folder,
+        is_folder=_folder_of(TRACE_ENDS, is_kineto),
+    ),
+    ProfileFormat(
+        name="Chakra execution traces",
+        begins=is_chakra,
+        read=_reader("chakra", "read_chakra"),
+        is_folder=_folder_of(CHAKRA_ENDS, is_chakra),
     ),
     ProfileFormat(name="Nsight Systems SQLite", begins=is_nsys, read=_reader("nsys", "read_nsys")),
 )

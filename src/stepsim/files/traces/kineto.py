@@ -5,13 +5,8 @@ kernel begins when its rank arrives and ends with the slowest, so ranks meet in 
 name its collective and group, in older ones the n-th kernel of a name is the same on all ranks.
 """
 
-import gzip
-import io
 import re
-import tarfile
-import zlib
-from collections.abc import Iterator, Sequence
-from os.path import isdir
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,12 +14,11 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.files.reading import open_file
-from stepsim.files.traces.forms import TRACE_ENDS, kineto_traces
+from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
+from stepsim.files.traces.packed import packed_files
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 
-_MOST_BYTES = 4 << 30
 _PS_PER_US = 10**6
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
@@ -87,7 +81,7 @@ class _Trace(msgspec.Struct):
 def read_kineto(path: Path) -> Profile:
     """Read the traces of one rank or of several; raises TraceError naming file and place."""
     parts = []
-    for name, data in _files(path):
+    for name, data in packed_files(path, TRACE_ENDS, is_kineto):
         try:
             parts.append(_read_rank(name, data))
         except (OverflowError, RecursionError):
@@ -97,58 +91,6 @@ def read_kineto(path: Path) -> Profile:
     if not parts:
         raise TraceError(f"{path}: no PyTorch trace in it: expected files that end in .json or .gz")
     return join_ranks(str(path), parts, "PyTorch profiler")
-
-
-def _files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the traces at a path."""
-    if isdir(path):
-        for each in sorted(kineto_traces(path)):
-            yield str(each), _contents(each)
-        return
-    data = _contents(path)
-    if data[257:262] != b"ustar":
-        yield str(path), data
-        return
-    yield from _members(path, data)
-
-
-def _contents(path: Path) -> bytes:
-    """A file, unpacked; raises TraceError for what is cut short, or too large."""
-    try:
-        with open_file(path, _MOST_BYTES) as file:
-            return _unpacked(file.read(), str(path))
-    except EOFError:
-        raise TraceError(f"{path}: the gzip file is cut short: expected a whole one") from None
-    except (OSError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TraceError(f"{path}: cannot read the trace: {reason}") from None
-
-
-def _unpacked(data: bytes, where: str) -> bytes:
-    """What is not packed, or was with gzip; raises TraceError where that is too large."""
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
-        whole = packed.read(_MOST_BYTES + 1)
-    if len(whole) > _MOST_BYTES:
-        raise TraceError(f"{where}: unpacks to more than {_MOST_BYTES >> 30} GiB")
-    return whole
-
-
-def _members(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
-    """The traces in an archive; raises TraceError for a path outside of it."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            for member in archive:
-                where = f"{path}: {member.name}"
-                if member.name.startswith("/") or ".." in Path(member.name).parts:
-                    raise TraceError(f"{where}: a path outside of the archive")
-                if not member.isfile() or not member.name.endswith(TRACE_ENDS):
-                    continue
-                file = archive.extractfile(member)
-                yield where, _unpacked(file.read() if file else b"", where)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise TraceError(f"{path}: cannot read the archive: {error}") from None
 
 
 def _read_rank(name: str, data: bytes) -> RankOperations:

@@ -121,11 +121,16 @@ class Events:
         return np.isin(self.kind, kinds)
 
 
+Following = tuple[Ints, Ints]
+"""Pairs of operations: what comes before, and what after."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Profile:
     """Steps of a job as a tool recorded them; `ranks` and `steps` ascending.
 
-    `format` names the form it was read from, `steps` are the numbers the job gave them.
+    `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`
+    are the pairs of operations that wait for each other, None where the format does not tell them.
     """
 
     source: str
@@ -135,6 +140,7 @@ class Profile:
     names: tuple[str, ...]
     groups: tuple[ProcessGroup, ...]
     events: Events
+    follows: Following | None = None
     warnings: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -157,10 +163,15 @@ class Profile:
     def of_steps(self, *numbers: int) -> "Profile":
         """Some steps, by their numbers; raises TraceError where none of them was recorded."""
         kept = [place for place, number in enumerate(self.steps) if number in numbers]
-        chosen = self.events.taken(np.flatnonzero(np.isin(self.events.step, kept)))
+        inside = np.isin(self.events.step, kept)
+        chosen = self.events.taken(np.flatnonzero(inside))
         step = np.searchsorted(np.array(kept, dtype=np.int64), chosen.step)
         steps = tuple(self.steps[place] for place in kept)
-        return replace(self, steps=steps, events=replace(chosen, step=step))
+        follows = None
+        if self.follows is not None:
+            place, both = np.cumsum(inside) - 1, inside[self.follows[0]] & inside[self.follows[1]]
+            follows = place[self.follows[0][both]], place[self.follows[1][both]]
+        return replace(self, steps=steps, events=replace(chosen, step=step), follows=follows)
 
     def rank_number(self, place: int) -> int:
         """The rank that ran an operation."""

@@ -14,6 +14,7 @@ from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
     Events,
+    Following,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -28,7 +29,9 @@ _DAY_PS = 86_400 * PS_PER_S
 class RankOperations:
     """One rank's operations: columns of `Events` but for name and group, which are texts.
 
-    Times are from `base_ps`, on the rank's clock.
+    Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks; with one of `tag`
+    the n-th message of a tag between two ranks is the same on both. `follows` are pairs of these
+    operations that wait for each other, where the format tells them.
     """
 
     rank: int
@@ -40,6 +43,7 @@ class RankOperations:
     columns: dict[str, Ints]
     left_out: int
     base_ps: int
+    follows: Following | None = None
 
 
 def join_ranks(
@@ -63,6 +67,7 @@ def join_ranks(
         {each: i for i, each in enumerate(every)} for every in (names, groups, steps)
     )
     columns: dict[str, list[Ints]] = {}
+    traced = np.array([part.rank for part in parts], dtype=np.int64)
     for place, part in enumerate(parts):
         numbers = np.array([of_step[each] for each in part.steps], dtype=np.int64)
         more = {
@@ -74,6 +79,10 @@ def join_ranks(
         for key, column in (part.columns | more).items():
             columns.setdefault(key, []).append(column)
     whole = {key: np.concatenate(several) for key, several in columns.items()}
+    tag = whole.pop("tag", None)
+    if "peer" in whole:
+        near = np.minimum(np.searchsorted(traced, whole["peer"]), len(traced) - 1)
+        whole["peer"] = np.where(traced[near] == whole["peer"], near, UNKNOWN)
     events = Events.of(len(whole["rank"]), **whole)
     collective = events.of_kind(EventKind.COLLECTIVE)
     events = replace(events, group=np.where(collective, events.group, UNKNOWN))
@@ -84,39 +93,51 @@ def join_ranks(
         steps=tuple(steps),
         names=tuple(names),
         groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
-        events=replace(events, meeting=_meetings(events)),
+        events=replace(events, meeting=_meetings(events, tag)),
+        follows=_follows(parts),
     )
     return _aligned(profile, parts, one_clock=one_clock)
 
 
-def _meetings(events: Events) -> Ints:
-    """The n-th collective of a name and a group in a step is the same on all ranks."""
-    number = counted(events.rank, events.step, events.group, events.name)
-    joined = same(events.step, events.group, events.name, number)
-    return np.where(events.of_kind(EventKind.COLLECTIVE), joined, UNKNOWN)
+def _follows(parts: Sequence[RankOperations]) -> Following | None:
+    """Pairs of operations of all ranks, None where no rank tells any."""
+    skipped = np.cumsum([0, *(len(part.names) for part in parts)]).tolist()
+    told = [(part.follows, n) for part, n in zip(parts, skipped, strict=False) if part.follows]
+    if not told:
+        return None
+    return (
+        np.concatenate([follows[0] + n for follows, n in told]),
+        np.concatenate([follows[1] + n for follows, n in told]),
+    )
+
+
+def _meetings(events: Events, tag: Ints | None) -> Ints:
+    """The n-th collective of a name and a group in a step is the same on all ranks.
+
+    So is the n-th message of a tag from one rank to another on both.
+    """
+    collective, sends = events.of_kind(EventKind.COLLECTIVE), events.of_kind(EventKind.SEND)
+    told = collective
+    first, second, kind = events.group, events.name, np.zeros_like(events.name)
+    if tag is not None:
+        message = (sends | events.of_kind(EventKind.RECV)) & (events.peer != UNKNOWN)
+        first = np.where(message, np.where(sends, events.rank, events.peer), first)
+        second = np.where(message, np.where(sends, events.peer, events.rank), second)
+        kind, told = np.where(message, 1 + tag, 0), collective | message
+    number = counted(events.rank, events.step, kind, first, second)
+    return np.where(told, same(events.step, kind, first, second, number), UNKNOWN)
 
 
 def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bool) -> Profile:
     """One axis of time from 0: a collective ends at the same moment on all its ranks."""
     events, warnings = profile.events, list(_warnings(profile, parts))
     shift = np.array([_start_of(part, parts[0]) for part in parts], dtype=np.int64)
-    met = np.flatnonzero(events.meeting != UNKNOWN)
-    first: dict[int, int] = {}
-    for place in met[events.rank[met] == 0].tolist():
-        first[int(events.meeting[place])] = int(events.end_ps[place])
-    for rank in () if one_clock else range(1, len(parts)):
-        apart = [
-            first[int(events.meeting[place])] - int(events.end_ps[place])
-            for place in met[events.rank[met] == rank].tolist()
-            if int(events.meeting[place]) in first
-        ]
-        if apart:
-            shift[rank] = int(np.median(apart))
-        else:
-            warnings.append(
-                f"{parts[rank].file}: no collective in common with rank {parts[0].rank}: its clock "
-                "is taken as the same"
-            )
+    lost = _put_on_one_axis(events, shift) if not one_clock else []
+    warnings += [
+        f"{parts[rank].file}: no collective in common with rank {parts[0].rank}, or with one that "
+        "has: its clock is taken as the same"
+        for rank in lost
+    ]
     moved = shift[events.rank]
     begin = int((events.start_ps + moved).min())
     told = events.launch_ps >= 0
@@ -127,6 +148,36 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
         launch_ps=np.where(told, events.launch_ps + moved - begin, UNKNOWN),
     )
     return replace(profile, events=events, warnings=tuple(warnings))
+
+
+def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
+    """Set the shift of every rank by what it meets in with ranks whose shift is known.
+
+    `shift` begins with what is assumed. Returns the ranks that nothing connects with the first.
+    """
+    met = np.flatnonzero(events.meeting != UNKNOWN)
+    of_rank = {
+        rank: places[np.argsort(events.meeting[places])]
+        for rank in range(len(shift))
+        for places in (met[events.rank[met] == rank],)
+    }
+    known: dict[int, int] = {}
+    waiting, progress = list(range(len(shift))), True
+    while waiting and progress:
+        progress = False
+        for rank in list(waiting):
+            meetings = events.meeting[of_rank[rank]].tolist()
+            ends = events.end_ps[of_rank[rank]].tolist()
+            pairs = zip(meetings, ends, strict=True)
+            apart = [known[meeting] - end for meeting, end in pairs if meeting in known]
+            if rank and not apart:
+                continue
+            shift[rank] = int(np.median(apart)) if apart else 0
+            for meeting, end in zip(meetings, ends, strict=True):
+                known.setdefault(meeting, end + int(shift[rank]))
+            waiting.remove(rank)
+            progress = True
+    return waiting
 
 
 def _start_of(part: RankOperations, first: RankOperations) -> int:
@@ -145,7 +196,17 @@ def _warnings(profile: Profile, parts: Sequence[RankOperations]) -> Iterator[str
             f"{profile.source}: {len(parts)} of {world} ranks: what they wait for in the others "
             "cannot be told from what their collectives take"
         )
-    met = profile.events.meeting[profile.events.meeting != UNKNOWN]
-    lone = int((np.bincount(met) % len(parts) > 0).sum()) if len(met) and len(parts) > 1 else 0
+    lone = _lone_collectives(profile) if len(parts) > 1 else 0
     if lone:
-        yield f"{profile.source}: {lone} collectives are not on all traced ranks"
+        yield f"{profile.source}: {lone} collectives are not on all traced ranks of their group"
+
+
+def _lone_collectives(profile: Profile) -> int:
+    """Collectives that a traced rank of their group lacks, or any rank where none are listed."""
+    events, traced = profile.events, {each.rank for each in profile.ranks}
+    members = [len(traced & set(g.ranks)) or len(traced) for g in profile.groups]
+    met = np.flatnonzero((events.meeting != UNKNOWN) & (events.group != UNKNOWN))
+    if not len(met):
+        return 0
+    _, first, count = np.unique(events.meeting[met], return_index=True, return_counts=True)
+    return int((count % np.array(members)[events.group[met[first]]] > 0).sum())

@@ -8,8 +8,16 @@ are reduced once the last backward of their chunk has ended.
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Events, Profile, same
-from stepsim.measured.profile.waits import Following, Waits, chained
+from stepsim.measured.profile.events import (
+    UNKNOWN,
+    EventKind,
+    EventPhase,
+    Events,
+    Following,
+    Profile,
+    same,
+)
+from stepsim.measured.profile.waits import Waits, chained
 from stepsim.measured.run import Bools
 
 _SOON_PS = 10**7
@@ -24,8 +32,12 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     compute that its rank ended last before it: the program posts it there, and would earlier if
     that compute were shorter. If no message of the profile runs beside a compute, the program
     blocks, and the next compute follows the message. Where no phase is told, an operation follows
-    one of another stream that ended just before it.
+    one of another stream that ended just before it. A profile that tells what its operations
+    follow is taken at its word.
     """
+    if profile.follows is not None:
+        before, after = profile.follows
+        return Waits(profile=profile, before=before, after=after)
     events = profile.events
     in_order = np.empty(len(events), dtype=np.int64)
     recorded = np.lexsort((events.order, events.end_ps, events.start_ps))

@@ -14,10 +14,7 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import Profile
-
-Following = tuple[Ints, Ints]
-"""Pairs of operations: what comes before, and what after."""
+from stepsim.measured.profile.events import Following, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,322 @@
+"""Chakra execution traces: one file of nodes per rank, with what each depends on.
+
+Source: `schema/protobuf/et_def.proto` and `src/feeder` of github mlcommons/chakra (0.0.4 and
+1.0.0). A file is a message of metadata, then one per node. Replayed are the data dependencies, as
+the feeder does, and the order on the threads and streams that nodes name. A file that stepsim wrote
+has its times in ps.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from enum import Enum, IntEnum
+from heapq import heappop, heappush
+from itertools import pairwise
+from os.path import isdir, isfile
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
+from stepsim.files.reading import read_bytes
+from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
+from stepsim.files.traces.packed import packed_files
+from stepsim.files.traces.protobuf import (
+    read_fields,
+    read_integers,
+    read_messages,
+    signed,
+)
+from stepsim.measured.profile.events import (
+    COMMUNICATIONS,
+    UNKNOWN,
+    EventKind,
+    Following,
+    Profile,
+)
+from stepsim.measured.profile.joined import RankOperations, join_ranks
+from stepsim.measured.profile.waits import Waits
+
+GROUPS_FILE = "comm_groups.json"
+"""Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""
+_RANK = re.compile(r"(?:\.|rank[-_]?|npu[-_]?)(\d{1,9})\.et")
+_PS_PER_US = 10**6
+TOLD = {"stream": "stream", "phase": "phase", "chunk": "chunk", "microbatch": "microbatch"}
+"""Columns of a profile that stepsim's own traces hold as attributes."""
+
+
+class ChakraNode(IntEnum):
+    """Type of a node."""
+
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    COMM_SEND = 5
+    COMM_RECV = 6
+    COMM_COLL = 7
+
+
+class NodeField(IntEnum):
+    """Fields of a node."""
+
+    ID = 1
+    NAME = 2
+    TYPE = 3
+    CTRL_DEPS = 4
+    DATA_DEPS = 5
+    START_US = 6
+    DURATION_US = 7
+    ATTRIBUTE = 10
+
+
+class AttributeField(IntEnum):
+    """Fields of an attribute; its value is in one of them, by its type."""
+
+    NAME = 1
+    INT32 = 7
+    INT64 = 9
+    BOOL = 27
+    STRING = 29
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    """One node; times in ps, `UNKNOWN` where not told."""
+
+    number: int = 0
+    name: str = ""
+    kind: int = 0
+    after: list[int] = field(default_factory=list)
+    start_us: int = 0
+    duration_us: int = 0
+    attributes: dict[str, int | str] = field(default_factory=dict)
+
+    def number_of(self, name: str, default: int = UNKNOWN) -> int:
+        """An attribute that is a number."""
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else default
+
+    def ps(self, name: str) -> int:
+        """Start or duration in ps: as stepsim wrote it, else from microseconds."""
+        exact = self.number_of(f"{name}_ps")
+        return exact if exact >= 0 else getattr(self, f"{name}_us") * _PS_PER_US
+
+    def peer(self, rank: int) -> int:
+        """The rank at the other end of a message."""
+        ends = {self.number_of("comm_src"), self.number_of("comm_dst")} - {rank, UNKNOWN}
+        return ends.pop() if len(ends) == 1 else UNKNOWN
+
+    @property
+    def event(self) -> EventKind:
+        """What kind of operation it is; a call of the host that asks for a transfer is none."""
+        if self.kind in (ChakraNode.COMM_SEND, ChakraNode.COMM_RECV):
+            return EventKind.SEND if self.kind == ChakraNode.COMM_SEND else EventKind.RECV
+        if self.kind == ChakraNode.COMM_COLL and {"comm_type", "comm_size"} & {*self.attributes}:
+            return EventKind.COLLECTIVE
+        if self.kind in (ChakraNode.MEM_LOAD, ChakraNode.MEM_STORE):
+            return EventKind.COPY
+        on_device = self.kind == ChakraNode.COMP and not self.number_of("is_cpu_op", 0)
+        return EventKind.COMPUTE if on_device else EventKind.HOST
+
+
+class _Clock(Enum):
+    """When the nodes of a file began: not told, by a rank's own clock, or by one of all ranks."""
+
+    NONE = 0
+    RECORDED = 1
+    SIMULATED = 2
+
+    @classmethod
+    def of(cls, nodes: Sequence[_Node]) -> "_Clock":
+        """What some nodes tell."""
+        if all("start_ps" in node.attributes for node in nodes):
+            return cls.SIMULATED
+        return cls.RECORDED if any(node.start_us for node in nodes) else cls.NONE
+
+
+def read_chakra(path: Path) -> Profile:
+    """Read the traces of one rank or of several; raises TraceError naming file and place."""
+    groups = _groups_beside(path)
+    parts, clocks = [], set()
+    for place, (name, data) in enumerate(packed_files(path, CHAKRA_ENDS, is_chakra)):
+        told = _RANK.search(Path(name).name)
+        try:
+            nodes = _nodes(data)
+            parts.append(_of_rank(name, nodes, int(told[1]) if told else place, groups))
+            clocks.add(_Clock.of(nodes))
+        except (ValueError, OverflowError) as error:
+            raise TraceError(f"{name}: not a Chakra trace: {error}") from None
+    if not parts:
+        raise TraceError(f"{path}: no Chakra trace in it: expected files that end in .et")
+    recorded = _Clock.RECORDED in clocks
+    profile = join_ranks(str(path), parts, "Chakra", one_clock=not recorded)
+    return _scheduled(profile) if clocks == {_Clock.NONE} else profile
+
+
+def _scheduled(profile: Profile) -> Profile:
+    """The profile of a trace without times of day: everything begins once it can."""
+    durations = profile.events.end_ps - profile.events.start_ps
+    before, after = profile.follows or (np.array([], dtype=np.int64),) * 2
+    waits = Waits(profile=profile, before=before, after=after)
+    ends = waits.ends_ps(durations)
+    warnings = [
+        *profile.warnings,
+        f"{profile.source}: nodes have no start: each begins once what it depends on has ended",
+    ]
+    silent = int(((durations == 0) & profile.events.of_kind(*COMMUNICATIONS)).sum())
+    if silent:
+        warnings.append(
+            f"{profile.source}: {silent} communications have no duration: they take no time"
+        )
+    return replace(waits.retimed(ends - durations, ends), warnings=tuple(warnings))
+
+
+def _groups_beside(path: Path) -> Mapping[str, tuple[int, ...]]:
+    """Ranks of process groups by name, from the file beside the traces, if there is one."""
+    file = (path if isdir(path) else path.parent) / GROUPS_FILE
+    if not isfile(file):
+        return {}
+    try:
+        return msgspec.json.decode(read_bytes(file), type=dict[str, tuple[int, ...]])
+    except (msgspec.DecodeError, OSError) as error:
+        raise TraceError(
+            f"{file}: expected lists of ranks by the name of their group: {error}"
+        ) from None
+
+
+def _nodes(data: bytes) -> list[_Node]:
+    """The nodes of a file by their numbers; raises ValueError where it has none, or one twice."""
+    messages = read_messages(data)
+    next(messages)
+    known: dict[bytes, tuple[str, int | str]] = {}
+    nodes = sorted((_node(each, known) for each in messages), key=lambda node: node.number)
+    if not nodes:
+        raise ValueError("it has no nodes")
+    if len({node.number for node in nodes}) < len(nodes):
+        raise ValueError("two nodes have one id")
+    return nodes
+
+
+def _of_rank(
+    name: str, nodes: Sequence[_Node], rank: int, groups: Mapping[str, tuple[int, ...]]
+) -> RankOperations:
+    place = {node.number: i for i, node in enumerate(nodes)}
+    start = np.array([node.ps("start") for node in nodes], dtype=np.int64)
+    took = np.array([node.ps("duration") for node in nodes], dtype=np.int64)
+    base = int(start.min()) if _Clock.of(nodes) is _Clock.RECORDED else 0
+    named = [str(node.attributes.get("pg_name", "")) for node in nodes]
+    columns = {
+        "step": np.zeros(len(nodes), dtype=np.int64),
+        "kind": np.array([node.event for node in nodes], dtype=np.int64),
+        "start_ps": start - base,
+        "end_ps": start - base + took,
+        "size_bytes": np.array([node.number_of("comm_size") for node in nodes], dtype=np.int64),
+        "peer": np.array([node.peer(rank) for node in nodes], dtype=np.int64),
+        "tag": np.array([node.number_of("comm_tag", 0) for node in nodes], dtype=np.int64),
+        "order": np.arange(len(nodes), dtype=np.int64),
+        **{
+            key: np.array([node.number_of(told) for node in nodes], dtype=np.int64)
+            for key, told in TOLD.items()
+        },
+    }
+    stream = np.array([node.number_of("tid") for node in nodes], dtype=np.int64)
+    columns["stream"] = np.where(columns["stream"] == UNKNOWN, stream, columns["stream"])
+    return RankOperations(
+        rank=rank,
+        world=None,
+        file=name,
+        steps=(0,),
+        names=[node.name or f"node {node.number}" for node in nodes],
+        groups=[(each, groups.get(each, ())) for each in named],
+        columns=columns,
+        left_out=0,
+        base_ps=base,
+        follows=_follows(nodes, place, stream),
+    )
+
+
+def _follows(nodes: Sequence[_Node], place: Mapping[int, int], stream: Ints) -> Following:
+    """Dependencies, and one after the other what runs on one thread or stream."""
+    before = [[place[each] for each in node.after if each in place] for node in nodes]
+    pairs = [(each, i) for i, earlier in enumerate(before) for each in earlier]
+    if (stream != UNKNOWN).any():
+        order = np.array(_issued(before), dtype=np.int64)
+        for each in sorted({*stream.tolist()} - {UNKNOWN}):
+            pairs += pairwise(order[stream[order] == each].tolist())
+    columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
+
+
+def _issued(before: Sequence[Sequence[int]]) -> list[int]:
+    """The order in which nodes are issued: the first of those that wait for nothing, as the feeder.
+
+    Nodes of a circle are left out.
+    """
+    after: list[list[int]] = [[] for _ in before]
+    left = [len(earlier) for earlier in before]
+    for i, earlier in enumerate(before):
+        for each in earlier:
+            after[each].append(i)
+    ready = [i for i, count in enumerate(left) if not count]
+    order = []
+    while ready:
+        order.append(heappop(ready))
+        for i in after[order[-1]]:
+            left[i] -= 1
+            if not left[i]:
+                heappush(ready, i)
+    return order
+
+
+def _node(message: bytes, known: dict[bytes, tuple[str, int | str]]) -> _Node:
+    """A node; `known` are the attributes met before."""
+    found = _Node()
+    for number, value in read_fields(message):
+        match number:
+            case NodeField.ID:
+                found.number = _integer(value)
+            case NodeField.NAME:
+                found.name = _text(value)
+            case NodeField.TYPE:
+                found.kind = _integer(value)
+            case NodeField.DATA_DEPS:
+                found.after += read_integers(value)
+            case NodeField.START_US:
+                found.start_us = _integer(value)
+            case NodeField.DURATION_US:
+                found.duration_us = _integer(value)
+            case NodeField.ATTRIBUTE if isinstance(value, bytes):
+                if value not in known:
+                    known[value] = _attribute(value)
+                name, told = known[value]
+                found.attributes[name] = told
+    return found
+
+
+def _attribute(message: bytes) -> tuple[str, int | str]:
+    name, told = "", cast("int | str", UNKNOWN)
+    for number, value in read_fields(message):
+        if number == AttributeField.NAME:
+            name = _text(value)
+        elif number == AttributeField.STRING:
+            told = _text(value)
+        elif isinstance(value, int):
+            told = signed(value)
+    return name, told
+
+
+def _integer(value: int | bytes) -> int:
+    if isinstance(value, bytes):
+        raise ValueError("a number is a text")
+    return value
+
+
+def _text(value: int | bytes) -> str:
+    if isinstance(value, int):
+        raise ValueError("a text is a number")
+    return value.decode(errors="replace")

@@ -1,0 +1,74 @@
+"""Traces of several ranks: the files of a folder or of an archive, packed with gzip or plain."""
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from os.path import isdir
+from pathlib import Path
+
+from stepsim.base.errors import TraceError
+from stepsim.files.reading import open_file
+from stepsim.files.traces.forms import is_archive, traces_in
+
+_MOST_BYTES = 4 << 30
+_GZIP = b"\x1f\x8b"
+
+
+def packed_files(
+    path: Path, ends: tuple[str, ...], begins: Callable[[bytes], bool]
+) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of a file, of those in a folder, or of those in an archive.
+
+    Raises TraceError for what cannot be read, is cut short or too large, and for a path outside of
+    the archive.
+    """
+    if isdir(path):
+        for each in sorted(traces_in(path, ends, begins)):
+            yield str(each), _contents(each)
+        return
+    data = _contents(path)
+    if not is_archive(data):
+        yield str(path), data
+        return
+    yield from _members(path, data, ends)
+
+
+def _contents(path: Path) -> bytes:
+    """A file, unpacked; raises TraceError for what is cut short, or too large."""
+    try:
+        with open_file(path, _MOST_BYTES) as file:
+            return _unpacked(file.read(), str(path))
+    except EOFError:
+        raise TraceError(f"{path}: the gzip file is cut short: expected a whole one") from None
+    except (OSError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"{path}: cannot read the trace: {reason}") from None
+
+
+def _unpacked(data: bytes, where: str) -> bytes:
+    """What is not packed, or was with gzip; raises TraceError where that is too large."""
+    if not data.startswith(_GZIP):
+        return data
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+        whole = packed.read(_MOST_BYTES + 1)
+    if len(whole) > _MOST_BYTES:
+        raise TraceError(f"{where}: unpacks to more than {_MOST_BYTES >> 30} GiB")
+    return whole
+
+
+def _members(path: Path, data: bytes, ends: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """The traces in an archive; raises TraceError for a path outside of it."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                where = f"{path}: {member.name}"
+                if member.name.startswith("/") or ".." in Path(member.name).parts:
+                    raise TraceError(f"{where}: a path outside of the archive")
+                if not member.isfile() or not member.name.endswith(ends):
+                    continue
+                file = archive.extractfile(member)
+                yield where, _unpacked(file.read() if file else b"", where)
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise TraceError(f"{path}: cannot read the archive: {error}") from None

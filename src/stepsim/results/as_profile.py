@@ -1,0 +1,220 @@
+"""A simulated step as a profile: what every rank did, what it waited for, and when.
+
+So a simulated step goes where a recorded one does: to tools that read traces, and into the replay.
+"""
+
+from dataclasses import field, replace
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
+from stepsim.engine.fold import every_rank
+from stepsim.engine.lay_out import LaidOut, lay_out
+from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import Timeline
+from stepsim.graph.actions import TaskKind
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Program, Segment, SegmentKind
+from stepsim.measured.profile.events import (
+    UNKNOWN,
+    EventKind,
+    EventPhase,
+    Events,
+    ProcessGroup,
+    Profile,
+    RankPlace,
+    same,
+)
+from stepsim.measured.profile.waits import Waits
+from stepsim.parallel.schedules import ActionKind
+from stepsim.workload.rows import Group
+
+MOST_TASKS = 20_000_000
+_KINDS = {
+    TaskKind.COMPUTE: EventKind.COMPUTE,
+    TaskKind.HOST: EventKind.HOST,
+    TaskKind.COLLECTIVE: EventKind.COLLECTIVE,
+}
+_MESSAGES = {SegmentKind.SEND: EventKind.SEND, SegmentKind.RECV: EventKind.RECV}
+_GROUPS = tuple(Group)
+_MESSAGE = _GROUPS.index(Group.PP)
+
+
+@dataclass(slots=True, kw_only=True)
+class _StageTasks:
+    """What every rank of a stage runs: columns of events with a value per task.
+
+    `group` is a place in `_GROUPS`, `meets` numbers the meeting among those of the group, by the
+    segment and its task, the sender's for a message. `stages_to_sender` and `stages_to_peer` are of
+    messages. `before` and `after` are pairs of tasks.
+    """
+
+    columns: dict[str, Ints]
+    group: Ints
+    meets: Ints
+    stages_to_sender: Ints
+    stages_to_peer: Ints
+    before: Ints
+    after: Ints
+
+
+def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profile:
+    """Every task of every rank and what it waits for; `source` names the step.
+
+    As in a recorded profile, a communication begins when its rank arrives. Raises PlanError for a
+    step of more than `MOST_TASKS` tasks.
+    """
+    graph = timeline.graph
+    programs = lay_out(graph, every_rank(graph, prices), prices, coalesce=False).programs
+    total = sum(len(laid.segment) for laid in programs)
+    if total > MOST_TASKS:
+        raise PlanError(
+            f"{source}: {total:,} tasks on {len(programs):,} ranks: expected {MOST_TASKS:,} at "
+            "most: choose fewer microbatches or NPUs"
+        )
+    telling, width = _Telling(graph=graph), graph.plan.stage_ranks
+    stages = [telling.stage(programs[stage * width]) for stage in range(graph.plan.pp)]
+    ranks = [(rank, stages[rank // width]) for rank in range(len(programs))]
+    lengths = [len(tasks.group) for _, tasks in ranks]
+    parts = [_of_rank(timeline, rank, tasks) for rank, tasks in ranks]
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    groups, met = _meetings(graph, prices, ranks, columns["rank"])
+    skipped = np.cumsum([0, *lengths[:-1]]).tolist()
+    profile = Profile(
+        source=source,
+        format="stepsim",
+        ranks=tuple(
+            RankPlace(rank=rank, stage=rank // width, replica=rank % width) for rank, _ in ranks
+        ),
+        steps=(0,),
+        names=tuple(telling.names),
+        groups=groups,
+        events=Events.of(total, **columns, **met),
+    )
+    before, after = (
+        np.concatenate(
+            [getattr(tasks, name) + n for (_, tasks), n in zip(ranks, skipped, strict=True)]
+        )
+        for name in ("before", "after")
+    )
+    waits = Waits(profile=replace(profile, follows=(before, after)), before=before, after=after)
+    events = profile.events
+    arrives = np.where(events.meeting == UNKNOWN, events.start_ps, waits.ready_ps)
+    return waits.retimed(arrives, events.end_ps)
+
+
+def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Ints]:
+    """The columns of a rank: those of its stage, with its own times."""
+    times, count = timeline.tasks(rank), len(tasks.group)
+    width = timeline.graph.plan.stage_ranks
+    peer = rank + tasks.stages_to_peer * width
+    return tasks.columns | {
+        "rank": np.full(count, rank, dtype=np.int64),
+        "step": np.zeros(count, dtype=np.int64),
+        "start_ps": times.start,
+        "end_ps": times.end,
+        "peer": np.where(tasks.group == _MESSAGE, peer, UNKNOWN),
+        "order": np.arange(count, dtype=np.int64),
+    }
+
+
+def _meetings(
+    graph: TaskGraph, prices: Prices, ranks: list[tuple[int, _StageTasks]], rank: Ints
+) -> tuple[tuple[ProcessGroup, ...], dict[str, Ints]]:
+    """The process groups of collectives, and the columns `group` and `meeting` of all tasks."""
+    width = graph.plan.stage_ranks
+    kind, meets, to_sender = (
+        np.concatenate([getattr(tasks, name) for _, tasks in ranks])
+        for name in ("group", "meets", "stages_to_sender")
+    )
+    place = rank + to_sender * width
+    group = np.full(len(rank), UNKNOWN, dtype=np.int64)
+    found: list[ProcessGroup] = []
+    for number in sorted({*kind.tolist()} - {UNKNOWN, _MESSAGE}):
+        members = prices.groups(_GROUPS[number])
+        chosen = kind == number
+        place[chosen] = members.group_of[rank[chosen]]
+        group[chosen] = place[chosen] + len(found)
+        found += [
+            ProcessGroup(name=f"{_GROUPS[number]}{i}", ranks=tuple(each))
+            for i, each in enumerate(members.members.tolist())
+        ]
+    met = np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, meets))
+    return tuple(found), {"group": group, "meeting": met}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Telling:
+    """Tells the tasks of stages; `names` are theirs, with the place of each."""
+
+    graph: TaskGraph
+    names: dict[str, int] = field(default_factory=dict)
+
+    def stage(self, laid: LaidOut) -> _StageTasks:
+        """The tasks of a stage's program."""
+        program, rows = laid.program, []
+        for number, inner in zip(laid.segment, laid.inner, strict=True):
+            segment = program.segments[number]
+            told = self._message(segment) if segment.task_list < 0 else self._task(segment, inner)
+            part = self._part(program, number)
+            sends = segment.kind is not SegmentKind.RECV
+            meets = number if sends else segment.peer
+            rows.append((*told, *part, meets << 32 | max(inner, 0)))
+        columns = dict(zip(_COLUMNS, np.array(rows, dtype=np.int64).T.copy(), strict=True))
+        ends, meets = columns.pop("ends"), columns.pop("meets")
+        is_message = ends >= 0
+        group = np.array([UNKNOWN if g is None else _GROUPS.index(g) for g in laid.group])
+        to_peer = np.where(is_message, ends - program.stage, 0)
+        receives = columns["kind"] == EventKind.RECV
+        waits = np.array(
+            [(b, task) for task, before in enumerate(laid.after) for b in before], dtype=np.int64
+        ).reshape(-1, 2)
+        return _StageTasks(
+            columns=columns,
+            group=group.astype(np.int64),
+            meets=meets,
+            stages_to_sender=np.where(receives, to_peer, 0),
+            stages_to_peer=to_peer,
+            before=waits[:, 0],
+            after=waits[:, 1],
+        )
+
+    def _part(self, program: Program, number: int) -> tuple[int, int, int]:
+        """Phase, virtual stage and microbatch of a segment; of a message, what its sender ran."""
+        segment = program.segments[number]
+        if segment.kind is SegmentKind.RECV:
+            return self._part(self.graph.programs[segment.peer_stage], segment.peer)
+        entry = segment.entry
+        if segment.kind is SegmentKind.SEND:
+            entry = max((program.segments[i].entry for i in segment.after), default=UNKNOWN)
+        if entry < 0:
+            return EventPhase.UPDATE, UNKNOWN, UNKNOWN
+        action = program.entries[entry].parts()[-1]
+        ahead = action.kind is ActionKind.FORWARD
+        phase = EventPhase.FORWARD if ahead else EventPhase.BACKWARD
+        return phase, action.stage, action.microbatch
+
+    def _message(self, segment: Segment) -> tuple[int, ...]:
+        kind, size = _MESSAGES[segment.kind], self.graph.comms[segment.comm].size_bytes
+        name = self._name(f"pp {kind.name.lower()}")
+        return kind, name, segment.stream, size, segment.peer_stage
+
+    def _task(self, segment: Segment, inner: int) -> tuple[int, ...]:
+        task = self.graph.task_lists[segment.task_list].tasks[inner]
+        if task.comm < 0:
+            return _KINDS[task.kind], self._name(task.label), task.stream, UNKNOWN, UNKNOWN
+        comm = self.graph.comms[task.comm]
+        name = self._name(f"{comm.group} {comm.kind}")
+        return _KINDS[task.kind], name, task.stream, comm.size_bytes, UNKNOWN
+
+    def _name(self, text: str) -> int:
+        return self.names.setdefault(text, len(self.names))
+
+
+_COLUMNS = (
+    *("kind", "name", "stream", "size_bytes", "ends"),
+    *("phase", "chunk", "microbatch", "meets"),
+)
+"""A row of a task; `ends` is the stage of the other end of a message, `UNKNOWN` elsewhere."""
