@@ -619,3 +619,16 @@ def check_refused(path: Path, start: str, words: list[str]) -> None:
     message = str(caught.value)
     assert message.startswith(start)
     assert [word for word in words if word not in message.removeprefix(start)] == []
+
+
+def test_rows_of_one_text_are_read_once(read: Read, document: Document) -> None:
+    twice = [line("attention_column", "5 ALLREDUCE 8"), line("mlp_a", "7 NONE 0")] * 3
+    found = document(text("DATA", *twice))
+    assert [row.line for row in found.rows] == [3, 4] * 3
+    assert len({*map(id, found.rows)}) == 2
+    assert found.warnings == ("3 forward collectives ignored: the policy has no group for them",)
+    wide = document(text("DATA", *(f"{each} 9" for each in twice)))
+    assert "6 rows have more than 12 fields (first: line 3)" in wide.warnings[-1]
+    blocks = read(text(TRANSFORMER, *[line("embedding_layer"), *twice] * 2)).microbatches
+    assert len(blocks) == 2
+    assert blocks[0] is blocks[1]

@@ -263,8 +263,15 @@ def _with_items(workload: Workload, role: Role, group: Group, factor: Fraction) 
 
 
 def _with_rows(workload: Workload, change: Callable[[Row], Row]) -> Workload:
-    """The workload with rows changed."""
-    return replace(
-        workload,
-        microbatches=tuple(block.with_rows(change) for block in workload.microbatches),
-    )
+    """The workload with rows changed; what was one object stays one."""
+    known: dict[int, Row] = {}
+
+    def changed(row: Row) -> Row:
+        if id(row) not in known:
+            known[id(row)] = change(row)
+        return known[id(row)]
+
+    distinct = {id(block): block for block in workload.microbatches}
+    blocks = {number: block.with_rows(changed) for number, block in distinct.items()}
+    kept = tuple(blocks[id(block)] for block in workload.microbatches)
+    return replace(workload, microbatches=kept)

@@ -77,7 +77,7 @@ def split_sections(rows: Sequence[Row], header: Header) -> Sections:
         blocks = [_overlap_first_row(block, header.last_bottom_layer) for block in blocks]
     trailing = rows[end:]
     per_step = (*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name)))
-    parts = [_microbatch(block) for block in blocks]
+    parts = _microbatches(blocks)
     microbatches = tuple(_joined(parts, header.ga or 1))
     return Sections(
         microbatches=microbatches,
@@ -146,6 +146,18 @@ def _is_trailing(row: Row) -> bool:
 def _overlap_first_row(block: Sequence[Row], last_bottom_layer: int) -> Sequence[Row]:
     """DLRM: the embedding's forward all-to-all is waited for at the end of the bottom layers."""
     return [replace(block[0], forward_lag=last_bottom_layer), *block[1:]]
+
+
+def _microbatches(blocks: Sequence[Sequence[Row]]) -> list[Microbatch]:
+    """The microbatch of each block; blocks of the same rows are one object."""
+    known: dict[tuple[int, ...], Microbatch] = {}
+    found = []
+    for block in blocks:
+        same = tuple(map(id, block))
+        if same not in known:
+            known[same] = _microbatch(block)
+        found.append(known[same])
+    return found
 
 
 def _microbatch(block: Sequence[Row]) -> Microbatch:

@@ -84,10 +84,14 @@ _Line = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRow(Row):
-    """A row, the number of its line in the file, and its process time."""
+    """A row, the line of the file that it is first in, and its process time.
+
+    `ignored` are collectives that the policy has no group for. Lines of one text are one row.
+    """
 
     line: int
     process_ps: int = 0
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,14 +185,15 @@ def _declared_rows(path: Path, lines: list[_Line]) -> int:
 
 
 def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[FileRow], list[str]]:
-    rows: list[FileRow] = []
-    extra: list[int] = []
-    ignored: Counter[str] = Counter()
+    known: dict[str, FileRow] = {}
+    extra: list[str] = []
     customized = policy is Policy.HYBRID_CUSTOMIZED
     expected = _FIELDS + customized
     if not lines:
         raise WorkloadError(f"{path}: has a header but no rows: nothing to simulate")
     for number, text in lines:
+        if text in known:
+            continue
         fields = text.split()
         place = f"{path}:{number}"
         if len(fields) < expected:
@@ -197,17 +202,21 @@ def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[Fil
                 f"expected {expected} (is the line truncated?)"
             )
         if len(fields) > expected:
-            extra.append(number)
+            extra.append(text)
         row_policy = _row_policy(place, fields[_FIELDS]) if customized else policy
-        rows.append(_row(place, number, fields, row_policy, ignored))
+        known[text] = _row(place, number, fields, row_policy)
+    rows = [known[text] for _, text in lines]
+    ignored = Counter(what for row in rows for what in row.ignored)
     warnings = [
         f"{count} {what} ignored: the policy has no group for them"
         for what, count in ignored.items()
     ]
     if extra:
+        wide = set(extra)
+        several = sum(text in wide for _, text in lines)
         warnings.append(
-            f"{len(extra)} rows have more than {expected} fields (first: line {extra[0]}): "
-            "the rest is ignored"
+            f"{several} rows have more than {expected} fields (first: line "
+            f"{known[extra[0]].line}): the rest is ignored"
         )
     return rows, warnings
 
@@ -223,13 +232,12 @@ def _row_policy(place: str, word: str) -> Policy:
     return policy
 
 
-def _row(
-    place: str, number: int, fields: Sequence[str], policy: Policy, ignored: Counter[str]
-) -> FileRow:
+def _row(place: str, number: int, fields: Sequence[str], policy: Policy) -> FileRow:
     name = fields[0]
     _integer(place, f"dependency of {name!r}", fields[1], MAX_INT64, least=-MAX_INT64)
     process = _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
     works: list[Work] = []
+    ignored: list[str] = []
     unsized: tuple[CommOp, ...] = ()
     for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
         shown = phase.replace("_", "-")
@@ -238,7 +246,7 @@ def _row(
         label = f"{shown} collective of {name!r}"
         comms = _comms(place, label, fields[column + 1], size, policy, phase)
         if comms is None:
-            ignored[f"{shown} collectives"] += 1
+            ignored.append(f"{shown} collectives")
         works.append(Work(compute_ps=compute_ps, comms=comms or ()))
         if phase is Phase.INPUT_GRAD and works[0].comms and not (size or comms is None):
             full = works[0].comms[0].size_bytes
@@ -252,6 +260,7 @@ def _row(
         weight_grad=works[2],
         lookup=name.startswith(EMBEDDING),
         unsized=unsized,
+        ignored=tuple(ignored),
     )
 
 
