@@ -38,7 +38,7 @@ def inspect_command(
     from stepsim.files.models.load import is_model
     from stepsim.files.models.public import is_public
     from stepsim.files.topology.formats import is_topology
-    from stepsim.files.traces.forms import is_measured, is_profile
+    from stepsim.files.traces.forms import has_step_lines, is_measured, is_profile
 
     if exists(file) and is_profile(Path(file)):
         refuse_options(Path(file), options)
@@ -50,6 +50,10 @@ def inspect_command(
         inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)
         return
     refuse_run_options(Path(file), node_size=node_size)
+    if has_step_lines(Path(file)):
+        refuse_options(Path(file), options, *(["--plot"] if plot else []))
+        _inspect_step_log(Path(file), json)
+        return
     described = is_model(file) if exists(file) else is_public(file)
     if not described and (is_topology(file) or not (exists(file) or Path(file).suffix)):
         _inspect_topology(file, options, json, plot, style)
@@ -57,6 +61,15 @@ def inspect_command(
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
     else:
         _inspect_workload(Path(file), options)
+
+
+def _inspect_step_log(file: Path, json: str | None) -> None:
+    from stepsim.files.traces.step_lines import read_step_log
+    from stepsim.show.tables.measured import step_log_shown
+
+    if json:
+        raise OutputError(f"{file}: --json is not for logs of steps: leave it out")
+    show_tables(step_log_shown(read_step_log(file)))
 
 
 def _inspect_workload(file: Path, options: CommandOptions) -> None:

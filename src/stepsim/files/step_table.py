@@ -5,7 +5,8 @@ CSV with a header line, or TOML with `[[run]]` tables, with the same names:
     workload,topology,schedule,microbatches,measured_s
     gpt.txt,hgx-h100,1f1b,32,4.21
 
-Paths are relative to the table. Empty cells mean the default.
+`measured_log` names a framework's log of steps instead of the seconds. Paths are relative to the
+table. Empty cells mean the default.
 """
 
 import csv
@@ -23,6 +24,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.files.models.public import beside
 from stepsim.files.reading import parse_toml, read_text
 from stepsim.files.shipped import DEFAULT_TOPOLOGY
+from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 
 _KINDS: Mapping[Quantity, type[int] | type[float] | type[bool]] = {
@@ -43,7 +45,8 @@ MeasuredStepRow = msgspec.defstruct(
         ("workload", str),
         ("topology", str, DEFAULT_TOPOLOGY),
         ("schedule", str, "1f1b"),
-        ("measured_s", float),
+        ("measured_s", float | msgspec.UnsetType, msgspec.UNSET),
+        ("measured_log", str | msgspec.UnsetType, msgspec.UNSET),
         *((name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in _OPTIONS.items()),
     ],
     namespace={"__doc__": "A measured step: seconds, and options of `stepsim simulate`."},
@@ -115,9 +118,10 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
     for name in row:
         if name not in _COLUMNS:
             raise TraceError(bad_value(where, "column", name, f"one of {', '.join(_COLUMNS)}"))
-    for name in ("workload", "measured_s"):
-        if name not in row:
-            raise TraceError(f"{where}: {name} is missing")
+    if "workload" not in row:
+        raise TraceError(f"{where}: workload is missing")
+    if len(row.keys() & {"measured_s", "measured_log"}) != 1:
+        raise TraceError(f"{where}: expected one of measured_s and measured_log")
     topology = row.get("topology")
     return MeasuredStep(
         where=where,
@@ -125,7 +129,7 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
         topology=None if topology is None else _named(path, str(topology)),
         schedule=str(row.get("schedule", "1f1b")),
         options={name: _option(where, name, row[name]) for name in row if name in _OPTIONS},
-        measured_ps=_seconds(where, row["measured_s"]),
+        measured_ps=_measured(path, where, row),
     )
 
 
@@ -133,6 +137,19 @@ def _named(path: Path, topology: str) -> str:
     """A shipped topology's name as it is, a file relative to the table."""
     file = Path(topology)
     return str(path.parent / file) if file.suffix or len(file.parts) > 1 else topology
+
+
+def _measured(path: Path, where: str, row: Mapping[str, Value]) -> int:
+    """The step as stated, or as a framework's log tells it."""
+    if "measured_s" in row:
+        return _seconds(where, row["measured_s"])
+    names = ("npus", "global_batch", "sequence")
+    counts = [_option(where, name, row[name]) for name in names if name in row]
+    tokens = None
+    if len(counts) == len(names) and all(isinstance(each, int) and each > 0 for each in counts):
+        npus, samples, length = map(int, counts)
+        tokens = samples * length // npus
+    return read_step_log(path.parent / str(row["measured_log"])).step_ps(tokens)
 
 
 def _seconds(where: str, value: Value) -> int:

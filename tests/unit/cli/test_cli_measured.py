@@ -395,7 +395,7 @@ def test_options_that_do_nothing_are_refused(run: Path, workloads: Path, tmp_pat
         ("workload,measured_s\nx.txt,nan\n", "table.csv:2: measured_s is 'nan'"),
         ("workload,speed\nx.txt,1\n", "table.csv:2: column is 'speed'"),
         ("workload,measured_s,npus\nx.txt,1,two\n", "npus is 'two': expected a whole number"),
-        ("workload,topology\nx.txt,1\n", "measured_s is missing"),
+        ("workload,topology\nx.txt,1\n", "expected one of measured_s and measured_log"),
     ],
 )
 def test_wrong_tables(tmp_path: Path, text: str, message: str) -> None:

@@ -4,7 +4,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from os.path import isdir
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,13 @@ def is_megatron_trace(start: bytes) -> bool:
 def is_optimus_log(start: bytes) -> bool:
     """Whether what begins so holds forward times of Optimus."""
     return b"forward time (no send/recv)" in start
+
+
+def is_step_log(start: bytes) -> bool:
+    """Whether what begins so holds lines of steps, as a training framework prints them."""
+    return (
+        re.search(rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):", start) is not None
+    )
 
 
 def is_ndtimeline(start: bytes) -> bool:
@@ -199,6 +206,11 @@ def _profile_format(path: Path) -> ProfileFormat | None:
 def is_measured(path: Path) -> bool:
     """Whether a path is a measured run."""
     return run_format(path) is not None
+
+
+def has_step_lines(path: Path) -> bool:
+    """Whether a path is a log that tells how long steps took, and nothing of their inside."""
+    return isfile(path) and is_step_log(first_bytes(path, _OF_RUNS)) and not is_measured(path)
 
 
 def run_format(path: Path) -> RunFormat | None:

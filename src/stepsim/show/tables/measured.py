@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.step_log import StepLog, typical
 from stepsim.measured.summary import RunSummary
 from stepsim.results.document import StepDocument
 from stepsim.results.report import Report
@@ -63,6 +64,34 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
             f"busiest expert rank over the mean: {summary.imbalance.mean:.2f}, largest "
             f"{summary.imbalance.largest:.2f} ({summary.imbalance.samples} all-to-alls)"
         )
+
+
+def step_log_shown(log: StepLog) -> Iterator[Shown]:
+    """What the step lines of a log say."""
+    values = log.seconds or log.tokens_per_s
+    first, rest = values[0], values[1:] or values
+    write = _seconds if log.seconds else "{:,.0f} tokens/s".format
+    yield (
+        ("log of steps", f"{log.source} ({log.form})"),
+        ("steps", f"{len(values)}, number {log.numbers[0]} to {log.numbers[-1]}"),
+        ("per NPU" if log.tokens_per_s else "step", f"{write(typical(values))}, the median"),
+        ("spread", f"{write(min(rest))} to {write(max(rest))}"),
+        ("left out", f"the first line, {write(first)}"),
+    )
+    if log.timers:
+        yield table_of(
+            "timers, of the slowest rank",
+            [(name, round(typical(each) * PS_PER_S), each) for name, each in log.timers.items()],
+            {
+                "timer": TEXT.of(lambda row: row[0]),
+                "median": TIME.of(lambda row: row[1]),
+                "lines": COUNT.of(lambda row: len(row[2])),
+            },
+        )
+
+
+def _seconds(value: float) -> str:
+    return format_time_ps(round(value * PS_PER_S))
 
 
 def _stages(summary: RunSummary) -> Table:

@@ -1,0 +1,48 @@
+"""Steps as a training framework printed them: how long each took, or how many tokens a second."""
+
+from statistics import median
+
+from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
+from stepsim.base.units import PS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLog:
+    """The step lines of a log, in its order.
+
+    `numbers` are those of the steps. Frameworks print `seconds` of a step, or `tokens_per_s` of an
+    NPU; the other is empty. `timers` are seconds of the slowest rank by name, where they are
+    printed.
+    """
+
+    source: str
+    form: str
+    numbers: tuple[int, ...]
+    seconds: tuple[float, ...] = ()
+    tokens_per_s: tuple[float, ...] = ()
+    timers: dict[str, tuple[float, ...]]
+
+    def __post_init__(self) -> None:
+        told = self.seconds or self.tokens_per_s
+        if not told or len(told) != len(self.numbers):
+            raise TraceError(f"{self.source}: no step in it: expected one line per step")
+
+    def step_ps(self, tokens: int | None = None) -> int:
+        """The median step; `tokens` are those of a step and NPU, for logs that print their rate.
+
+        Raises TraceError where they are needed and not given.
+        """
+        if self.seconds:
+            return round(typical(self.seconds) * PS_PER_S)
+        if tokens is None:
+            raise TraceError(
+                f"{self.source}: {self.form} prints tokens per second: expected the npus, "
+                "global_batch and sequence of a step beside it"
+            )
+        return round(tokens / typical(self.tokens_per_s) * PS_PER_S)
+
+
+def typical(values: tuple[float, ...]) -> float:
+    """The median of all but the first, which warms up: compilation, allocation, connections."""
+    return median(values[1:] or values)
