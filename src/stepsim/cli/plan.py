@@ -5,13 +5,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, printable
 from stepsim.base.records import dataclass
 from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
-from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, show_tables, warn
+from stepsim.cli.terminal import (
+    JsonOption,
+    QuietOption,
+    Stopped,
+    check_outputs,
+    show,
+    show_tables,
+    warn,
+)
 
 if TYPE_CHECKING:
     from stepsim.explore.plan.asked import PlanQuestion
+    from stepsim.explore.plan.runs import Workers
 
 _SEARCHED = {
     *("npus", "microbatches", "tp", "cp", "pp", "ep", "expert_tp", "chunks", "schedule"),
@@ -52,6 +61,19 @@ class SearchOptions(OneStepOptions):
         str | None,
         typer.Option("--explain", help="Explain why this plan is not the best, e.g. tp=8,pp=4."),
     ] = None
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Local processes.")] = 1
+    store: Annotated[
+        Path | None, typer.Option("--store", help="SQLite file for simulated plans.")
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take what the file of --store holds.")
+    ] = False
+    executor: Annotated[str, typer.Option("--executor", help="Who computes: local, or dask.")] = (
+        "local"
+    )
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
+    ] = None
     json: JsonOption = None
     toml: Annotated[
         Path | None, typer.Option("--toml", help="Write the best plan for simulate and check.")
@@ -66,12 +88,16 @@ def plan_command(
     """Search the plans of a MODEL on some GPUs, and simulate the best ones exactly."""
     from stepsim.explore.plan.asked import answer
     from stepsim.show.tables.plan import plans_shown
-    from stepsim.show.terminal.progress import working
+    from stepsim.show.terminal.progress import plan_bar
 
-    check_outputs([model], json=options.json, files=[options.toml])
+    check_outputs([model], json=options.json, files=[options.toml, options.store])
     question, job = _question(options), options.inputs(model)
-    with working("pricing plans and simulating the best", enabled=not options.quiet):
-        found = answer(job, question)
+    try:
+        with plan_bar(enabled=not options.quiet) as progress:
+            found = answer(job, question, progress, _workers(options))
+    except Stopped as stopped:
+        kept = f"{printable(str(options.store))} keeps what is done: --resume continues"
+        raise Stopped(stopped.args[0], kept if options.store else "") from None
     document = found.document(options.top)
     warn([*job.notes, *document.warnings], quiet=options.quiet)
     if options.toml:
@@ -82,6 +108,18 @@ def plan_command(
     show(options.json, document.to_json, plans_shown(document))
     if options.explain:
         show_tables([found.explain(options.explain)])
+
+
+def _workers(options: SearchOptions) -> "Workers":
+    from stepsim.explore.plan.runs import Workers
+
+    return Workers(
+        jobs=options.jobs,
+        executor=options.executor,
+        scheduler=options.scheduler,
+        store=options.store,
+        resume=options.resume,
+    )
 
 
 def _question(options: SearchOptions) -> "PlanQuestion":

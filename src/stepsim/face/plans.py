@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.explore.plan.asked import PlanQuestion, answer
 from stepsim.explore.plan.document import PlanDocument
+from stepsim.explore.plan.runs import Workers
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 
@@ -24,13 +25,18 @@ def plan(
     memory_share: float = 1.0,
     runs: int = 20,
     top: int = 10,
+    jobs: int = 1,
+    store: str | Path | None = None,
+    resume: bool = False,
     **options: object,
 ) -> PlanDocument:
     """The best plans of a model on some GPUs: `plans` has one of a kind, the best first.
 
     `gpus` is a number, several, or a text such as "256..1024". `fix` has values that options may
     have, e.g. `{"tp": 8, "recompute": ["none", "full"]}`. `options` are those that all plans share,
-    such as `global_batch`, `sequence`, `precision`. Raises PlanError where nothing divides or fits.
+    such as `global_batch`, `sequence`, `precision`. `jobs` processes simulate; `store` is a file
+    for their results, which `resume` takes up again. Raises PlanError where nothing divides or
+    fits.
     """
     sizes = gpus if isinstance(gpus, str | int) else ",".join(map(str, gpus))
     question = PlanQuestion(
@@ -41,7 +47,9 @@ def plan(
         memory_share=memory_share,
         runs=runs,
     )
-    return answer(read_inputs(model, topology, options), question).document(top)
+    workers = Workers(jobs=jobs, store=None if store is None else Path(store), resume=resume)
+    asked = read_inputs(model, topology, options)
+    return answer(asked, question, workers=workers).document(top)
 
 
 def _texts(fix: Mapping[str, object]) -> tuple[str, ...]:

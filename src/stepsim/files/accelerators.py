@@ -94,7 +94,9 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     operator_keep: Share = 0.58
     keeps_casts: bool = True
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
+    cast_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
     sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
+    optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] = 12.0
     logit_bytes: Annotated[int, Meta(ge=2)] = 7
     fragmentation: Annotated[float, Meta(ge=1)] = 1.0
     reports_total: bool = False
@@ -162,7 +164,9 @@ def read_framework(name_or_path: str | Path) -> Framework:
             operator_keep=file.operator_keep,
             keeps_casts=file.keeps_casts,
             gradient_bytes=file.gradient_bytes,
+            cast_gradient_bytes=file.cast_gradient_bytes,
             sharded_gradient_bytes=file.sharded_gradient_bytes,
+            optimizer_bytes=file.optimizer_bytes,
             logit_bytes=file.logit_bytes,
             fragmentation=file.fragmentation,
             reports_total=file.reports_total,

@@ -204,7 +204,8 @@ def machine_of(topology: Topology, options: StepOptions) -> tuple[Device, Framew
         raise PlanError(
             "framework: expected a training framework, e.g. megatron-core (--framework)"
         )
-    return device, framework
+    precision = options.precision
+    return device, framework.of_casts if precision and precision.casts else framework
 
 
 def _interconnect(network: Topology) -> Interconnect | None:

@@ -214,7 +214,7 @@ OPTIONS = {
     "report": {"--output"},
     "serve": {"--host", "--port", "--show", "--topology"},
     "export-site": set[str](),
-    "plan": SEARCH_OPTIONS,
+    "plan": SEARCH_OPTIONS | {"--executor", "--jobs", "--resume", "--scheduler", "--store"},
     "check": {"--json", "--max-bubble", "--max-memory", "--max-step", "--quiet"},
     "schema": set[str](),
 }

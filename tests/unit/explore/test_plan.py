@@ -1,6 +1,11 @@
 """The search of plans: what it looks at, what it rules out, and what it calls best."""
 
 import json
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,8 @@ from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import Objective, PlanSpace, search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed, parse_sizes
 from stepsim.explore.plan.budget import parse_budget
-from stepsim.explore.plan.search import options_of, price_plans
+from stepsim.explore.plan.runs import options_of
+from stepsim.explore.plan.search import price_plans
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.models.load import read_model
 from stepsim.files.models.megatron_plan import megatron_plan
@@ -300,3 +306,47 @@ def test_a_workload_file_has_no_plans(run: Run, moe: Path) -> None:
 def test_a_wrong_budget_is_refused(asked: dict[str, str], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         parse_budget(**asked)
+
+
+# workers and files
+
+
+def asked_of(*more: object) -> tuple[str, ...]:
+    return ("plan", SMALL, *ASKED, *FEW, "--runs", "4", "-q", *map(str, more))
+
+
+def test_workers_find_the_same_byte_for_byte(run: Run) -> None:
+    alone, together = run(*asked_of()), run(*asked_of("--jobs", 2))
+    assert alone[0] == 0
+    assert alone == together
+
+
+def test_a_killed_search_is_continued_to_the_same_table(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "plans.sqlite"
+    command = [sys.executable, "-c", "from stepsim.cli import main; main()"]
+    killed = subprocess.Popen([*command, *asked_of("--store", store)], stdout=subprocess.DEVNULL)
+    while killed.poll() is None and not stored(store):
+        time.sleep(0.02)
+    killed.kill()
+    killed.wait()
+    held = stored(store)
+    assert held
+    assert run(*asked_of("--store", store))[0] == 2
+    assert run(*asked_of("--store", store, "--resume")) == run(*asked_of())
+    assert stored(store) >= held
+
+
+def stored(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.OperationalError):
+        return int(connection.execute("SELECT count(*) FROM plan").fetchone()[0])
+    return 0
+
+
+def test_the_file_of_another_search_is_refused(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "plans.sqlite"
+    assert run(*asked_of("--store", store))[0] == 0
+    code, _, said = run(*asked_of("--store", store, "--resume", "--dtype", "fp8"))
+    assert (code, "holds another search: option precision" in said) == (2, True)
+    assert "expected the file" in run(*asked_of("--resume"))[2]

@@ -7,6 +7,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explained
+from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
 from stepsim.explore.plan.space import SEARCHED, PlanSpace
 from stepsim.files.asked import StepInputs
@@ -54,7 +55,12 @@ class PlanAnswer:
         return explained(self.model, self.space, self.topology, self.search, fixed, limit=limit)
 
 
-def answer(job: StepInputs, question: PlanQuestion, progress: OnPlan | None = None) -> PlanAnswer:
+def answer(
+    job: StepInputs,
+    question: PlanQuestion,
+    progress: OnPlan | None = None,
+    workers: Workers = HERE,
+) -> PlanAnswer:
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: a workload file has one plan: expected a model")
@@ -77,6 +83,7 @@ def answer(job: StepInputs, question: PlanQuestion, progress: OnPlan | None = No
         memory_limit=question.memory_share,
         objective=Objective(question.objective),
         progress=progress,
+        workers=workers,
     )
     return PlanAnswer(
         question=question, model=job.workload, topology=job.topology, space=space, search=search

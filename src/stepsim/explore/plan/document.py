@@ -7,7 +7,8 @@ from msgspec import Meta
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, Count, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
-from stepsim.explore.plan.search import PlanSearch, SearchedPlan, options_of
+from stepsim.explore.plan.runs import options_of
+from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.megatron_plan import megatron_plan
 from stepsim.options import StepOptions
@@ -35,6 +36,9 @@ class PlanEntry(Entry, frozen=True, kw_only=True):
     tokens_per_s_per_npu: Annotated[float, Meta(ge=0)]
     memory_bytes: Annotated[Bytes, Meta(description="of the fullest rank")]
     memory_share: Annotated[float, Meta(ge=0, description="of the device's capacity")]
+    mfu: Annotated[float, Meta(ge=0)]
+    error: Annotated[float | None, Meta(description="mean error of such predictions")]
+    error_runs: Count
     bubble_fraction: Share
     exposed_ps: Picoseconds
     why: Annotated[str, Meta(description="what makes it slower than the first")]
@@ -71,7 +75,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
         plans, base = found.best_kinds(top), space.base
         best = plans[0]
         return cls(
-            model=best.report.workload,
+            model=best.run.workload,
             topology=topology,
             device=str(getattr(base.device, "name", base.device)),
             global_batch=best.plan.global_batch,
@@ -84,14 +88,14 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             binds=found.binds,
             plans=tuple(plan_entry(each, best, base) for each in plans),
             megatron_arguments=megatron_plan(best.plan, best.plan.stage_slices(space.architecture)),
-            warnings=(*best.report.warnings, *found.refused),
+            warnings=(*best.run.warnings, *found.refused),
         )
 
 
 def plan_entry(found: SearchedPlan, best: SearchedPlan, base: StepOptions) -> PlanEntry:
     """A plan beside the best one."""
-    plan, report = found.plan, found.report
-    parts = report.mean_breakdown_ps()
+    plan, run = found.plan, found.run
+    parts = run.mean_breakdown_ps()
     options = options_of(plan, base)
     return PlanEntry(
         options={o.name: o.text(getattr(options, o.field)) for o in options.changed()},
@@ -112,7 +116,10 @@ def plan_entry(found: SearchedPlan, best: SearchedPlan, base: StepOptions) -> Pl
         tokens_per_s_per_npu=found.tokens_per_npu,
         memory_bytes=found.memory_bytes,
         memory_share=found.memory_share,
-        bubble_fraction=report.bubble_fraction,
+        mfu=run.mfu,
+        error=run.band,
+        error_runs=run.band_runs,
+        bubble_fraction=run.bubble_fraction,
         exposed_ps=sum(time for part, time in parts.items() if part.key.startswith("exposed")),
         why="" if found is best else why_slower(found, best),
     )
@@ -120,7 +127,7 @@ def plan_entry(found: SearchedPlan, best: SearchedPlan, base: StepOptions) -> Pl
 
 def why_slower(found: SearchedPlan, best: SearchedPlan) -> str:
     """The parts of a mean rank's step that grew most against the best plan's, and what shrank."""
-    parts, least = (each.report.mean_breakdown_ps() for each in (found, best))
+    parts, least = (each.run.mean_breakdown_ps() for each in (found, best))
     grown = {part: parts[part] - least[part] for part in Part}
     order = sorted((p for p in Part if grown[p]), key=lambda part: -grown[part])
     said = [f"{_name(p)} +{format_time_ps(grown[p])}" for p in order[:2] if grown[p] > 0]

@@ -3,20 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from itertools import islice
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
+from stepsim.explore.plan.runs import HERE, PlanJob, PlanRun, Workers, open_runs
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
-from stepsim.options import StepOptions
-from stepsim.results.report import Report
 from stepsim.step.models import machine_of
-from stepsim.step.simulate import simulate_step
 from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -52,7 +51,7 @@ class SearchedPlan:
     """
 
     plan: ModelPlan
-    report: Report
+    run: PlanRun
     priced_s: float
     memory_bytes: int
     memory_share: float
@@ -60,7 +59,7 @@ class SearchedPlan:
     @property
     def step_ps(self) -> int:
         """The simulated step time."""
-        return self.report.step_time_ps
+        return self.run.step_time_ps
 
     @property
     def tokens_per_npu(self) -> float:
@@ -124,6 +123,7 @@ def search_plans(
     memory_limit: float = 1.0,
     objective: Objective = Objective.STEP,
     progress: OnPlan | None = None,
+    workers: Workers = HERE,
 ) -> PlanSearch:
     """Simulate the plans of a space that are priced best, at most `runs` of them.
 
@@ -140,21 +140,24 @@ def search_plans(
     found: list[tuple[int, SearchedPlan]] = []
     refused: list[str] = []
     best, tried = np.inf, 0
-    for place in order:
-        if tried == runs:
-            break
-        if bound[place] > best:
-            continue
-        tried += 1
-        try:
-            run = _run(model, space, topology, priced, place)
-        except StepsimError as error:
-            refused.append(f"{plan_words(priced.plans[place])}: {error}")
-            continue
-        found.append((place, run))
-        best = min(best, run.step_ps / PS_PER_S * weight[place])
-        if progress:
-            progress(tried, runs, min(each.step_ps for _, each in found))
+    job = PlanJob(model=model, topology=topology, base=space.base)
+    with open_runs(job, workers) as opened:
+        for i, place in enumerate(order):
+            if tried == runs:
+                break
+            if bound[place] > best:
+                continue
+            left = (each for each in order[i:] if bound[each] <= best)
+            opened.ahead([priced.plans[each] for each in islice(left, runs - tried)])
+            tried += 1
+            run = opened.result(priced.plans[place])
+            if run.error:
+                refused.append(f"{plan_words(priced.plans[place])}: {run.error}")
+                continue
+            found.append((place, searched(space, topology, priced, place, run)))
+            best = min(best, run.step_time_ps / PS_PER_S * weight[place])
+            if progress:
+                progress(tried, runs, min(each.step_ps for _, each in found))
     if not found:
         raise PlanError(f"no plan could be simulated: {refused[0]}")
     if memory_first:
@@ -162,14 +165,14 @@ def search_plans(
     else:
         found.sort(key=lambda each: (each[1].step_ps * weight[each[0]], each[0]))
     done = {place for place, _ in found}
-    left = [place for place in order if place not in done]
-    out = sum(bool(bound[place] > best) for place in left)
+    rest = [place for place in order if place not in done]
+    out = sum(bool(bound[place] > best) for place in rest)
     return PlanSearch(
         plans=tuple(run for _, run in found),
         looked_at=len(priced.plans) + len(priced.unfit),
         too_large=len(priced.unfit),
         ruled_out=out,
-        not_run=len(left) - out - len(refused),
+        not_run=len(rest) - out - len(refused),
         binds=_what_binds(priced, found[0][1]),
         refused=tuple(refused),
     )
@@ -190,7 +193,7 @@ def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:
             f"memory: {plan_words(priced.unfit[nearest])} would be about {gain:.1%} faster "
             f"and needs {priced.unfit_memory[nearest] / 2**30:.1f} GiB"
         )
-    parts = best.report.mean_breakdown_ps()
+    parts = best.run.mean_breakdown_ps()
     bubble = sum(parts[part] for part in (Part.HEAD, Part.INNER, Part.TAIL))
     exposed = {axis.exposed: parts[axis.exposed] for axis in ParallelAxis}
     part, most = max(exposed.items(), key=lambda item: item[1])
@@ -261,40 +264,18 @@ def _step_model(
     )
 
 
-def _run(
-    model: Model, space: PlanSpace, topology: Topology, priced: PricedPlans, place: int
+def searched(
+    space: PlanSpace, topology: Topology, priced: PricedPlans, place: int, run: PlanRun
 ) -> SearchedPlan:
-    plan = priced.plans[place]
-    step = simulate_step(model, topology, options_of(plan, space.base))
+    """A plan that was priced with what its simulation gave."""
     device, _ = machine_of(topology, space.base)
     memory = int(priced.memory[place])
     return SearchedPlan(
-        plan=plan,
-        report=step.report,
+        plan=priced.plans[place],
+        run=run,
         priced_s=float(priced.price[place]),
         memory_bytes=memory,
         memory_share=memory / device.memory_bytes,
-    )
-
-
-def options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
-    """The options of a step that give a plan."""
-    return replace(
-        base,
-        npus=plan.npus,
-        tp=plan.tp,
-        cp=plan.cp,
-        pp=plan.pp,
-        ep=plan.ep,
-        expert_tp=plan.expert_tp,
-        schedule="interleaved" if plan.chunks > 1 else "1f1b",
-        chunks=plan.chunks if plan.chunks > 1 else None,
-        microbatch_size=plan.microbatch_size,
-        microbatches=None,
-        global_batch=plan.global_batch,
-        sequence=plan.sequence,
-        recompute=plan.recompute,
-        zero=plan.zero,
     )
 
 

@@ -32,7 +32,7 @@ _OF_BASE = {
 """Fields of a plan that a search leaves as the options have them."""
 
 _LEAST_SEQUENCE = 4096
-_MOST_CHUNKS = 8
+_MOST_CHUNKS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

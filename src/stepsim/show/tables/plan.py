@@ -36,7 +36,15 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
         ("limited by", found.binds),
     )
     yield plans_table(found)
+    yield from _band(found.plans[0])
     yield "Megatron-LM: " + " ".join(found.megatron_arguments)
+
+
+def _band(best: PlanEntry) -> Iterator[str]:
+    """How far such predictions were off."""
+    if best.error is not None:
+        known = f"over {best.error_runs} published runs"
+        yield f"steps like these were predicted with a mean error of {best.error:.1%} {known}"
 
 
 def plans_table(found: PlanDocument) -> Table:
@@ -52,6 +60,7 @@ def plans_table(found: PlanDocument) -> Table:
         **recompute,
         "step": TIME.of("step_time_ps"),
         "tokens/s/gpu": as_number(",.0f").of("tokens_per_s_per_npu"),
+        "MFU": SHARE.of("mfu"),
         "memory": SIZE.of("memory_bytes"),
         "of it": SHARE.of("memory_share"),
         "bubble": SHARE.of("bubble_fraction"),

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from stepsim.base.units import format_time_ps
+
 _SHOWN_AFTER_S = 1.0
 
 
@@ -89,5 +91,28 @@ def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], Non
                 failed=f"{failed} failed, " if failed else "",
                 rate=f"{speed:,.1f}/s" if speed else "",
             )
+
+        yield update
+
+
+@contextmanager
+def plan_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
+    """Yield a function to call with (plans simulated, plans to simulate, best step in ps).
+
+    None where nobody watches.
+    """
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = TextColumn("simulating plans"), BarColumn(), MofNCompleteColumn()
+    best = TextColumn("{task.fields[best]}")
+    with Progress(*columns, best, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, best="pricing all")
+
+        def update(done: int, total: int, best_ps: int) -> None:
+            bar.update(task, completed=done, total=total, best=f"best {format_time_ps(best_ps)}")
 
         yield update

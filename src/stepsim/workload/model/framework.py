@@ -1,7 +1,7 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from stepsim.base.records import dataclass
@@ -21,6 +21,9 @@ class ErrorBand:
     source: str
 
 
+_ADAM_BYTES = 12.0  # fp32 master weight and two moments
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """A training framework; times in ps, factors without unit.
@@ -35,8 +38,9 @@ class Framework:
     gradient, `overlaps_p2p` that interleaved schedules hide their messages, `balances_stages` that
     layers are shared out by cost. Per-operator recomputation repeats `operator_recompute` of a
     forward and keeps `operator_keep` of the activations; `keeps_casts` says that inputs of products
-    are kept in 8 or 4 bits. Bytes are per gradient, per gradient of
-    sharded parameters, per logit; `fragmentation` multiplies activations and buffers, and
+    are kept in 8 or 4 bits. Bytes are per gradient (`cast_gradient_bytes` where products run in 8
+    or 4 bits), per gradient of sharded parameters, per parameter of the optimizer beside bf16
+    weights, per logit; `fragmentation` multiplies activations and buffers, and
     `reports_total` says that memory is reported with what others hold. `attention` is the kernel
     family on each device, by name; `errors` are those of published runs.
     """
@@ -57,7 +61,9 @@ class Framework:
     keeps_casts: bool = True
     skew: float = 0.0
     gradient_bytes: int = 4
+    cast_gradient_bytes: int | None = None
     sharded_gradient_bytes: int = 2
+    optimizer_bytes: float = _ADAM_BYTES
     logit_bytes: int = 7
     fragmentation: float = 1.0
     reports_total: bool = False
@@ -65,6 +71,15 @@ class Framework:
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     errors: tuple[ErrorBand, ...] = ()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def of_casts(self) -> "Framework":
+        """The framework where products run in 8 or 4 bits: master weights are whole."""
+        return replace(
+            self,
+            gradient_bytes=self.cast_gradient_bytes or self.gradient_bytes,
+            optimizer_bytes=max(self.optimizer_bytes, _ADAM_BYTES),
+        )
 
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""

@@ -26,7 +26,6 @@ from stepsim.workload.model.held.shares import (
 from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.plan import ModelPlan
 
-_ADAM_BYTES = 12.0  # fp32 master weight and two moments
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
 
@@ -193,7 +192,7 @@ def _states(
     weights = np.where(sharded, 0.0, copies * whole)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
     gradients = np.where(sharded, 4.0 * own, framework.gradient_bytes * reduced)
-    return weights, gradients, _ADAM_BYTES * own
+    return weights, gradients, framework.optimizer_bytes * own
 
 
 def _buffers(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:

@@ -1,0 +1,274 @@
+"""Exact simulations of plans: here or by workers, kept in a file as they come.
+
+A search asks for the result of one plan after the other and takes the same ones whoever computes:
+workers only begin with the next candidates before they are asked for.
+"""
+
+import sqlite3
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import field, replace
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from stepsim import __version__
+from stepsim.base.digest import content_hash
+from stepsim.base.documents import Entry, Names
+from stepsim.base.errors import PlanError, StepsimError, SweepError
+from stepsim.base.fields import Count, Picoseconds, Share
+from stepsim.base.records import dataclass
+from stepsim.explore.sweep.executors import (
+    ExecutorKind,
+    Pool,
+    check_executor,
+    dask_pool,
+    local_pool,
+)
+from stepsim.explore.sweep.store import database_errors
+from stepsim.explore.sweep.study import pack, unpack
+from stepsim.files.writing import check_writable
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.step.simulate import simulate_step
+from stepsim.workload.axes import Part
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan
+
+_POLL_S = 2.0
+_LOSSES = 3
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS identity (name TEXT PRIMARY KEY, value TEXT)",
+    "CREATE TABLE IF NOT EXISTS plan (hash TEXT PRIMARY KEY, run BLOB)",
+)
+
+
+class PlanRun(Entry, frozen=True, kw_only=True):
+    """What a search needs of a simulated plan; with an `error` it could not be simulated."""
+
+    workload: str = ""
+    step_time_ps: Picoseconds = 0
+    bubble_fraction: Share = 0.0
+    mfu: float = 0.0
+    band: float | None = None
+    band_runs: Count = 0
+    breakdown_ps: dict[str, Picoseconds] = msgspec.field(default_factory=dict)
+    warnings: Names = ()
+    error: str = ""
+
+    def mean_breakdown_ps(self) -> dict[Part, int]:
+        """Parts of the step, mean over ranks."""
+        return {part: self.breakdown_ps[part.key] for part in Part}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanJob:
+    """What all plans of a search share."""
+
+    model: Model
+    topology: Topology
+    base: StepOptions
+
+    def identity(self) -> dict[str, str]:
+        """What must be the same for results to belong together, by what the user calls it."""
+        shown = {
+            "stepsim": __version__,
+            "model": f"{self.model.source} {content_hash(self.model)}",
+            "topology": f"{self.topology.name} {content_hash(self.topology)}",
+        }
+        for option in self.base.changed():
+            value = getattr(self.base, option.field)
+            shown[f"option {option.name}"] = f"{option.text(value)} {content_hash(value)}"
+        return shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Who simulates: `jobs` processes, or a Dask `scheduler`; `store` is a file for results.
+
+    With `resume` the results that the file holds are taken.
+    """
+
+    jobs: int = 1
+    executor: ExecutorKind | str = ExecutorKind.LOCAL
+    scheduler: str | None = None
+    store: Path | None = None
+    resume: bool = False
+
+
+HERE = Workers()
+"""This process alone."""
+
+
+@dataclass(kw_only=True)
+class PlanRuns:
+    """Results of plans, known, begun or still to begin."""
+
+    packed: bytes
+    pool: Pool
+    connection: sqlite3.Connection | None
+    path: Path
+    known: dict[ModelPlan, PlanRun] = field(default_factory=dict)
+    begun: dict[ModelPlan, Future[PlanRun]] = field(default_factory=dict)
+
+    def ahead(self, plans: Sequence[ModelPlan]) -> None:
+        """Begin with some plans, where there are workers for them beside this process."""
+        if self.pool.workers > 1:
+            for plan in plans[: self.pool.workers]:
+                self._begin(plan)
+
+    def result(self, plan: ModelPlan) -> PlanRun:
+        """The result of a plan; raises SweepError where workers keep dying."""
+        losses = 0
+        while plan not in self.known and not self._held(plan):
+            self._begin(plan)
+            wait([self.begun[plan]], timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            self.pool.check()
+            future = self.begun[plan]
+            if not future.done():
+                continue
+            del self.begun[plan]
+            if future.cancelled() or isinstance(future.exception(), self.pool.losses):
+                losses += 1
+                if losses == _LOSSES:
+                    raise SweepError(f"workers were lost {_LOSSES} times over one plan")
+                continue
+            self._keep(plan, future.result())
+        return self.known[plan]
+
+    def _begin(self, plan: ModelPlan) -> None:
+        if plan not in self.known and plan not in self.begun and not self._held(plan):
+            self.begun[plan] = self.pool.executor.submit(run_packed, self.packed, plan)
+
+    def _held(self, plan: ModelPlan) -> bool:
+        """Whether the file has a result, which is then known."""
+        if self.connection is None:
+            return False
+        with database_errors(self.path):
+            asked = "SELECT run FROM plan WHERE hash = ?", (content_hash(plan),)
+            found = self.connection.execute(*asked).fetchone()
+        if found is None:
+            return False
+        try:
+            self.known[plan] = msgspec.json.decode(found[0], type=PlanRun)
+        except msgspec.MsgspecError as error:
+            raise SweepError(f"{self.path}: a result is damaged: {error}") from None
+        return True
+
+    def _keep(self, plan: ModelPlan, run: PlanRun) -> None:
+        self.known[plan] = run
+        if self.connection is not None:
+            row = content_hash(plan), msgspec.json.encode(run)
+            with database_errors(self.path), self.connection:
+                self.connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?)", row)
+
+
+@contextmanager
+def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
+    """Results of a search's plans; workers end with the block.
+
+    Raises SweepError where the options contradict each other or the file holds something else.
+    """
+    try:
+        kind = ExecutorKind(workers.executor)
+    except ValueError:
+        expected = ", ".join(ExecutorKind)
+        raise SweepError(f"executor is {workers.executor!r}: expected one of {expected}") from None
+    jobs = None if kind is ExecutorKind.DASK and workers.jobs == 1 else workers.jobs
+    check_executor(kind, jobs, workers.scheduler)
+    if workers.resume and workers.store is None:
+        raise PlanError("resume: expected the file with the results (--store)")
+    with ExitStack() as opened:
+        connection = None
+        if workers.store is not None:
+            connection = _open_store(workers.store, job.identity(), resume=workers.resume)
+            opened.callback(connection.close)
+        address = workers.scheduler
+        pool = opened.enter_context(dask_pool(address) if address else local_pool(workers.jobs))
+        runs = PlanRuns(
+            packed=pack(job), pool=pool, connection=connection, path=workers.store or Path()
+        )
+        try:
+            yield runs
+        finally:
+            deque((each.cancel() for each in runs.begun.values()), maxlen=0)
+
+
+def _open_store(path: Path, identity: Mapping[str, str], *, resume: bool) -> sqlite3.Connection:
+    check_writable(path)
+    if path.exists() and path.stat().st_size and not resume:
+        raise SweepError(f"{path}: exists already: --resume continues the same search")
+    with database_errors(path):
+        connection = sqlite3.connect(path)
+        try:
+            with connection:
+                for table in _TABLES:
+                    connection.execute(table)
+                held = dict(connection.execute("SELECT name, value FROM identity"))
+                if not held:
+                    rows = identity.items()
+                    connection.executemany("INSERT INTO identity VALUES (?, ?)", rows)
+        except BaseException:
+            connection.close()
+            raise
+    different = [name for name in {**held, **identity} if held.get(name) != identity.get(name)]
+    if held and different:
+        connection.close()
+        name = different[0]
+        there, here = (each.get(name, "absent") for each in (held, identity))
+        raise SweepError(f"{path}: holds another search: {name} is {there} there, {here} here")
+    return connection
+
+
+def run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
+    """What a worker does: the result of one plan of a packed job."""
+    return run_plan(_job(packed), plan)
+
+
+@lru_cache(maxsize=1)
+def _job(packed: bytes) -> PlanJob:
+    job: PlanJob = unpack(packed)
+    return job
+
+
+def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
+    """Simulate a plan; a user's mistake is the error of its result."""
+    try:
+        report = simulate_step(job.model, job.topology, options_of(plan, job.base)).report
+    except StepsimError as error:
+        return PlanRun(error=str(error))
+    rates = report.throughput
+    return PlanRun(
+        workload=report.workload,
+        step_time_ps=report.step_time_ps,
+        bubble_fraction=report.bubble_fraction,
+        mfu=rates.mfu if rates else 0.0,
+        band=rates.error if rates else None,
+        band_runs=rates.error_runs if rates else 0,
+        breakdown_ps={part.key: time for part, time in report.mean_breakdown_ps().items()},
+        warnings=report.warnings,
+    )
+
+
+def options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
+    """The options of a step that give a plan."""
+    return replace(
+        base,
+        npus=plan.npus,
+        tp=plan.tp,
+        cp=plan.cp,
+        pp=plan.pp,
+        ep=plan.ep,
+        expert_tp=plan.expert_tp,
+        schedule="interleaved" if plan.chunks > 1 else "1f1b",
+        chunks=plan.chunks if plan.chunks > 1 else None,
+        microbatch_size=plan.microbatch_size,
+        microbatches=None,
+        global_batch=plan.global_batch,
+        sequence=plan.sequence,
+        recompute=plan.recompute,
+        zero=plan.zero,
+    )
