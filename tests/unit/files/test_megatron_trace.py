@@ -162,6 +162,32 @@ def test_mixed_runs_are_refused(folder: Path) -> None:
         read_megatron_trace(folder)
 
 
+@pytest.mark.parametrize(
+    "times", [("20250818085958", "20250818090001"), ("1755500000", "1755500002")]
+)
+def test_ranks_of_one_run_may_have_started_seconds_apart(
+    folder: Path, times: tuple[str, str]
+) -> None:
+    stamped(folder, times)
+    assert len(read_megatron_trace(folder).ranks) == 3
+
+
+@pytest.mark.parametrize(
+    "times", [("20250818085958", "20250818091000"), ("20251399000000", "20251399000001")]
+)
+def test_runs_of_different_times_are_refused(folder: Path, times: tuple[str, str]) -> None:
+    stamped(folder, times)
+    with pytest.raises(TraceError, match=f"time is {times[1]} in this file's name"):
+        read_megatron_trace(folder)
+
+
+def stamped(folder: Path, times: tuple[str, str]) -> None:
+    """Rank 0 has the first time in its name, the others the second."""
+    for rank in range(3):
+        path = folder / f"pp3_tp1_rank{rank}.txt"
+        path.rename(folder / f"pp3_tp1_rank{rank}_{times[min(rank, 1)]}.txt")
+
+
 def test_a_rank_twice_is_refused(folder: Path) -> None:
     text = (folder / "pp3_tp1_rank2.txt").read_text()
     (folder / "again_rank2.txt").write_text(text)

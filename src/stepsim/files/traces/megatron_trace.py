@@ -18,7 +18,7 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.files.reading import open_file
 from stepsim.files.traces.megatron_lines import read_rank
 from stepsim.measured.checks import check_rank, check_ranks, last_step, missing_ranks
-from stepsim.measured.names import known_degrees, run_names
+from stepsim.measured.names import differing, known_degrees, run_names
 from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
 
 SUFFIXES = (".txt", ".log")
@@ -69,12 +69,12 @@ def _files(path: Path) -> tuple[list[Path], list[str]]:
         )
     first = names[files[0]]
     for file in files:
-        for key in first.keys() & names[file].keys():
-            if first[key] != names[file][key]:
-                raise TraceError(
-                    f"{file}: {key} is {names[file][key]} in this file's name, {first[key]} in "
-                    f"that of {files[0].name}: expected one run per folder"
-                )
+        key = differing(first, names[file])
+        if key:
+            raise TraceError(
+                f"{file}: {key} is {names[file][key]} in this file's name, {first[key]} in "
+                f"that of {files[0].name}: expected one run per folder"
+            )
     return files, [
         f"{each}: left out, no line is an operation, rank:R:operation(...)"
         for each in sorted(names.keys() - set(files))
