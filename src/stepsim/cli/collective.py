@@ -58,7 +58,7 @@ def collective_command(
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
-    """Price one collective: time, algbw, busbw as nccl-tests count them, and the links used."""
+    """Price one collective: time, algbw and busbw (as in nccl-tests), and the links it uses."""
     from stepsim.network.collective_document import CollectiveDocument
     from stepsim.show.tables.collective import collective_shown
 

@@ -57,7 +57,7 @@ def compare_command(
     style: StyleOption = FigureStyle.SCREEN,
     calibration: CalibrationOption = None,
 ) -> None:
-    """Compare pipeline schedules on a workload FILE."""
+    """Compare pipeline schedules on a model or a workload FILE."""
     from stepsim.files.asked import read_schedules
     from stepsim.show.tables.comparison import comparison_shown
     from stepsim.show.terminal.progress import progress_bar, working

@@ -20,7 +20,7 @@ def convert_command(
     microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Microbatches.")],
     chunks: ChunksOption = None,
 ) -> None:
-    """Write a schedule as a torch pipeline CSV."""
+    """Write a schedule as a CSV file in torch's pipeline notation."""
     from stepsim.files.schedule_csv import write_schedule
     from stepsim.parallel.schedules import build
 

@@ -18,7 +18,7 @@ def report_command(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write, .html.")],
 ) -> None:
-    """Show a result as one HTML page; --report of the other commands shows more of a step."""
+    """Write a stored result as one HTML page; --report of other commands shows more of a step."""
     from stepsim.show.page.write import write_file
 
     check_outputs([file], page=output)

@@ -151,7 +151,7 @@ def check_command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Simulate a PLAN and compare it with a budget; exit code 1 where it is exceeded."""
+    """Simulate a PLAN and compare it with a budget; exit code 1 if it exceeds the budget."""
     from stepsim.explore.plan.budget import check_plan_file, parse_budget
     from stepsim.show.tables.budget import budget_shown
 

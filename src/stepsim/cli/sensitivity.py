@@ -30,7 +30,7 @@ class StudyOptions(RunOptions):
 
 @takes(StudyOptions)
 def sensitivity_command(file: WorkloadArgument, options: StudyOptions) -> None:
-    """Print what one per cent of each bandwidth, latency and compute time of FILE is worth."""
+    """Print the step time saved by 1 % of each bandwidth, latency and compute time of FILE."""
     from stepsim.explore.sensitivity import find_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.tables.studies import sensitivity_shown
@@ -69,7 +69,7 @@ def noise_command(
     seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal samples.")] = 0,
     axes: SetOption = None,
 ) -> None:
-    """Print how the step time of FILE is distributed when tasks take longer or shorter."""
+    """Print the distribution of the step time of FILE when task times vary at random."""
     from stepsim.explore.noise.document import NoiseDocument
     from stepsim.explore.noise.draws import NoiseModel, simulate_noise
     from stepsim.show.figures.sensitivity import plot_noise

@@ -33,7 +33,7 @@ def serve_command(
     ] = None,
     show: Annotated[bool, typer.Option("--show/--no-show", help="Open the browser.")] = True,
 ) -> None:
-    """Open a page in the browser that simulates while you turn the knobs."""
+    """Open an explorer in the browser: change a number and see the new step."""
     import asyncio
 
     from stepsim.serve.answers import Answers

@@ -71,7 +71,7 @@ def simulate_command(
     times: TimesOption = None,
     node_size: NodeSizeOption = None,
 ) -> None:
-    """Simulate one training step of a workload FILE, or replay a measured run or a profile."""
+    """Simulate one training step of a model or workload, or replay a measured run or profile."""
     from stepsim.base import garbage
     from stepsim.files.traces.forms import is_measured, is_profile
     from stepsim.results.document import ResultDocument

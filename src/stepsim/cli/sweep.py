@@ -116,7 +116,7 @@ def sweep_command(
     ],
     options: SweepOptions,
 ) -> None:
-    """Simulate every combination of some axes; results go to a database as they come."""
+    """Simulate every combination of some axes and write each result to a database."""
     from stepsim.explore.sweep import run_sweep
     from stepsim.show.terminal.progress import sweep_bar
 
@@ -145,7 +145,7 @@ def sweep_report_command(
     database: Annotated[Path, typer.Argument(metavar="DB", help="Database of a sweep.")],
     options: ShowOptions,
 ) -> None:
-    """Print, export and draw what a sweep has found so far; it may still be running."""
+    """Print, export or draw the results of a sweep, also while it is running."""
     options.check([database])
     _show(database, options)
 

@@ -33,7 +33,10 @@ class Stopped(BaseException):
 
 
 WorkloadArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Workload, e.g. a text of SimAI, AICB or ASTRA-sim.")
+    Path,
+    typer.Argument(
+        metavar="FILE", help="Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."
+    ),
 ]
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")

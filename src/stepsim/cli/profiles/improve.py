@@ -23,7 +23,7 @@ def improve_command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Rank named changes of a profiled RUN by what they would gain."""
+    """Rank changes of a profiled RUN by the step time that they save."""
     from stepsim.files.measured import load_profile
     from stepsim.files.traces.ndtimeline import write_ndtimeline
     from stepsim.show.tables.profiles import improvements_shown
