@@ -134,3 +134,13 @@ def test_measured_runs_are_replayed_as_profiles(shared: Path, stages: int) -> No
         found = stepsim.improve(path)
         assert found.replayed_ps == pytest.approx(found.measured_ps, rel=1e-5)
         assert found.changes[0].gain < 0.1
+
+
+def test_a_changed_step_is_written_as_chakra(tmp_path: Path) -> None:
+    workload = Path(__file__).parents[3] / "workloads" / "gpt_tp4.txt"
+    step, changed, name = tmp_path / "step", tmp_path / "faster", "twice-the-network"
+    call("simulate", workload, "-t", "hgx-h100", "-q", "--chakra", step)
+    found = json.loads(call("improve", step, "--apply", name, "-o", changed, "--json", "-"))
+    best = next(each for each in found["changes"] if each["name"] == name)
+    (again,) = json.loads(call("inspect", changed, "--json", "-"))["steps"]
+    assert again["replayed_s"] == best["step_s"]

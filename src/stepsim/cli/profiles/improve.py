@@ -18,13 +18,17 @@ def improve_command(
         str | None, typer.Option("--apply", help="Write the run with this change, by its name.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where --apply writes: a .parquet file.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Where --apply writes: a .parquet, or a folder for Chakra."
+        ),
     ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Rank changes of a profiled RUN by the step time that they save."""
     from stepsim.files.measured import load_profile
+    from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.files.traces.ndtimeline import write_ndtimeline
     from stepsim.show.tables.profiles import improvements_shown
     from stepsim.validation.improve import ImprovementsDocument, change_profile, improve_profile
@@ -35,6 +39,7 @@ def improve_command(
     profile = load_profile(run)
     warn(profile.warnings, quiet=quiet)
     if apply and output:
-        write_ndtimeline(change_profile(profile, apply), output)
+        write = write_ndtimeline if output.suffix == ".parquet" else write_chakra
+        write(change_profile(profile, apply), output)
     found = improve_profile(profile)
     show(json, lambda: ImprovementsDocument.of(found).to_json(), improvements_shown(found))
