@@ -93,10 +93,11 @@ class Library:
 
     def _add(self, noun: Workload | Topology, called: str) -> str:
         with self._lock:
-            shelf: dict[str, Workload] | dict[str, Topology]
-            shelf = self.workloads if isinstance(noun, Workload) else self.topologies
             name = _free_name(called, [*self.workloads, *self.topologies, *topology_names()])
-            shelf[name] = noun  # type: ignore[assignment]
+            if isinstance(noun, Workload):
+                self.workloads[name] = noun
+            else:
+                self.topologies[name] = noun
             return name
 
 
