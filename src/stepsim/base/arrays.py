@@ -37,6 +37,11 @@ def carried(parts: Sequence[Summand]) -> Summand:
     return numbers[sums > 0], sums[sums > 0]
 
 
+def distinct(numbers: Ints) -> Ints:
+    """The distinct numbers, ascending; without counts numpy imports its masked arrays for it."""
+    return np.unique(numbers, return_counts=True)[0]
+
+
 def totals(places: Ints, values: Floats, size: int) -> Floats:
     """Sum of the values at each place from 0 to size - 1."""
     sums: Floats = np.bincount(places, values, size).astype(np.float64)

@@ -7,7 +7,7 @@ has its own `__eq__` or `__hash__` is made by the library.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["dataclass"]
 
+_FEW = 16
+"""Objects of a class that are made before its `__init__` is compiled: that takes as long."""
 _OWN = ("__eq__", "__hash__", "__setattr__", "__delattr__", "__init__", "__repr__")
 
 
@@ -42,16 +44,12 @@ def _inherits(cls: type) -> bool:
 
 def _made(cls: Any, *, frozen: bool, eq: bool, repr: bool = True, **options: bool) -> type:
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
-    made.__init__ = _compiled_later(made, "__init__", init=True, repr=False, eq=False)
+    made.__init__ = _init_of_few(made)
     if repr:
-        made.__repr__ = _compiled_later(made, "__repr__", init=False, repr=True, eq=False)
+        made.__repr__ = _compiled_later(made, "__repr__")
     if eq:
-        made.__eq__ = _compiled_later(made, "__eq__", init=False, repr=False, eq=True)
-        made.__hash__ = None
-    if eq and frozen:
-        made.__hash__ = _compiled_later(
-            made, "__hash__", init=False, repr=False, eq=True, unsafe_hash=True
-        )
+        made.__eq__ = _compiled_later(made, "__eq__")
+        made.__hash__ = _compiled_later(made, "__hash__") if frozen else None
     if frozen:
         made.__dataclass_params__.frozen = True
         made.__setattr__ = _refuse("assign to")
@@ -60,11 +58,11 @@ def _made(cls: Any, *, frozen: bool, eq: bool, repr: bool = True, **options: boo
     return made  # type: ignore[no-any-return]
 
 
-def _compiled_later(cls: Any, name: str, **what: bool) -> Callable[..., Any]:
-    """A method that the library compiles, and puts in this one's place, at the first call."""
+def _compiled_later(cls: Any, name: str) -> Callable[..., Any]:
+    """A method that is compiled, and put in this one's place, at the first call."""
 
     def first(self: Any, *given: Any, **named: Any) -> Any:
-        method = _compiled(cls, name, what)
+        method = _of_library(cls, name)
         if getattr(cls, name) is first:
             setattr(cls, name, method)
         return method(self, *given, **named)
@@ -73,20 +71,57 @@ def _compiled_later(cls: Any, name: str, **what: bool) -> Callable[..., Any]:
     return first
 
 
-def _compiled(cls: Any, name: str, what: dict[str, bool]) -> Callable[..., Any]:
+def _init_of_few(cls: Any) -> Callable[..., None]:
+    """An `__init__` that is worth no compiling until several objects have been made."""
+    fields = [each for each in dataclasses.fields(cls) if each.init]
+    is_simple = len(fields) == len(dataclasses.fields(cls))
+    compiled, left = _compiled_later(cls, "__init__"), _FEW
+    is_checked = hasattr(cls, "__post_init__")
+
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            cls.__init__ = compiled
+        if left < 0 or given or not (is_simple and _fill(self, fields, named)):
+            compiled(self, *given, **named)
+        elif is_checked:
+            self.__post_init__()
+
+    return init
+
+
+def _fill(self: Any, fields: Iterable[Any], named: dict[str, Any]) -> bool:
+    """Set all fields; false where one is missing, or something is named that is no field."""
+    taken = 0
+    for each in fields:
+        if each.name in named:
+            value = named[each.name]
+            taken += 1
+        elif each.default is not dataclasses.MISSING:
+            value = each.default
+        elif each.default_factory is not dataclasses.MISSING:
+            value = each.default_factory()
+        else:
+            return False
+        object.__setattr__(self, each.name, value)
+    return taken == len(named)
+
+
+def _of_library(cls: Any, name: str) -> Callable[..., Any]:
     """A method of a class of the same fields, as the library makes it."""
     fields = dataclasses.fields(cls)
-    inside = {
-        **{each.name: each for each in fields},
+    inside = {each.name: each for each in fields} | {
         "__annotations__": {each.name: each.type for each in fields},
-        "__module__": cls.__module__,
         "__doc__": cls.__doc__,
     }
     if hasattr(cls, "__post_init__"):
         inside["__post_init__"] = cls.__post_init__
-    frozen = cls.__dataclass_params__.frozen
-    twin: Any = dataclasses.dataclass(frozen=frozen, **what)(type(cls.__name__, (), inside))
-    method = getattr(twin, name)
+    made, shown = name == "__init__", name == "__repr__"
+    what = {"init": made, "repr": shown, "eq": not (made or shown)}
+    frozen = made and cls.__dataclass_params__.frozen
+    library = dataclasses.dataclass(frozen=frozen, unsafe_hash=name == "__hash__", **what)
+    method: Any = getattr(library(type(cls.__name__, (), inside)), name)
     method.__qualname__ = f"{cls.__qualname__}.{name}"
     return method  # type: ignore[no-any-return]
 

@@ -6,7 +6,7 @@ run the same collectives at the same time. So are the pairs that carry a message
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, distinct
 from stepsim.base.records import dataclass
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
@@ -81,7 +81,7 @@ def _kinds_of_bundles(bundle: Ints, npus: Ranks, topology: Topology) -> Ints:
     counts = np.bincount(bundle)
     starts = np.cumsum(counts) - counts
     kinds, known = np.zeros(len(counts), dtype=np.int64), dict[bytes, int]()
-    for count in np.unique(counts).tolist():
+    for count in distinct(counts).tolist():
         these = np.flatnonzero(counts == count)
         groups = order[starts[these][:, None] + np.arange(count)]
         rows = topology.canonical(npus[groups].reshape(len(these), -1))

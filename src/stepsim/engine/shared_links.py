@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.records import dataclass
 from stepsim.engine.patterns import GroupPatterns
 from stepsim.engine.prices import PhasePrice, Prices
@@ -109,7 +109,7 @@ class _Tracer:
         patterns = self.prices.patterns(use)
         first = self._first(_site_kind(self.graph, use), patterns)
         here = patterns.members[:, 0] // self.graph.plan.stage_ranks == use.ends[0]
-        for pattern in np.unique(patterns.pattern[here]):
+        for pattern in distinct(patterns.pattern[here]):
             groups = np.flatnonzero(here & (patterns.pattern == pattern))
             self._trace(use.comm, first, patterns, groups)
 
@@ -181,9 +181,9 @@ class Colours:
     def count(self) -> tuple[int, int, int]:
         """How many distinct ones there are of each."""
         return (
-            len(np.unique(self.rank)),
-            len(np.unique(self.site)),
-            len(np.unique(self.link)),
+            len(distinct(self.rank)),
+            len(distinct(self.site)),
+            len(distinct(self.link)),
         )
 
 

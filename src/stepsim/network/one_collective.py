@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_size_bytes
@@ -200,7 +200,7 @@ def _row(
         algorithm=str(cost.algorithm),
         links=tuple(
             _link_traffic(topology, c, links[classes == c], carried[classes == c], cost.time_ps)
-            for c in np.unique(classes)
+            for c in distinct(classes)
         ),
     )
 

@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 
-import numpy as np
-
+from stepsim.base.arrays import distinct
 from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph
@@ -44,10 +43,10 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
             op, patterns = graph.comms[use.comm], prices.patterns(use)
             here[op] += count
             mine = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
-            for pattern in np.unique(patterns.pattern[mine]).tolist():
+            for pattern in distinct(patterns.pattern[mine]).tolist():
                 cost = prices.cost(op, patterns, pattern)
                 taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
-                nodes = len(np.unique(patterns.distinct[pattern] // prices.topology.node_size))
+                nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))
                 spread[op] = max(spread[op], nodes)
         for op, count in here.items():
             counts[op].append(count)

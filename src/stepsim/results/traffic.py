@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.prices import Prices
@@ -84,5 +84,5 @@ def alike_groups(graph: TaskGraph, prices: Prices, use: Use) -> Iterator[Ints]:
     """The groups of a stage that carry out a communication, those that look alike together."""
     patterns = prices.patterns(use)
     here = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
-    for pattern in np.unique(patterns.pattern[here]):
+    for pattern in distinct(patterns.pattern[here]):
         yield np.flatnonzero(here & (patterns.pattern == pattern))

@@ -107,3 +107,21 @@ def test_one_that_inherits_keeps_what_it_inherits() -> None:
     assert repr(cable) == "Cable(name='c', bandwidth=1.0, ends=(), length=2.0)"
     with pytest.raises(ValueError, match=r"^c$"):
         Cable(name="c", bandwidth=0)
+
+
+def test_the_first_objects_and_those_behind_them_are_alike() -> None:
+    @records.dataclass(frozen=True, slots=True, kw_only=True)
+    class Point:
+        x: int
+        y: int = 2
+        seen: list[int] = field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.seen.append(self.x + self.y)
+
+    points = [Point(x=x) for x in range(99)]
+    assert [(p.x, p.y, p.seen) for p in points] == [(x, 2, [x + 2]) for x in range(99)]
+    assert points[0] == Point(x=0)
+    for wrong in ({"y": 1}, {"x": 1, "z": 1}):
+        with pytest.raises(TypeError, match=r"Point.__init__\(\)"):
+            Point(**wrong)  # type: ignore[arg-type]

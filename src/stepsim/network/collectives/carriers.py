@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives.algorithms import FLAT, Algorithm
@@ -75,7 +75,7 @@ def carriers(
 
 def _in_nodes(topology: Topology, npus: Ints) -> Ints:
     """How many of some NPUs are in each node."""
-    return np.bincount(np.unique(npus) // topology.node_size).astype(np.int64)
+    return np.bincount(distinct(npus) // topology.node_size).astype(np.int64)
 
 
 def _reach(library: Library, names: list[str], together: int) -> Floats:

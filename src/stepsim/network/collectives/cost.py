@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
@@ -294,7 +294,7 @@ def lone_times_ps(
 ) -> Ints:
     """As `collective_times_ps`, without siblings, with the candidate `chosen` in each scenario."""
     times = np.zeros_like(chosen)
-    for candidate in np.unique(chosen).tolist():
+    for candidate in distinct(chosen).tolist():
         taken = shape.candidates[candidate]
         alone = shape.alone(taken.algorithm, taken.protocol)
         found = collective_times_ps(alone, size_bytes, launch_ps, links)[0]

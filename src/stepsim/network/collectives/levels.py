@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, distinct
 from stepsim.base.records import dataclass
 from stepsim.network.collectives.flows import FlowStep
 from stepsim.network.topology import DimensionKind, Layout
@@ -79,7 +79,7 @@ def levels_of(layout: Layout) -> Levels | None:
     for axis in reversed(range(len(layout.kinds))):
         ends[1:] |= np.diff(ordered[:, axis]) != 0
         starts = np.flatnonzero(ends)
-        if len(np.unique(np.diff([*starts, len(order)]))) > 1 or len(starts) % blocks:
+        if len(distinct(np.diff([*starts, len(order)]))) > 1 or len(starts) % blocks:
             return None
         if len(starts) > blocks:
             shape.append(len(starts) // blocks)

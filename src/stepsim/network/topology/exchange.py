@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinct_rows
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import Flows, Wiring
 
@@ -42,15 +42,15 @@ def exchange(
     A row of paths has the hops of each of so many `classes` of links. None where the members are
     not all combinations of some coordinates.
     """
-    counts = [len(np.unique(axis.coordinates(members))) for axis in axes]
-    if prod(counts) != len(members) or len(np.unique(members)) != len(members):
+    counts = [len(distinct(axis.coordinates(members))) for axis in axes]
+    if prod(counts) != len(members) or len(distinct(members)) != len(members):
         return None
     parts: list[Summand] = []
     joined: list[Ints] = []
     walked = np.zeros((1, classes), dtype=np.int64)
     for k, axis in enumerate(axes):
         block = axis.outer_stride if axis.joins_inside else 1
-        (links, loads), hops = _within(axis.wiring, np.unique(axis.positions(members)), block)
+        (links, loads), hops = _within(axis.wiring, distinct(axis.positions(members)), block)
         if not links.size:
             continue
         rows = np.zeros((len(hops), classes), dtype=np.int64)
@@ -62,7 +62,7 @@ def exchange(
         else:
             weight *= prod(counts[:k])
             walked, *joined = (_and_perhaps(each, rows) for each in (walked, *joined))
-        first = axis.offset + np.unique(axis.copy_of(members)) * axis.links_per_copy
+        first = axis.offset + distinct(axis.copy_of(members)) * axis.links_per_copy
         parts.append(((first[:, None] + links).reshape(-1), np.tile(loads * weight, len(first))))
     return add_up(parts), distinct_rows(np.concatenate([walked[walked.any(axis=1)], *joined]))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
 from stepsim.base.records import dataclass
 from stepsim.network.topology import alike
@@ -132,7 +132,7 @@ class NestedTopology:
         """Index into `link_classes` of each link number."""
         classes = np.zeros(len(link), dtype=np.int64)
         owner = self._axis_of(link)
-        for k in np.unique(owner):
+        for k in distinct(owner):
             classes[owner == k] = self.axes[k].class_of(link[owner == k])
         return classes
 
@@ -295,5 +295,5 @@ class NestedTopology:
 def _meet(axis: PlacedWiring, members: Ints) -> bool:
     """Whether the members are cabled to one switch of an axis and meet there, none inside."""
     copies, positions = axis.copy_of(members), axis.positions(members)
-    apart = len(np.unique(axis.coordinates(members))) == len(members)
+    apart = len(distinct(axis.coordinates(members))) == len(members)
     return apart and bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, distinct
 
 _Cell = tuple[int, ...]
 
@@ -22,7 +22,7 @@ def grid_rings(coordinates: Ints, sizes: Sequence[int], closed: Sequence[bool]) 
     `sizes[k]` is the length of axis k, `closed[k]` whether it is a ring. A block that takes in only
     part of a ring is a line there.
     """
-    levels = [np.unique(column) for column in coordinates.T]
+    levels = [distinct(column) for column in coordinates.T]
     shape = tuple(len(level) for level in levels)
     if prod(shape) != len(coordinates):
         return ()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, distinct
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.rings.grid_rings import grid_rings
 from stepsim.network.topology.rings.search import disjoint_rings
@@ -33,7 +33,7 @@ def rings(
 
 def _over_cables(members: Ints, axes: Sequence[PlacedWiring]) -> bool:
     """Whether the group lies within wirings of single cables."""
-    spread = [axis for axis in axes if len(np.unique(axis.coordinates(members))) > 1]
+    spread = [axis for axis in axes if len(distinct(axis.coordinates(members))) > 1]
     return all(isinstance(axis.wiring, Cables) for axis in spread)
 
 
