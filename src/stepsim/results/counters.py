@@ -139,7 +139,7 @@ def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:
 
 
 def summed_curves(names: tuple[str, ...], times: Ints, changes: Floats) -> Curves:
-    """Curves that change so at these times; where as many changes end as begin, they are 0."""
+    """Curves that change so at times in ps; where as many changes end as begin, they are 0."""
     distinct, place = np.unique(times, return_inverse=True)
     place = place.reshape(-1)
     columns = [np.cumsum(totals(place, change, len(distinct))) for change in changes.T]

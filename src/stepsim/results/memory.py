@@ -66,11 +66,11 @@ class StagePeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepMemory:
-    """What ranks hold, and the peak of every stage; `capacity` is the device's, where known."""
+    """What ranks hold, and the peak of every stage; `capacity_bytes` are the device's, if known."""
 
     held: HeldBytes
     peaks: tuple[StagePeak, ...]
-    capacity: int | None = None
+    capacity_bytes: int | None = None
 
     @property
     def fullest(self) -> StagePeak:
@@ -82,10 +82,12 @@ class StepMemory:
         return max(peak.parts.get(part, 0) for peak in self.peaks)
 
 
-def step_memory(held: HeldBytes, schedule: Schedule, capacity: int | None = None) -> StepMemory:
-    """What the ranks of a schedule hold: entries of an order run one after the other."""
+def step_memory(
+    held: HeldBytes, schedule: Schedule, capacity_bytes: int | None = None
+) -> StepMemory:
+    """What the ranks of a schedule hold, in bytes: entries of an order run one after the other."""
     peaks = (_peak(held, stage, order) for stage, order in enumerate(schedule.orders))
-    return StepMemory(held=held, peaks=tuple(peaks), capacity=capacity)
+    return StepMemory(held=held, peaks=tuple(peaks), capacity_bytes=capacity_bytes)
 
 
 def memory_curves(timeline: Timeline, held: HeldBytes, rank: int) -> Curves:

@@ -63,8 +63,8 @@ def memory_figure(
     _draw_parts(every[0], memory_curves(timeline, memory.held, fullest * plan.stage_ranks), scale)
     for axes in every:
         axes.set_ylabel("GiB")
-        if memory.capacity:
-            whole = memory.capacity / _GIB
+        if memory.capacity_bytes:
+            whole = memory.capacity_bytes / _GIB
             axes.axhline(whole, color=PATH, linestyle="--", linewidth=0.8, label="the device's")
     if plan.pp > 1:
         _draw_stages(every[1], timeline, memory, scale)
