@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stepsim.face import (
         Comparison,
+        NoiseDistribution,
         Result,
+        SensitivityResult,
         collective_time,
         compare,
         noise,
@@ -13,9 +15,16 @@ if TYPE_CHECKING:
         simulate,
     )
     from stepsim.face.models import ModelPlan, model
-    from stepsim.face.plans import plan
-    from stepsim.face.profiles import improve, load_profile, stragglers
+    from stepsim.face.plans import PlanResult, plan
+    from stepsim.face.profiles import (
+        ImprovementsResult,
+        StragglersResult,
+        improve,
+        load_profile,
+        stragglers,
+    )
     from stepsim.face.runs import (
+        ValidationResult,
         calibrate,
         load_run,
         read_calibration,
@@ -24,14 +33,22 @@ if TYPE_CHECKING:
         what_if,
         write_calibration,
     )
+    from stepsim.face.sweeps import SweepResult, load_sweep, sweep
     from stepsim.files.load import load_topology, load_workload
     from stepsim.parallel import schedules
 
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
+    "ImprovementsResult",
     "ModelPlan",
+    "NoiseDistribution",
+    "PlanResult",
     "Result",
+    "SensitivityResult",
+    "StragglersResult",
+    "SweepResult",
+    "ValidationResult",
     "__version__",
     "calibrate",
     "collective_time",
@@ -39,6 +56,7 @@ __all__ = [
     "improve",
     "load_profile",
     "load_run",
+    "load_sweep",
     "load_topology",
     "load_workload",
     "model",
@@ -50,6 +68,7 @@ __all__ = [
     "simulate",
     "simulate_run",
     "stragglers",
+    "sweep",
     "validate",
     "what_if",
     "write_calibration",
@@ -57,7 +76,9 @@ __all__ = [
 _HOMES = {
     "face": (
         "Comparison",
+        "NoiseDistribution",
         "Result",
+        "SensitivityResult",
         "collective_time",
         "compare",
         "noise",
@@ -65,10 +86,18 @@ _HOMES = {
         "simulate",
     ),
     "files.load": ("load_topology", "load_workload"),
-    "face.plans": ("plan",),
-    "face.profiles": ("improve", "load_profile", "stragglers"),
+    "face.plans": ("PlanResult", "plan"),
+    "face.profiles": (
+        "ImprovementsResult",
+        "StragglersResult",
+        "improve",
+        "load_profile",
+        "stragglers",
+    ),
     "face.models": ("ModelPlan", "model"),
+    "face.sweeps": ("SweepResult", "load_sweep", "sweep"),
     "face.runs": (
+        "ValidationResult",
         "calibrate",
         "load_run",
         "read_calibration",

@@ -338,7 +338,7 @@ def reports() -> tuple[bytes, ...]:
     workload = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
     comparison = compare(workload, ["1f1b", "gpipe"], topology="ring", npus=2)
     slopes = sensitivity(workload, topology="ring", npus=2)
-    return (results()[0], ComparisonDocument.of(comparison).to_json(), slopes.to_json())
+    return (results()[0], ComparisonDocument.of(comparison).to_json(), slopes.to_json().encode())
 
 
 @cache

@@ -33,7 +33,8 @@ HEAVY = {
     "jinja2": ("show/page",),
     "simpy": ("engine/run.py",),
     "networkx": ("network/topology", "files/topology"),
-    "matplotlib": ("show", "cli"),
+    "matplotlib": ("show", "cli", "face"),
+    "pandas": ("show/frames.py",),
     "rich": ("show", "cli"),
     "tornado": ("serve/server.py",),
 }

@@ -86,8 +86,11 @@ class Option:
         return self.write(value) if self.write else self.quantity.text(cast(Value, value))
 
     def _one(self, value: object) -> object:
-        if self.choices and value not in (known := list(self.choices())):
+        known = list(self.choices()) if self.choices else []
+        if known and not (isinstance(value, str) and value in known):
             raise PlanError(f"{self.name} is {value!r}: expected one of {', '.join(known)}")
+        if self.noun and not self.read:
+            raise PlanError(f"{self.name} is {value!r}: expected a {self.noun().__name__}")
         try:
             return self.read(str(value)) if self.read else self.quantity.read(value)
         except StepsimError as error:

@@ -58,12 +58,16 @@ class Quantity(StrEnum):
             return value
         if not self.numeric or isinstance(value, bool) or not isinstance(value, SupportsFloat):
             raise UnitError(f"{value!r} is not {_EXPECTED[self]}")
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise UnitError(f"{value!r} is not {_EXPECTED[self]}") from None
         if self is Quantity.BANDWIDTH:
-            return _positive(float(value))
+            return _positive(number)
         if self is Quantity.FACTOR:
-            return _factor(str(value))
+            return _factor(str(number))
         per_unit = PS_PER_S if self is Quantity.TIME else 1
-        return _whole(str(float(value) * per_unit), _EXPECTED[self], rounded=per_unit > 1)
+        return _whole(str(number * per_unit), _EXPECTED[self], rounded=per_unit > 1)
 
     def text(self, value: Value) -> str:
         """The value as people type it, exactly: `250 us`, `160 MB`, `0.5`, `on`."""

@@ -94,6 +94,9 @@ class SweepOptions(ShowOptions, RunOptions):
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the sweep that the database holds.")
     ] = False
+    force: Annotated[
+        bool, typer.Option("--force", help="Throw away the sweep that the database holds.")
+    ] = False
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="Store the parts of each step.")
     ] = False
@@ -129,6 +132,7 @@ def sweep_command(
                 study,
                 options.database,
                 resume=options.resume,
+                force=options.force,
                 jobs=options.jobs,
                 executor=options.executor,
                 scheduler=options.scheduler,
@@ -276,7 +280,7 @@ def _show(database: Path, options: ShowOptions) -> None:
         table = SweepTable(store=store)
         for path in options.export or ():
             write_table(table, path)
-        _refuse_if_all_failed(table)
+        table.refuse_if_all_failed()
         _draw(table, options)
         show_tables(sweep_shown(table))
 
@@ -293,10 +297,3 @@ def _draw(table: "SweepTable", options: ShowOptions) -> None:
         from stepsim.show.page.write import write_sweep
 
         write_sweep(table, options.report, command=command_line(), axes=options.plot_names)
-
-
-def _refuse_if_all_failed(table: "SweepTable") -> None:
-    progress = table.progress
-    failure = table.first_error()
-    if failure and progress.failed == progress.done:
-        raise SweepError(f"none of {progress.done} scenarios can run; the first: {failure[1]}")

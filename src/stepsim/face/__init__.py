@@ -1,8 +1,7 @@
 """The Python interface: the words of the command line, as functions."""
 
+from stepsim.face.results import Comparison, NoiseDistribution, Result, SensitivityResult
 from stepsim.face.steps import (
-    Comparison,
-    Result,
     collective_time,
     compare,
     noise,
@@ -12,7 +11,9 @@ from stepsim.face.steps import (
 
 __all__ = [
     "Comparison",
+    "NoiseDistribution",
     "Result",
+    "SensitivityResult",
     "collective_time",
     "compare",
     "noise",

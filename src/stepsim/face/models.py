@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.models.load import read_model
@@ -19,6 +20,7 @@ __all__ = ["ModelPlan", "TrainableModel", "model"]
 class TrainableModel(Model):
     """A model and the ways to use it; everything that takes a workload takes it too."""
 
+    @checked
     def workload(
         self,
         plan: ModelPlan,
@@ -40,6 +42,7 @@ class TrainableModel(Model):
             raise PlanError(f"{self.source}: {error}") from None
 
 
+@checked
 def model(name: str | Path) -> TrainableModel:
     """A public model by name, or one that a file describes: `config.json`, TOML, arguments.
 

@@ -1,19 +1,37 @@
 """Searching plans from Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepsim.base.arguments import checked
+from stepsim.base.documents import Document
+from stepsim.base.errors import PlanError
 from stepsim.explore.plan.asked import PlanQuestion, answer
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.runs import Workers
+from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
+from stepsim.show.tables.model import Shown
+from stepsim.show.tables.plan import plans_shown
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
 
+# to_json gives bytes of documents and a text of results
+class PlanResult(Viewed, PlanDocument, frozen=True, kw_only=True):  # type: ignore[misc]
+    """The best plans of a search, and the ways to see them."""
+
+    def _document(self) -> Document:
+        return taken_as(PlanDocument, self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return plans_shown(self)
+
+
+@checked
 def plan(
     model: Model | str | Path,
     topology: "TopologyLike | None" = None,
@@ -29,7 +47,7 @@ def plan(
     store: str | Path | None = None,
     resume: bool = False,
     **options: object,
-) -> PlanDocument:
+) -> PlanResult:
     """The best plans of a model on some GPUs: `plans` has one of a kind, the best first.
 
     `gpus` is a number, several, or a text such as "256..1024". `fix` has values that options may
@@ -38,6 +56,8 @@ def plan(
     for their results, which `resume` takes up again. Raises PlanError where nothing divides or
     fits.
     """
+    if top < 1:
+        raise PlanError(f"top is {top}: expected at least 1")
     sizes = gpus if isinstance(gpus, str | int) else ",".join(map(str, gpus))
     question = PlanQuestion(
         gpus=str(sizes),
@@ -49,7 +69,8 @@ def plan(
     )
     workers = Workers(jobs=jobs, store=None if store is None else Path(store), resume=resume)
     asked = read_inputs(model, topology, options)
-    return answer(asked, question, workers=workers).document(top)
+    found = answer(asked, question, workers=workers).document(top)
+    return taken_as(PlanResult, found)
 
 
 def _texts(fix: Mapping[str, object]) -> tuple[str, ...]:

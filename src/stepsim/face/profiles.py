@@ -1,30 +1,62 @@
 """Profiles from Python: where steps go, which workers are slow, and what would help."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from stepsim.base.arguments import checked
+from stepsim.base.documents import Document
+from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.measured import load_profile
+from stepsim.measured.profile.document import ProfileDocument
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.stragglers import Stragglers, find_stragglers
-from stepsim.validation.improve import Improvements, improve_profile
+from stepsim.show.tables.model import Shown
+from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
+from stepsim.validation.improve import Improvements, ImprovementsDocument, improve_profile
 
 __all__ = ["improve", "load_profile", "stragglers"]
 
 
-def stragglers(run: Profile | str | Path) -> Stragglers:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImprovementsResult(Viewed, Improvements):
+    """Changes of a profile, and the ways to see them."""
+
+    def _document(self) -> Document:
+        return ImprovementsDocument.of(self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return improvements_shown(self)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StragglersResult(Viewed, Stragglers):
+    """What the slow workers of a profile cost, and the ways to see it."""
+
+    def _document(self) -> Document:
+        return ProfileDocument.of(self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return profile_replay_shown(self)
+
+
+@checked
+def stragglers(run: Profile | str | Path) -> StragglersResult:
     """Every step of a profile replayed, and what its slow workers cost.
 
     Raises TraceError for profiles that cannot be read or replayed.
     """
-    return find_stragglers(pipeline_waits(_profile(run)))
+    return taken_as(StragglersResult, find_stragglers(pipeline_waits(_profile(run))))
 
 
-def improve(run: Profile | str | Path) -> Improvements:
+@checked
+def improve(run: Profile | str | Path) -> ImprovementsResult:
     """Named changes of a profile, ranked by what they would gain.
 
     Raises TraceError for profiles that cannot be read or replayed.
     """
-    return improve_profile(_profile(run))
+    return taken_as(ImprovementsResult, improve_profile(_profile(run)))
 
 
 def _profile(run: Profile | str | Path) -> Profile:

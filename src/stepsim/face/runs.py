@@ -5,8 +5,14 @@ once by `load_run`. `node_size` is in ranks; without it clocks tell, else it is 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from stepsim.base.arguments import checked
+from stepsim.base.documents import Document
+from stepsim.face.results import Result
+from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.measured import (
     Run,
     load_benchmarks,
@@ -20,8 +26,10 @@ from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.document import Validation
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.tables.model import Shown
+from stepsim.show.tables.validation import validation_shown
+from stepsim.validation.document import Validation, ValidationDocument
 from stepsim.validation.replay import Durations, parse_durations
 from stepsim.validation.runs import (
     calibrate_measured,
@@ -31,7 +39,11 @@ from stepsim.validation.runs import (
 )
 from stepsim.validation.what_if import WhatIf
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = [
+    "ValidationResult",
     "calibrate",
     "load_run",
     "read_calibration",
@@ -42,10 +54,34 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationResult(Viewed, Validation):
+    """Measured beside simulated times, and the ways to see them."""
+
+    def _document(self) -> Document:
+        return ValidationDocument.of(self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return validation_shown(self)
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """Simulated over measured times; with a path also a .png, .svg or .pdf file."""
+        from stepsim.show.figures.validations import plot_validation
+
+        return plot_validation(self, path, style=style)
+
+
+@checked
 def calibrate(
-    runs: Iterable[Run],
+    runs: Run | Iterable[Run],
     *,
-    nccl: CommTable | Sequence[str | Path] | None = None,
+    nccl: CommTable | str | Path | Sequence[str | Path] | None = None,
     comm_source: str = "",
     node_size: int | None = None,
 ) -> Calibration:
@@ -56,17 +92,18 @@ def calibrate(
     Raises TraceError for runs that cannot be read, CalibrationError for benchmarks of several
     machines.
     """
-    loaded = [_loaded(run, node_size) for run in runs]
+    loaded = [_loaded(run, node_size) for run in _several(runs)]
     return calibrate_measured(loaded, load_benchmarks(nccl, comm_source))
 
 
+@checked
 def simulate_run(
     run: Run,
     *,
     calibration: Calibration | str | Path | None = None,
     times: Durations | str | None = None,
     node_size: int | None = None,
-) -> SimulatedStep:
+) -> Result:
     """Replay a run as it was: its stage times, its schedule, blocking messages.
 
     Host and message times are those of the calibration, else the run's own; a log of leaf modules
@@ -75,19 +112,20 @@ def simulate_run(
     TraceError for runs that cannot be read or replayed.
     """
     durations, known = parse_durations(times), _known(calibration)
-    return replay_measured(_loaded(run, node_size), known, durations)
+    return taken_as(Result, replay_measured(_loaded(run, node_size), known, durations))
 
 
+@checked
 def validate(
-    runs: Iterable[Run],
+    runs: Run | Iterable[Run],
     *,
     calibration: Calibration | str | Path | None = None,
-    nccl: CommTable | Sequence[str | Path] | None = None,
+    nccl: CommTable | str | Path | Sequence[str | Path] | None = None,
     comm_source: str = "",
     leave_one_out: bool = False,
     times: Durations | str | None = None,
     node_size: int | None = None,
-) -> Validation:
+) -> ValidationResult:
     """Compare runs, and tables of measured steps (.csv, .toml), with their simulation.
 
     Without a calibration replays take a run's own host and message times; `leave_one_out`
@@ -95,8 +133,8 @@ def validate(
     TraceError for runs and tables that cannot be read.
     """
     durations, known = parse_durations(times), _known(calibration)
-    loaded, steps = load_measurements(runs, node_size=node_size)
-    return validate_measured(
+    loaded, steps = load_measurements(_several(runs), node_size=node_size)
+    found = validate_measured(
         loaded,
         steps,
         calibration=known,
@@ -104,8 +142,10 @@ def validate(
         leave_one_out=leave_one_out,
         durations=durations,
     )
+    return taken_as(ValidationResult, found)
 
 
+@checked
 def what_if(
     run: RunSummary | str | Path,
     *,
@@ -132,6 +172,11 @@ def what_if(
         layers=layers,
         bandwidths=message_bandwidths(bandwidth or {}),
     )
+
+
+def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:
+    """One run as a list of it."""
+    return [runs] if isinstance(runs, RunSummary | LeafRun | str | Path) else runs
 
 
 def _loaded(run: Run, node_size: int | None) -> RunSummary | LeafRun:

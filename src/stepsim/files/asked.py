@@ -45,7 +45,7 @@ def read_options(
     for name, value in typed.items():
         if name not in OPTIONS:
             raise PlanError(f"unknown option {name!r}: expected one of {', '.join(OPTIONS)}")
-        if value is not None and value not in ([], ()):
+        if value is not None and not (isinstance(value, list | tuple) and not value):
             option = OPTIONS[name]
             fields[option.field] = _read(option, value, comm_source, notes)
     if comm_source and not fields.get("comm_table"):
@@ -148,6 +148,9 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
         case "schedule" if str(value).endswith(".csv") and not isinstance(value, Schedule):
             return read_schedule(Path(value))
         case "comm_table" if not isinstance(value, CommTable):
+            several = value if isinstance(value, list | tuple) else [value]
+            if not all(isinstance(each, str | Path) for each in several):
+                raise PlanError(f"comm_table is {value!r}: expected files, or a CommTable")
             table, found = load_comm_table(value, source=comm_source)
             notes += found
             return table

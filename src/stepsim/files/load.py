@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.files.models.load import is_model, read_model
@@ -43,6 +44,7 @@ _BEGINNING = 1 << 10
 """Bytes that tell what a file is."""
 
 
+@checked
 def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
     """Read a workload file: one of `WORKLOAD_FORMATS`, e.g. a SimAI / AICB / ASTRA-sim text.
 
@@ -59,6 +61,7 @@ def load_work(path: str | Path, *, strict: bool = False) -> Workload | Model:
     return read_model(path) if is_model(path) else load_workload(path, strict=strict)
 
 
+@checked
 def load_topology(
     topology: "TopologyLike",
     npus: int | None = None,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os.path import exists
 from pathlib import Path
 
+from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
@@ -24,6 +25,7 @@ Run = RunSummary | LeafRun | str | Path
 """A measured run: read already, or its path."""
 
 
+@checked
 def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafRun:
     """Read a measured run: traces, analysed, or a log of leaf modules.
 
@@ -44,6 +46,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
     return run if isinstance(run, LeafRun) else summarise(run, node_size=node_size)
 
 
+@checked
 def load_profile(path: str | Path) -> Profile:
     """Read a profile, or make one of the traces of all ranks of a run.
 
@@ -89,12 +92,13 @@ def load_measurements(
 
 
 def load_benchmarks(
-    nccl: CommTable | Sequence[str | Path] | None, source: str = ""
+    nccl: CommTable | str | Path | Sequence[str | Path] | None, source: str = ""
 ) -> CommTable | None:
     """All micro-benchmarks together, or those that fit `source`; None where there are none."""
     if not nccl:
         return None
-    table = nccl if isinstance(nccl, CommTable) else read_measurements(list(map(Path, nccl)))
+    named = [nccl] if isinstance(nccl, str | Path) else nccl
+    table = named if isinstance(named, CommTable) else read_measurements(list(map(Path, named)))
     return table.choose(source) if source else table
 
 

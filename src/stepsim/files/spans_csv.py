@@ -2,12 +2,13 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 from stepsim.engine.timeline import Timeline
 from stepsim.files.writing import write_whole
 
-_COLUMNS = (
+SPAN_COLUMNS = (
     "rank",
     "stage",
     "stream",
@@ -26,22 +27,25 @@ def write_spans(timeline: Timeline, path: Path) -> None:
     """Write the spans of one rank per class of ranks that behave alike; raises OutputError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    writer.writerow(SPAN_COLUMNS)
+    writer.writerows(span_rows(timeline))
+    write_whole(path, text.getvalue().encode())
+
+
+def span_rows(timeline: Timeline) -> Iterator[tuple[int | str, ...]]:
+    """The values of `SPAN_COLUMNS` of every span."""
     for span in timeline.spans():
         entry = span.entry
-        writer.writerow(
-            (
-                span.rank,
-                span.stage,
-                span.stream.name.lower(),
-                span.kind.name.lower(),
-                span.label,
-                span.phase,
-                entry.token if entry else "",
-                entry.parts()[0].microbatch if entry else "",
-                span.size_bytes,
-                span.start_ps,
-                span.end_ps,
-            )
+        yield (
+            span.rank,
+            span.stage,
+            span.stream.name.lower(),
+            span.kind.name.lower(),
+            span.label,
+            span.phase,
+            entry.token if entry else "",
+            entry.parts()[0].microbatch if entry else "",
+            span.size_bytes,
+            span.start_ps,
+            span.end_ps,
         )
-    write_whole(path, text.getvalue().encode())

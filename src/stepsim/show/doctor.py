@@ -140,11 +140,11 @@ def _simulation() -> str:
 def _figures() -> str:
     from matplotlib import __version__ as version
 
-    from stepsim.show.figures.drawing import write_figure
+    from stepsim.show.figures.drawing import make_figure
 
     with tempfile.TemporaryDirectory() as folder:
         for suffix in FIGURE_SUFFIXES:
-            write_figure(lambda style: style.figure(1.0), Path(folder) / f"figure{suffix}")
+            make_figure(lambda style: style.figure(1.0), Path(folder) / f"figure{suffix}")
     return f"{', '.join(FIGURE_SUFFIXES)} written with matplotlib {version}"
 
 

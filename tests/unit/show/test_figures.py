@@ -26,7 +26,7 @@ from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.network.one_collective import probe_collective
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.figures.collectives import probes_figure
-from stepsim.show.figures.drawing import styled, write_figure
+from stepsim.show.figures.drawing import make_figure, styled
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep import KINDS, choose_view, plot_pareto, plot_sweep
 from stepsim.show.figures.sweep.bands import noise_sweep_figure
@@ -464,5 +464,5 @@ def test_nothing_is_left_of_a_figure_that_fails(tmp_path: Path) -> None:
         raise SweepError("no")
 
     with pytest.raises(SweepError):
-        write_figure(broken, tmp_path / "a.png")
+        make_figure(broken, tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []

@@ -4,12 +4,13 @@ A lognormal factor of mean 1 and coefficient of variation c is exp of a normal v
 v = ln(1 + c**2) and mean -v / 2 (closed form of its moments).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from math import log, sqrt
 
 import numpy as np
 
+from stepsim.base.arguments import check_fields
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
@@ -52,6 +53,7 @@ class NoiseModel:
     straggler_factor: float = 1.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("task", "communication", "rank"):
             if not 0 <= getattr(self, name) <= 10:
                 raise PlanError(f"{name} noise is {getattr(self, name)}: expected 0 to 10")
@@ -63,6 +65,15 @@ class NoiseModel:
             raise PlanError(
                 f"straggler factor is {self.straggler_factor}: expected above 0, at most 1e6"
             )
+
+
+def noise_model(numbers: Mapping[str, float]) -> NoiseModel:
+    """The model of some of its numbers; raises PlanError naming those there are."""
+    known = [field.name for field in fields(NoiseModel)]
+    for name in numbers:
+        if name not in known:
+            raise PlanError(f"noise model: {name!r} is unknown: expected {', '.join(known)}")
+    return NoiseModel(**numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,6 +12,7 @@ from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_pl
 from stepsim.explore.plan.space import SEARCHED, PlanSpace
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
+from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.workload.model.model import Model
@@ -33,6 +34,16 @@ class PlanQuestion:
     objective: str = "step"
     memory_share: float = 1.0
     runs: int = 20
+
+    def __post_init__(self) -> None:
+        for name, value in (("runs", self.runs), ("max_pp", self.max_pp)):
+            if value is not None and value < 1:
+                raise PlanError(f"{name} is {value}: expected at least 1")
+        if not 0 < self.memory_share <= 1:
+            raise PlanError(f"memory_share is {self.memory_share}: expected above 0, at most 1")
+        if self.objective not in list(Objective):
+            expected = ", ".join(Objective)
+            raise PlanError(f"objective is {self.objective!r}: expected one of {expected}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +75,6 @@ def answer(
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: a workload file has one plan: expected a model")
-    if question.objective not in list(Objective):
-        expected = ", ".join(Objective)
-        raise PlanError(f"objective is {question.objective!r}: expected one of {expected}")
     space = make_space(
         job.workload,
         job.topology,
@@ -104,6 +112,8 @@ def parse_sizes(text: str) -> tuple[int, ...]:
         raise wrong from None
     if not found or min(found) < 1 or len(set(found)) < len(found):
         raise wrong
+    if max(found) > MAX_NPUS:
+        raise PlanError(f"gpus is {text}: expected at most {MAX_NPUS}")
     return found
 
 

@@ -5,7 +5,7 @@ study = Study(workload=load_workload(FILE), topology=load_topology("hgx-h100"), 
 run_sweep(study, "sweep.sqlite")
 """
 
-from stepsim.explore.sweep.axes import Axis, make_axis, parse_axis
+from stepsim.explore.sweep.axes import Axis, axis_of, make_axis, parse_axis
 from stepsim.explore.sweep.evaluate import (
     Evaluator,
     Outcomes,
@@ -34,6 +34,7 @@ __all__ = [
     "SweepProgress",
     "SweepStore",
     "SweepTable",
+    "axis_of",
     "make_axis",
     "open_for_reading",
     "parse_axis",

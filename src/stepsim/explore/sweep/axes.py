@@ -1,10 +1,11 @@
 """What a sweep varies: named axes, their values, and what kind of thing each one is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os.path import isfile
+from pathlib import Path
 from types import MappingProxyType
 
-from stepsim.base.errors import StepsimError, SweepError
+from stepsim.base.errors import StepsimError, SweepError, UnitError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.ranges import expand, split_list
@@ -112,6 +113,30 @@ def make_axis(name: str, values: str) -> Axis:
     except StepsimError as error:
         raise SweepError(f"axis {name}: {error}") from None
     return Axis(name=name, kind=kind, texts=texts, values=parsed)
+
+
+def axis_of(name: str, values: object) -> Axis:
+    """The axis of a name and values as Python has them: a text as above, or a list.
+
+    Numbers are in the units of `Quantity.read`: times in seconds. Raises SweepError.
+    """
+    if isinstance(values, str):
+        return make_axis(name, values)
+    kind = _kind(_OPTION_OF_FLAG.get(name, name))
+    if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
+        values = [values]
+    try:
+        texts = [_typed(kind.quantity, each) for each in values]
+    except UnitError as error:
+        raise SweepError(f"axis {name}: {error}") from None
+    return make_axis(name, "".join(f"{text};" for text in texts))
+
+
+def _typed(quantity: Quantity, value: object) -> str:
+    """A value of Python as people type it; raises UnitError."""
+    if isinstance(value, str | Path):
+        return str(value)
+    return quantity.text(quantity.read(value))
 
 
 def _kind(name: str) -> _AxisKind:

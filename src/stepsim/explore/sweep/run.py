@@ -38,6 +38,7 @@ def run_sweep(
     database: str | Path,
     *,
     resume: bool = False,
+    force: bool = False,
     jobs: int | None = None,
     executor: ExecutorKind | str = ExecutorKind.LOCAL,
     scheduler: str | None = None,
@@ -46,11 +47,12 @@ def run_sweep(
 ) -> SweepProgress:
     """Compute every scenario of a study that `database` lacks, and store each as it comes.
 
-    With `resume` an existing database is continued. `jobs` local processes (default: as many as
-    are worth starting), or the workers of a Dask `scheduler`. A scenario that fails is stored with
-    its reason. A lost worker's scenarios are given to others. Raises SweepError before any work
-    when the options, the scheduler or the database are wrong, and when workers keep dying. An error
-    that is no StepsimError, an evaluator's fault, ends the sweep; what is stored is kept.
+    With `resume` an existing database is continued, with `force` begun anew. `jobs` are local
+    processes (default: as many as are worth starting), or the workers of a Dask `scheduler`. A
+    scenario that fails is stored with its reason. A lost worker's scenarios are given to others.
+    Raises SweepError before any work when the options, the scheduler or the database are wrong,
+    and when workers keep dying. An error that is no StepsimError, an evaluator's fault, ends the
+    sweep; what is stored is kept.
     """
     try:
         kind = ExecutorKind(executor)
@@ -63,7 +65,9 @@ def run_sweep(
     with ExitStack() as opened:
         # a scheduler that cannot be reached must not leave a database behind
         pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
-        store = opened.enter_context(open_for_writing(Path(database), study, resume=resume))
+        store = opened.enter_context(
+            open_for_writing(Path(database), study, resume=resume, force=force)
+        )
         missing = store.missing(study.grid.size)
         if missing:
             wanted = jobs or _worth_starting(job, missing)

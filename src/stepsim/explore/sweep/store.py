@@ -107,18 +107,27 @@ class SweepStore:
         return SweepProgress(size=size, done=done, failed=failed)
 
 
-def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
-    """The database of a study: a new one, or with `resume` the one that is there.
+def open_for_writing(
+    path: Path, study: Study, *, resume: bool = False, force: bool = False
+) -> SweepStore:
+    """The database of a study: a new one, with `resume` the one that is there.
+
+    With `force` the sweep that is there is thrown away; a file of another kind never is.
 
     Raises SweepError when the file holds something else, results where none are expected, or is
     being written by another process; OutputError when it cannot be written.
     """
+    if resume and force:
+        raise SweepError("resume and force contradict each other: give one of them")
     check_writable(path)
     fresh = not exists(path) or path.stat().st_size == 0
-    if not fresh and not resume:
+    if not fresh and force:
+        _clear(path)
+    elif not fresh and not resume:
         raise SweepError(
-            f"{path}: exists already: --resume continues the same sweep, stepsim sweep-report "
-            "shows what it holds, --db names another file"
+            f"{path}: exists already: --resume (resume=True) continues the same sweep, --force "
+            "(force=True) starts it anew, stepsim sweep-report shows what it holds, --db names "
+            "another file"
         )
     with database_errors(path):
         if exists(path):  # SQLite would wait for what a device never says
@@ -137,6 +146,27 @@ def open_for_writing(path: Path, study: Study, *, resume: bool) -> SweepStore:
             store.__exit__(None, None, None)
             raise
     return store
+
+
+def _clear(path: Path) -> None:
+    """Empty the database of a sweep; raises SweepError for any other file."""
+    with database_errors(path):
+        open_file(path, most=None).close()
+        connection = _connect(path, read_only=True)
+        try:
+            (kind,) = connection.execute("PRAGMA application_id").fetchone()
+        finally:
+            connection.close()
+        if kind != APPLICATION_ID:
+            raise SweepError(f"{path}: a database, but not of a sweep: --force keeps it")
+        lock = _lock(path)
+        try:
+            os.truncate(path, 0)
+            for suffix in ("-wal", "-shm"):
+                Path(f"{path}{suffix}").unlink(missing_ok=True)
+        finally:
+            if lock:
+                lock.close()
 
 
 def open_for_reading(path: Path) -> SweepStore:

@@ -133,8 +133,11 @@ class SweepTable:
         axes = (axis.column for axis in self.axes)
         return (*axes, *_NUMBERS, *self.part_columns, "error")
 
-    def pieces(self) -> Iterator[list[list[object]]]:
-        """Columns of up to 65,536 scenarios at a time, ascending; numbers of axes in their unit."""
+    def pieces(self, *, texts: bool = False) -> Iterator[list[list[object]]]:
+        """Columns of up to 65,536 scenarios at a time, ascending.
+
+        Numbers of axes are in their unit, with `texts` as the user wrote them.
+        """
         numbers = "step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth"
         columns = ", ".join((numbers, *self.part_columns, "error"))
         query = f"SELECT id, {columns} FROM result WHERE id >= ? ORDER BY id LIMIT {_PIECE}"
@@ -142,12 +145,12 @@ class SweepTable:
         while rows := self._all(query, start):
             scenarios, *found = map(list, zip(*rows, strict=True))
             ids = np.array(scenarios, dtype=np.int64)
-            yield [self._shown(axis, ids) for axis in self.axes] + found
+            yield [self._shown(axis, ids, texts=texts) for axis in self.axes] + found
             start = scenarios[-1] + 1
 
-    def _shown(self, axis: StoredAxis, scenarios: Ints) -> list[object]:
-        """Numbers where the axis has them, else texts."""
-        values = axis.values if axis.quantity.numeric else axis.texts
+    def _shown(self, axis: StoredAxis, scenarios: Ints, *, texts: bool) -> list[object]:
+        """Numbers where the axis has them and they are asked for, else texts."""
+        values = axis.values if axis.quantity.numeric and not texts else axis.texts
         return [values[i] for i in axis.positions(scenarios).tolist()]
 
     def extremes(self, count: int, *, slowest: bool = False) -> list[Extreme]:
@@ -165,6 +168,12 @@ class SweepTable:
             "SELECT id, error FROM result WHERE error IS NOT NULL ORDER BY id LIMIT 1"
         )
         return found[0] if found else None
+
+    def refuse_if_all_failed(self) -> None:
+        """Raise SweepError with the first reason when no scenario could run."""
+        progress, failure = self.progress, self.first_error()
+        if failure and progress.failed == progress.done:
+            raise SweepError(f"none of {progress.done} scenarios can run; the first: {failure[1]}")
 
     def by_value(self, axis: StoredAxis) -> list[_AxisSummary]:
         """Summary of the scenarios of each value of an axis, in the order of the values."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from stepsim.base.arguments import checked
 from stepsim.base.documents import SCHEMA_VERSION, toml_text
 from stepsim.base.errors import CalibrationError, StepsimError, bad_value
 from stepsim.files.reading import read_toml
@@ -10,6 +11,7 @@ from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.toml import CalibrationFile
 
 
+@checked
 def read_calibration(path: str | Path) -> Calibration:
     """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
     file = read_toml(Path(path), CalibrationFile, CalibrationError, "calibration")
@@ -22,6 +24,7 @@ def read_calibration(path: str | Path) -> Calibration:
         raise CalibrationError(f"{path}: {error}") from None
 
 
+@checked
 def write_calibration(calibration: Calibration, path: str | Path) -> None:
     """Write a calibration; raises OutputError when the file cannot be written."""
     write_whole(Path(path), toml_text(CalibrationFile.of(calibration)).encode())

@@ -11,7 +11,7 @@ import numpy as np
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.network.collectives import Algorithm
 from stepsim.network.one_collective import Probe, ProbeRow
-from stepsim.show.figures.drawing import legend, write_figure
+from stepsim.show.figures.drawing import legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colour, series_marker
 
@@ -26,7 +26,7 @@ def plot_probes(
     probes: Sequence[Probe], path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
 ) -> None:
     """Draw probes of one collective into a .png, .svg or .pdf file; raises OutputError."""
-    write_figure(lambda chosen: probes_figure(probes, chosen), path, style)
+    make_figure(lambda chosen: probes_figure(probes, chosen), path, style)
 
 
 def probes_figure(probes: Sequence[Probe], style: FigureStyle) -> "Figure":

@@ -20,20 +20,32 @@ Draw = Callable[[FigureStyle], "Figure"]
 """What draws a figure in a style; it runs with the style's parameters set."""
 
 
-def write_figure(draw: Draw, path: Path, style: FigureStyle | str = FigureStyle.SCREEN) -> None:
-    """Draw a figure into a .png, .svg or .pdf file that is the same every time.
+def make_figure(
+    draw: Draw, path: str | Path | None = None, style: FigureStyle | str = FigureStyle.SCREEN
+) -> "Figure":
+    """Draw a figure; with a path also into a .png, .svg or .pdf file that is the same every time.
 
-    Text stays text in .svg and .pdf. Raises OutputError when the file cannot be written, its suffix
-    names no figure format, or there is no such style.
+    Text stays text in .svg and .pdf. A notebook shows the figure. Raises OutputError when the file
+    cannot be written, its suffix names no figure format, or there is no such style.
     """
-    check_figure_path(path)
-    kind = path.suffix[1:].lower()
+    chosen = figure_style(style)
+    if path is not None:
+        check_figure_path(Path(path))
+    with styled(chosen):
+        figure = draw(chosen)
+    vars(figure)["_repr_png_"] = lambda: _drawn(figure, chosen, "png")
+    if path is not None:
+        write_whole(Path(path), _drawn(figure, chosen, Path(path).suffix[1:].lower()))
+    return figure
+
+
+def _drawn(figure: "Figure", style: FigureStyle, kind: str) -> bytes:
+    """The file of a figure, without the time at which it was made."""
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     data = io.BytesIO()
-    chosen = figure_style(style)
-    with styled(chosen):
-        draw(chosen).savefig(data, format=kind, metadata=undated)
-    write_whole(path, data.getvalue())
+    with styled(style):
+        figure.savefig(data, format=kind, metadata=undated)
+    return data.getvalue()
 
 
 def styled(style: FigureStyle) -> Any:

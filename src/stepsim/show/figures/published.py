@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
-from stepsim.show.figures.drawing import write_figure
+from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import FAINT, PALETTE
 from stepsim.validation.published import PublishedValidation
@@ -24,7 +24,7 @@ def plot_published(
     """
     if not found.rows:
         raise OutputError("nothing to draw: no run was both measured and predicted")
-    write_figure(lambda chosen: _figure(found, chosen), path, style)
+    make_figure(lambda chosen: _figure(found, chosen), path, style)
 
 
 def _figure(found: PublishedValidation, style: FigureStyle) -> "Figure":

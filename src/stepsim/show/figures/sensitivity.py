@@ -9,7 +9,7 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.explore.sensitivity.names import describe
-from stepsim.show.figures.drawing import legend, write_figure
+from stepsim.show.figures.drawing import legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PALETTE, PATH
 
@@ -22,17 +22,23 @@ _BINS = 60
 
 
 def plot_sensitivity(
-    found: Sensitivity, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
-    """Draw what one per cent of everything is worth; raises OutputError."""
-    write_figure(lambda chosen: sensitivity_figure(found, chosen), path, style)
+    found: Sensitivity,
+    path: str | Path | None = None,
+    *,
+    style: FigureStyle | str = FigureStyle.SCREEN,
+) -> "Figure":
+    """Draw what one per cent of everything is worth; raises OutputError as `make_figure`."""
+    return make_figure(lambda chosen: sensitivity_figure(found, chosen), path, style)
 
 
 def plot_noise(
-    found: NoiseResult, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
-    """Draw the distribution of step times; raises OutputError."""
-    write_figure(lambda chosen: noise_figure(found, chosen), path, style)
+    found: NoiseResult,
+    path: str | Path | None = None,
+    *,
+    style: FigureStyle | str = FigureStyle.SCREEN,
+) -> "Figure":
+    """Draw the distribution of step times; raises OutputError as `make_figure`."""
+    return make_figure(lambda chosen: noise_figure(found, chosen), path, style)
 
 
 def sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,7 @@ from stepsim.graph.programs import SegmentKind
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.critical_path import critical_path
 from stepsim.results.report import Report
-from stepsim.show.figures.drawing import head, legend, write_figure
+from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import (
     ACTION_COLOURS,
@@ -118,18 +119,19 @@ class _Scene:
 @collector.paused()
 def plot_timelines(
     runs: Sequence[tuple[Timeline, Report]],
-    path: Path,
+    path: str | Path | None = None,
     *,
     messages: bool = False,
     style: FigureStyle | str = FigureStyle.SCREEN,
-) -> None:
+) -> "Figure":
     """Draw runs above each other on one time axis.
 
     A row is a pipeline stage, or a stream where there is no pipeline. Microbatch numbers are
     written where they fit. With `messages` an arrow shows every message between stages. Raises
     OutputError when the file cannot be written or its suffix names no figure format.
     """
-    write_figure(lambda chosen: timelines_figure(runs, chosen, messages=messages), path, style)
+    draw = partial(timelines_figure, runs, messages=messages)
+    return make_figure(draw, path, style)
 
 
 def timelines_figure(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.show.figures.drawing import legend, write_figure
+from stepsim.show.figures.drawing import legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.topology_picture import Edge, Picture, Point, picture
 from stepsim.show.palette import series_colour
@@ -28,7 +28,7 @@ def draw_topology(
 
     Raises OutputError when the file's suffix is unknown or it cannot be written.
     """
-    write_figure(lambda chosen: topology_figure(topology, chosen), path, style)
+    make_figure(lambda chosen: topology_figure(topology, chosen), path, style)
 
 
 def topology_figure(topology: Topology, style: FigureStyle) -> "Figure":

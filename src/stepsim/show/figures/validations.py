@@ -9,7 +9,7 @@ from stepsim.graph.actions import TaskKind
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import ActionKind
-from stepsim.show.figures.drawing import head, legend, write_figure
+from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, FAINT, IDLE, PALETTE, PER_STEP
 from stepsim.step.simulate import SimulatedStep
@@ -26,13 +26,16 @@ _MESSAGE = "#b8b8b8"
 
 
 def plot_validation(
-    found: Validation, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
-    """Draw simulated over measured times beside a table of their errors.
+    found: Validation,
+    path: str | Path | None = None,
+    *,
+    style: FigureStyle | str = FigureStyle.SCREEN,
+) -> "Figure":
+    """Draw simulated over measured times beside a table of their errors; see `make_figure`.
 
     Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
     """
-    write_figure(lambda chosen: validation_figure(found, chosen), path, style)
+    return make_figure(lambda chosen: validation_figure(found, chosen), path, style)
 
 
 def validation_figure(found: Validation, style: FigureStyle) -> "Figure":
@@ -58,7 +61,7 @@ def plot_measured(
 
     Raises OutputError as `plot_validation` does.
     """
-    write_figure(lambda chosen: measured_figure(summary, result, chosen), path, style)
+    make_figure(lambda chosen: measured_figure(summary, result, chosen), path, style)
 
 
 def measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureStyle) -> "Figure":

@@ -60,6 +60,11 @@ def write_sweep(table: SweepTable, path: str | Path, *, command: str, axes: Sequ
     _write(sweep_page(table, command=command, axes=axes), path)
 
 
+def write_sensitivity(found: Sensitivity, path: str | Path, *, command: str) -> None:
+    """Write what each parameter is worth; raises OutputError."""
+    _write(sensitivity_page(found, command=command), path)
+
+
 def write_file(source: Path, path: str | Path, *, command: str) -> None:
     """Write what a file holds: a result in JSON, or a sweep's database.
 

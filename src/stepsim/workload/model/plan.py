@@ -6,6 +6,7 @@ these say the same; what only a model's description can use is added.
 
 from dataclasses import field
 
+from stepsim.base.arguments import check_fields
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import (
@@ -73,6 +74,7 @@ class ModelPlan:
     cuda_graph: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         self._check_numbers()
         samples = self.dp * self.microbatch_size
         if self.global_batch % samples:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.show.figures.drawing import write_figure
+from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.bounds import BOUND
 from stepsim.show.figures.sweep.breakdowns import BREAKDOWN
@@ -46,12 +46,12 @@ def figure_kind(name: str) -> FigureKind:
 
 def plot_sweep(
     table: SweepTable,
-    path: Path,
+    path: str | Path | None = None,
     names: Sequence[str] = (),
     *,
     kind: str = "time",
     style: FigureStyle | str = FigureStyle.SCREEN,
-) -> None:
+) -> "Figure":
     """Draw a kind of figure over the axes `names` (see `choose_view`).
 
     Over the axes that are not drawn the fastest scenario is shown. Raises OutputError when the file
@@ -65,21 +65,30 @@ def plot_sweep(
             f"a {kind} figure needs the parts of each step: sweep with --breakdown to keep them"
         )
     if not table.extremes(1):
-        raise OutputError(f"{path}: nothing to draw: no scenario has a result")
-    write_figure(partial(chosen.draw, table, view), path, style)
+        raise OutputError(f"{_at(path)}nothing to draw: no scenario has a result")
+    return make_figure(partial(chosen.draw, table, view), path, style)
 
 
 def plot_pareto(
-    table: SweepTable, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
+    table: SweepTable,
+    path: str | Path | None = None,
+    *,
+    style: FigureStyle | str = FigureStyle.SCREEN,
+) -> "Figure":
     """Draw every scenario's step time against the bandwidth of all links, and the Pareto front.
 
     Raises OutputError as `plot_sweep`.
     """
     front = table.pareto_front()
     if not front:
-        raise OutputError(f"{path}: nothing to draw: no scenario has a result and finite bandwidth")
-    write_figure(partial(pareto_figure, table, front), path, style)
+        raise OutputError(
+            f"{_at(path)}nothing to draw: no scenario has a result and finite bandwidth"
+        )
+    return make_figure(partial(pareto_figure, table, front), path, style)
+
+
+def _at(path: str | Path | None) -> str:
+    return f"{path}: " if path else ""
 
 
 __all__ = [

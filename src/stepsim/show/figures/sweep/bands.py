@@ -12,7 +12,7 @@ from stepsim.explore.noise.sweeps import NoiseSweep
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.table import StoredAxis
-from stepsim.show.figures.drawing import head, legend, write_figure
+from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import scale_of, time_unit_of, value_axis
 from stepsim.show.palette import FAINT, series_colours, series_marker
@@ -33,7 +33,7 @@ def plot_noise_sweep(
     band_axes(found.grid)
     if not found.results:
         raise OutputError(f"{path}: nothing to draw: no scenario has a result")
-    write_figure(lambda chosen: noise_sweep_figure(found, chosen), path, style)
+    make_figure(lambda chosen: noise_sweep_figure(found, chosen), path, style)
 
 
 def band_axes(grid: Grid) -> tuple[StoredAxis, StoredAxis | None]:

@@ -1,0 +1,191 @@
+"""Results of the Python interface: the nouns of the program, and the ways to look at them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepsim.base.arguments import checked
+from stepsim.base.documents import Document
+from stepsim.base.units import format_time_ps
+from stepsim.explore.noise.document import NoiseDocument
+from stepsim.explore.noise.draws import NoiseResult
+from stepsim.explore.sensitivity import Sensitivity
+from stepsim.face.viewed import Viewed, taken_as
+from stepsim.files.asked import StepInputs
+from stepsim.files.spans_csv import SPAN_COLUMNS, span_rows
+from stepsim.results.document import ResultDocument
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
+from stepsim.show.tables.comparison import comparison_shown
+from stepsim.show.tables.model import Shown
+from stepsim.show.tables.step import step_shown
+from stepsim.show.tables.studies import noise_shown, sensitivity_shown
+from stepsim.step.compare import ComparedSchedules
+from stepsim.step.document import ComparisonDocument
+from stepsim.step.simulate import SimulatedStep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NO_INPUTS = "A replay has no sensitivities."
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result(Viewed, SimulatedStep):
+    """A simulated step, and the ways to see it; `inputs` are None for a replay."""
+
+    inputs: StepInputs | None = None
+
+    def __repr__(self) -> str:
+        """One line, for shells: the report and its spans are long."""
+        report = self.report
+        return (
+            f"<Result {report.workload} on {report.topology}, {report.plan.npus} NPUs, "
+            f"{report.schedule}: step {format_time_ps(report.step_time_ps)}, "
+            f"bubble {report.bubble_fraction:.1%}>"
+        )
+
+    def _document(self) -> Document:
+        return ResultDocument.of(self.report)
+
+    def _shown(self) -> Iterable[Shown]:
+        return step_shown(self.report)
+
+    def _tables(self) -> Tables:
+        return {"spans": self._spans, **tables_of(self._document())}
+
+    def _spans(self) -> Columns:
+        return columns_of_rows(SPAN_COLUMNS, span_rows(self.timeline))
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """The pipeline timeline, `messages` as arrows; with a path also a .png, .svg or .pdf file.
+
+        `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
+        cannot be written.
+        """
+        from stepsim.show.figures.timelines import plot_timelines
+
+        runs = [(self.timeline, self.report)]
+        return plot_timelines(runs, path, messages=messages, style=style)
+
+    @checked
+    def write_report(self, path: str | Path) -> None:
+        """Write everything there is to see as one HTML page; raises OutputError."""
+        from stepsim.show.page.what_if import find_what_if
+        from stepsim.show.page.write import write_step
+
+        found = find_what_if(self.inputs) if self.inputs else _NO_INPUTS
+        write_step(self, path, command="", what_if=found)
+
+    @checked
+    def write_trace(
+        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+    ) -> None:
+        """Write a trace for Perfetto (.json, .json.gz): every class of ranks, or those of `ranks`.
+
+        `command` is kept in it. Raises PlanError for ranks the job does not have, OutputError.
+        """
+        from stepsim.show.trace.perfetto import write_trace
+        from stepsim.show.trace.processes import traced
+
+        write_trace([traced(self, ranks)], Path(path), command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Viewed, ComparedSchedules):
+    """Candidates in the order asked for, and the ways to see them."""
+
+    inputs: StepInputs
+
+    def _document(self) -> ComparisonDocument:
+        return ComparisonDocument.of(self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return comparison_shown(self._document())
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        messages: bool = False,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """All timelines on one time axis, as `Result.plot` draws one."""
+        from stepsim.show.figures.timelines import plot_timelines
+
+        runs = [(step.timeline, step.report) for _, step in self.valid]
+        return plot_timelines(runs, path, messages=messages, style=style)
+
+    @checked
+    def write_report(self, path: str | Path) -> None:
+        """Write everything there is to see as one HTML page; raises OutputError."""
+        from stepsim.show.page.what_if import find_each_what_if
+        from stepsim.show.page.write import write_comparison
+
+        found = find_each_what_if(self, self.inputs)
+        write_comparison(self, path, command="", what_if=found)
+
+
+# to_json gives bytes of documents and a text of results
+class SensitivityResult(Viewed, Sensitivity, frozen=True, kw_only=True):  # type: ignore[misc]
+    """What each parameter is worth, and the ways to see it."""
+
+    def _document(self) -> Document:
+        return taken_as(Sensitivity, self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return sensitivity_shown(self)
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """A bar per parameter; with a path also a .png, .svg or .pdf file. Raises OutputError."""
+        from stepsim.show.figures.sensitivity import plot_sensitivity
+
+        return plot_sensitivity(self, path, style=style)
+
+    @checked
+    def write_report(self, path: str | Path) -> None:
+        """Write everything there is to see as one HTML page; raises OutputError."""
+        from stepsim.show.page.write import write_sensitivity
+
+        write_sensitivity(taken_as(Sensitivity, self), path, command="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoiseDistribution(Viewed, NoiseResult):
+    """Step times under noise, and the ways to see them."""
+
+    def _document(self) -> Document:
+        return NoiseDocument.of(self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return noise_shown(self)
+
+    def _tables(self) -> Tables:
+        return {"samples": lambda: {"step_time_ps": self.step_time_ps.tolist()}}
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """A histogram; with a path also a .png, .svg or .pdf file. Raises OutputError."""
+        from stepsim.show.figures.sensitivity import plot_noise
+
+        return plot_noise(self, path, style=style)

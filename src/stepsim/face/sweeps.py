@@ -1,0 +1,169 @@
+"""Sweeps from Python: every combination of some axes, as a table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+from weakref import finalize
+
+from stepsim.base.arguments import checked
+from stepsim.base.documents import Document
+from stepsim.explore.sweep import (
+    Grid,
+    Study,
+    SweepProgress,
+    SweepTable,
+    axis_of,
+    open_for_reading,
+    run_sweep,
+)
+from stepsim.explore.sweep.document import SweepDocument
+from stepsim.face.viewed import Viewed
+from stepsim.files.asked import read_inputs
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.frames import Columns, Tables
+from stepsim.show.tables.model import Shown
+from stepsim.show.tables.sweep import sweep_shown
+from stepsim.workload.model.model import Model
+from stepsim.workload.rows import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from stepsim.network.topology.network import TopologyLike
+
+__all__ = ["SweepResult", "load_sweep", "sweep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult(Viewed):
+    """What the database of a sweep holds, and the ways to see it.
+
+    A database that nobody named is deleted with this.
+    """
+
+    database: Path
+
+    @property
+    def progress(self) -> SweepProgress:
+        """Scenarios: all, done, failed."""
+        with self._opened() as found:
+            return found.progress
+
+    @contextmanager
+    def _opened(self) -> Iterator[SweepTable]:
+        with open_for_reading(self.database) as store:
+            yield SweepTable(store=store)
+
+    def _document(self) -> Document:
+        with self._opened() as found:
+            return SweepDocument.of(found)
+
+    def _shown(self) -> list[Shown]:
+        with self._opened() as found:
+            return list(sweep_shown(found))
+
+    def _tables(self) -> Tables:
+        return {"scenarios": self._scenarios}
+
+    def _scenarios(self) -> Columns:
+        with self._opened() as found:
+            columns: dict[str, list[object]] = {name: [] for name in found.header}
+            for piece in found.pieces():
+                for name, values in zip(columns, piece, strict=True):
+                    columns[name] += values
+        return columns
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        axes: Sequence[str] = (),
+        kind: str = "time",
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """Step times over some axes; with a path also a .png, .svg or .pdf file.
+
+        `kind` is time, bubble, breakdown or bound; the last two need a sweep with `breakdown`.
+        Raises SweepError for axes and kinds that cannot be drawn, OutputError.
+        """
+        from stepsim.show.figures.sweep import plot_sweep
+
+        with self._opened() as found:
+            return plot_sweep(found, path, axes, kind=kind, style=style)
+
+    @checked
+    def plot_pareto(
+        self, path: str | Path | None = None, *, style: FigureStyle | str = FigureStyle.SCREEN
+    ) -> "Figure":
+        """Step times against the bandwidth of all links; with a path also a file."""
+        from stepsim.show.figures.sweep import plot_pareto
+
+        with self._opened() as found:
+            return plot_pareto(found, path, style=style)
+
+    @checked
+    def write_report(self, path: str | Path, *, axes: Sequence[str] = ()) -> None:
+        """Write everything there is to see as one HTML page; raises OutputError."""
+        from stepsim.show.page.write import write_sweep
+
+        with self._opened() as found:
+            write_sweep(found, path, command="", axes=axes)
+
+
+@checked
+def sweep(
+    workload: Workload | Model | str | Path,
+    topology: "TopologyLike | None" = None,
+    *,
+    axes: Mapping[str, object],
+    database: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    breakdown: bool = False,
+    jobs: int | None = None,
+    **options: object,
+) -> SweepResult:
+    """Simulate every combination of the values of some axes; `options` are those of `simulate`.
+
+    An axis is an option of `simulate` or a number of the topology. Its values are a list or a
+    text, e.g. `{"schedule": ["1f1b", "zb-h1"], "fabric.bandwidth": "100..800 Gbps:8"}`. Results go
+    to a `database` that lasts if one is named: `resume` continues it, `force` begins anew. With
+    `breakdown` the parts of each step are kept. `jobs` are local processes, as many as are useful
+    without it. Raises SweepError for axes that there are not, and where no scenario can run.
+    """
+    job = read_inputs(workload, topology, options)
+    grid = Grid(axes=tuple(axis_of(name, values) for name, values in axes.items()))
+    study = Study(
+        workload=job.workload,
+        topology=job.topology,
+        grid=grid,
+        options=job.options,
+        breakdown=breakdown,
+    )
+    with ExitStack() as at_end:
+        path = Path(database) if database else _unnamed(at_end)
+        run_sweep(study, path, resume=resume, force=force, jobs=jobs)
+        with open_for_reading(path) as store:
+            SweepTable(store=store).refuse_if_all_failed()
+        found = SweepResult(database=path)
+        finalize(found, at_end.pop_all().close)
+    return found
+
+
+def _unnamed(at_end: ExitStack) -> Path:
+    """A database in a folder of its own, which is removed at the end."""
+    folder = mkdtemp(prefix="stepsim-")
+    at_end.callback(rmtree, folder, ignore_errors=True)
+    return Path(folder) / "sweep.sqlite"
+
+
+@checked
+def load_sweep(database: str | Path) -> SweepResult:
+    """What the database of a sweep holds, also of one that is running; raises SweepError."""
+    with open_for_reading(Path(database)):
+        return SweepResult(database=Path(database))

@@ -1,0 +1,90 @@
+"""The tables of a result as columns: for a DataFrame, for CSV.
+
+Every list of entries in a document is a table under the name of its key. A row's mappings become
+columns of their own, `breakdown_ps.compute`; lists of texts are joined; lists of entries are left
+out, they stand in the JSON.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+
+Columns = Mapping[str, list[Any]]
+"""Values of a table by the names of its columns, one per row each; None where there is none."""
+
+_NAMES: Mapping[str, str] = MappingProxyType({"comms": "communications"})
+
+
+Tables = dict[str, Callable[[], Columns]]
+"""Tables by their names, made when somebody asks."""
+
+
+def tables_of(document: msgspec.Struct) -> Tables:
+    """The tables of a document."""
+    found: Tables = {}
+    for field in msgspec.structs.fields(document):
+        entries = getattr(document, field.name)
+        kind = _entry_type(field.type)
+        if isinstance(entries, tuple) and (kind or _are_entries(entries)):
+            empty = kind.__struct_fields__ if kind else ()
+            found[_NAMES.get(field.name, field.name)] = partial(columns_of, entries, empty)
+    return found
+
+
+def columns_of(entries: Iterable[msgspec.Struct], names: Iterable[str] = ()) -> Columns:
+    """The columns of some entries; `names` are those of a table without rows."""
+    rows = [dict(_flat(msgspec.to_builtins(entry))) for entry in entries]
+    known = dict.fromkeys(name for row in rows for name in row) if rows else names
+    return {name: [row.get(name) for row in rows] for name in known}
+
+
+def columns_of_rows(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> Columns:
+    """The columns of some rows, each with a value per name."""
+    names, every = tuple(names), list(rows)
+    turned = zip(*every, strict=True) if every else ((),) * len(names)
+    return {name: list(values) for name, values in zip(names, turned, strict=True)}
+
+
+def frame_of(columns: Columns) -> Any:
+    """A pandas DataFrame of columns; without pandas their numpy arrays by name."""
+    try:
+        import pandas
+    except ImportError:
+        return {name: np.array(values) for name, values in columns.items()}
+    return pandas.DataFrame(dict(columns))
+
+
+def csv_text(columns: Columns) -> str:
+    """Columns as CSV with a line of names; nothing stands for None."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()
+
+
+def _flat(plain: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in plain.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        elif not isinstance(value, list):
+            yield before + key, value
+        elif not any(isinstance(each, dict | list) for each in value):
+            yield before + key, ", ".join(map(str, value))
+
+
+def _entry_type(hint: Any) -> type[msgspec.Struct] | None:
+    """The type of the entries in a list, as its field declares it."""
+    inside = [each for each in get_args(hint) if isinstance(each, type)]
+    found = [each for each in inside if issubclass(each, msgspec.Struct)]
+    return found[0] if found else None
+
+
+def _are_entries(values: tuple[Any, ...]) -> bool:
+    return bool(values) and all(isinstance(each, msgspec.Struct) for each in values)

@@ -1,0 +1,141 @@
+"""Public functions refuse wrong types and values in one line that names the argument."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from helpers import examples, uniform_workload
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stepsim
+from stepsim.base.errors import StepsimError, printable
+from stepsim.options import OPTIONS
+
+WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
+STEP = {"workload": WORK, "topology": "ring"}
+SOME: dict[str, dict[str, object]] = {
+    "simulate": STEP,
+    "compare": {**STEP, "schedules": ["1f1b"]},
+    "sensitivity": STEP,
+    "noise": {**STEP, "samples": 3},
+    "sweep": {**STEP, "axes": {"microbatches": [2]}, "jobs": 1},
+    "collective_time": {"topology": "ring", "kind": "all_reduce", "size_bytes": 8, "ranks": [0, 1]},
+    "plan": {
+        "model": "llama-2-7b",
+        "topology": "hgx-h100",
+        "gpus": 3,
+        "global_batch": 3,
+        "sequence": 5,
+        "runs": 1,
+    },
+    "model": {"name": "llama-2-7b"},
+    "load_topology": {"topology": "ring"},
+    "load_sweep": {"database": "absent"},
+    "validate": {"runs": ["absent"]},
+    "calibrate": {"runs": ["absent"]},
+    "write_calibration": {"calibration": None, "path": "absent/file.toml"},
+    "load_run": {"path": "absent"},
+    "load_profile": {"path": "absent"},
+    "load_workload": {"path": "absent"},
+    "read_calibration": {"path": "absent"},
+    **{name: {"run": "absent"} for name in ("simulate_run", "what_if", "improve", "stragglers")},
+}
+"""Arguments of every public function that are cheap; files that are absent."""
+TIRING = {("sweep", "jobs"), ("sweep", "database")}
+"""What is right for too many values: processes are started, files written."""
+
+
+class Thing:
+    """Of no use to anybody."""
+
+    def __repr__(self) -> str:
+        return "a thing\nof two lines"
+
+
+WRONG = st.one_of(
+    st.sampled_from([-1, 2**63, 10**30, -(10**30), 0.5, -1e300, float("nan"), float("inf"), 1j]),
+    st.booleans(),
+    st.text(max_size=5).filter(lambda text: not Path(printable(text)).exists()),
+    st.binary(max_size=3),
+    st.sampled_from([Thing(), Thing, np.arange(3), np.array([]), {}, {"a": 1}, {1: None}, set()]),
+    st.sampled_from([nx.path_graph(3), nx.DiGraph(), [None], [[]], [Thing()], ["absent"]]),
+)
+FUNCTIONS = [
+    name
+    for name in stepsim.__all__
+    if inspect.isfunction(getattr(stepsim, name)) and not name.startswith("_")
+]
+
+
+def arguments(name: str) -> list[str]:
+    """The arguments of a function, by name, and options of a step where it takes them."""
+    parameters = inspect.signature(getattr(stepsim, name)).parameters.values()
+    own = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    return [*own, *(OPTIONS if len(own) < len(parameters) and name == "simulate" else ())]
+
+
+def test_every_public_function_is_tried() -> None:
+    assert set(FUNCTIONS) == SOME.keys()
+
+
+def refused(call: Callable[[], object]) -> str:
+    """What the only error that is allowed says; nothing where there is none."""
+    try:
+        call()
+    except StepsimError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@given(data=st.data())
+@examples(40)
+def test_wrong_arguments_are_named(name: str, data: st.DataObject) -> None:
+    argument = data.draw(st.sampled_from(arguments(name)))
+    value: Any = data.draw(WRONG)
+    if (name, argument) in TIRING:
+        return
+    given_ = {**SOME[name], argument: value}
+    message = refused(lambda: getattr(stepsim, name)(**given_))
+    assert message.isprintable()
+    if not isinstance(value, str | nx.Graph | list | dict) and message:
+        usual = refused(lambda: getattr(stepsim, name)(**SOME[name]))
+        singular = argument.removesuffix("s").replace("_", " ")
+        assert message == usual or singular in message.replace("_", " ").replace("-", " ")
+
+
+@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(stepsim.ModelPlan)])
+@pytest.mark.parametrize("value", [Thing(), "x", -1, 0.5, np.arange(3), [1]])
+def test_wrong_plans_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(StepsimError, match=field):
+        stepsim.ModelPlan(**{field: value})
+
+
+def test_nouns_texts_and_numbers_mean_the_same() -> None:
+    graph = stepsim.load_topology("ring", 2).graph()
+    schedule = stepsim.schedules.build("gpipe", ranks=2, microbatches=2)
+    asked = {"host_overhead": "250 us", "compute_scale": "0.5", "schedule": "gpipe", "pp": "2"}
+    numbers = {"host_overhead": 0.00025, "compute_scale": 0.5, "schedule": schedule, "pp": 2}
+    named = stepsim.simulate(WORK, "ring", **asked).report.step_time_ps
+    nouns = stepsim.simulate(WORK, stepsim.load_topology("ring"), **numbers).report.step_time_ps
+    assert named == nouns
+    assert stepsim.simulate(WORK, graph, npus=np.int64(2)).report.step_time_ps > 0
+
+
+def test_whole_numbers_of_numpy_are_numbers() -> None:
+    found = stepsim.noise(WORK, "ring", samples=np.int64(3), seed=np.int32(1), model={"task": 0})
+    assert found.to_dict()["seed"] == 1
+    assert stepsim.collective_time("ring", "all_reduce", np.int64(8), np.arange(2)) > 0
+
+
+def test_misspelt_arguments_are_pythons_errors() -> None:
+    with pytest.raises(TypeError, match="sampels"):
+        stepsim.collective_time("ring", "all_reduce", 8, [0], sampels=3)  # type: ignore[call-arg]
+    with pytest.raises(StepsimError, match="unknown option 'sampels'"):
+        stepsim.simulate(WORK, "ring", sampels=3)

@@ -1,0 +1,146 @@
+"""Results of the Python interface as data, tables, figures and pages."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Run, uniform_workload
+
+import stepsim
+from stepsim.base.errors import StepsimError, SweepError
+
+WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=4)
+AXES = {"schedule": ["1f1b", "gpipe"], "host_overhead": [0.001, "2 ms"]}
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """One of each kind that a workload gives."""
+    return {
+        "simulate": stepsim.simulate(WORK, "ring"),
+        "compare": stepsim.compare(WORK, "1f1b, gpipe", "ring"),
+        "sensitivity": stepsim.sensitivity(WORK, "ring"),
+        "noise": stepsim.noise(WORK, "ring", samples=5),
+        "sweep": stepsim.sweep(WORK, "ring", axes=AXES, breakdown=True),
+    }
+
+
+KINDS = ("simulate", "compare", "sensitivity", "noise", "sweep")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_result_is_data_a_frame_and_html(
+    results: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    found = results[kind]
+    assert found.to_dict() == json.loads(found.to_json())
+    assert found.to_dict()["schema_version"] == 1
+    for name in found.tables:
+        frame = found.to_frame(name)
+        found.write_csv(tmp_path / "table.csv", name)
+        rows = list(csv.reader((tmp_path / "table.csv").read_text().splitlines()))
+        assert rows[0] == list(frame.columns)
+        assert len(rows) - 1 == len(frame)
+    found.write_json(tmp_path / "all.json")
+    assert json.loads((tmp_path / "all.json").read_bytes()) == found.to_dict()
+    html = found._repr_html_()
+    assert html.startswith("<table>")
+    assert html.count("<tr>") == html.count("</tr>") > 1
+
+
+def test_tables_hold_what_the_report_says(results: dict[str, Any]) -> None:
+    step = results["simulate"]
+    stages, links = step.to_frame("stages"), step.to_frame("links")
+    assert stages["breakdown_ps.compute"].tolist() == [
+        stage.breakdown_ps[key]
+        for stage in step.report.stages
+        for key in stage.breakdown_ps
+        if key.key == "compute"
+    ]
+    assert set(links["name"]) == {link.name for link in step.report.links}
+    assert step.to_frame("spans")["end_ps"].max() == step.report.step_time_ps
+    assert step.to_frame("ranks")["rank"].tolist() == [0, 1]
+    assert list(step.to_frame("communications").columns)[:2] == ["group", "kind"]
+
+
+def test_unknown_tables_are_named(results: dict[str, Any]) -> None:
+    with pytest.raises(StepsimError, match="table is 'stage': expected one of spans, stages"):
+        results["simulate"].to_frame("stage")
+
+
+def test_without_pandas_a_frame_is_its_columns(
+    results: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    frame = results["sweep"].to_frame()
+    assert isinstance(frame, dict)
+    assert frame["host_overhead_ps"].tolist() == [10**9, 2 * 10**9] * 2
+    assert all(isinstance(each, np.ndarray) for each in frame.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_figures_are_returned_shown_and_written(
+    results: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    figure = results[kind].plot(tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("kind", ["simulate", "compare", "sensitivity", "sweep"])
+def test_pages_without_a_command_have_no_section_for_it(
+    results: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    results[kind].write_report(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "<h1" in text
+    assert "<h2>Command</h2>" not in text
+
+
+def test_a_sweep_gives_what_single_steps_give(results: dict[str, Any]) -> None:
+    for row in results["sweep"].to_dict()["scenarios"]:
+        step = stepsim.simulate(WORK, "ring", **row["settings"])
+        assert row["step_time_ps"] == step.report.step_time_ps
+        assert sum(row["breakdown_ps"].values()) == row["step_time_ps"]
+
+
+def test_a_named_database_lasts_and_is_continued_or_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "kept.sqlite"
+    first = stepsim.sweep(WORK, "ring", axes=AXES, database=path)
+    with pytest.raises(SweepError, match=r"--resume \(resume=True\) .* --force \(force=True\)"):
+        stepsim.sweep(WORK, "ring", axes=AXES, database=path)
+    again = stepsim.sweep(WORK, "ring", axes=AXES, database=path, resume=True)
+    assert again.to_json() == first.to_json() == stepsim.load_sweep(path).to_json()
+    other = stepsim.sweep(WORK, "ring", axes={"schedule": "gpipe"}, database=path, force=True)
+    assert len(other.to_frame()) == 1
+
+
+def test_force_spares_what_is_no_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "letter.sqlite"
+    path.write_text("dear reader")
+    with pytest.raises(SweepError, match="not a database of a sweep"):
+        stepsim.sweep(WORK, "ring", axes=AXES, database=path, force=True)
+    assert path.read_text() == "dear reader"
+
+
+def test_sweeps_where_nothing_runs_are_refused() -> None:
+    with pytest.raises(SweepError, match="none of 1 scenarios can run"):
+        stepsim.sweep(WORK, "ring", axes={"schedule": ["dualpipe-v"]}, microbatches=1)
+
+
+def test_python_and_the_command_line_give_the_same(run: Run, workloads: Path) -> None:
+    file = workloads / "gpt_tp4.txt"
+    asked = ("--npus", "64", "--host-overhead", "250us", "--compute-scale", "0.5", "--quiet")
+    for command, call in (
+        ("simulate", stepsim.simulate),
+        ("sensitivity", stepsim.sensitivity),
+    ):
+        code, out, _ = run(command, file, *asked, "--json", "-")
+        assert code == 0
+        found: Any = call(file, npus=64, host_overhead=0.00025, compute_scale=0.5)
+        theirs, ours = json.loads(out), found.to_dict()
+        assert {**theirs, "warnings": 0} == {**ours, "warnings": 0}
