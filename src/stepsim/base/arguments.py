@@ -4,7 +4,7 @@ import builtins
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from enum import EnumType
+from enum import Enum, EnumType
 from functools import cache, wraps
 from inspect import Parameter, signature
 from numbers import Integral, Real
@@ -151,7 +151,8 @@ def _described(hint: Any) -> str:
         return f"a mapping of {_described(inside[0])} to {_described(inside[1])}"
     kind = origin or hint
     if isinstance(kind, EnumType):
-        return ", ".join(str(each.value) for each in kind)
+        members: list[Enum] = list(kind)
+        return ", ".join(str(each.value) for each in members)
     return _WORDS.get(kind) or f"{_article(kind.__name__)} {kind.__name__}"
 
 

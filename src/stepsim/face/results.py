@@ -77,6 +77,18 @@ class Result(Viewed, SimulatedStep):
         return plot_timelines(runs, path, messages=messages, style=style)
 
     @checked
+    def plot_memory(
+        self,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """What ranks hold over time; raises PlanError where nothing says it, OutputError."""
+        from stepsim.show.figures.memory import plot_memory
+
+        return plot_memory(self.timeline, self.report, path, style=style)
+
+    @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.what_if import find_what_if

@@ -120,8 +120,9 @@ def test_wrong_plans_are_refused(field: str, value: Any) -> None:
 def test_nouns_texts_and_numbers_mean_the_same() -> None:
     graph = stepsim.load_topology("ring", 2).graph()
     schedule = stepsim.schedules.build("gpipe", ranks=2, microbatches=2)
-    asked = {"host_overhead": "250 us", "compute_scale": "0.5", "schedule": "gpipe", "pp": "2"}
-    numbers = {"host_overhead": 0.00025, "compute_scale": 0.5, "schedule": schedule, "pp": 2}
+    asked: dict[str, Any] = {"host_overhead": "250 us", "compute_scale": "0.5", "schedule": "gpipe", "pp": "2"}
+    numbers: dict[str, Any] = {"host_overhead": 0.00025, "compute_scale": 0.5, "pp": 2}
+    numbers["schedule"] = schedule
     named = stepsim.simulate(WORK, "ring", **asked).report.step_time_ps
     nouns = stepsim.simulate(WORK, stepsim.load_topology("ring"), **numbers).report.step_time_ps
     assert named == nouns
@@ -129,9 +130,11 @@ def test_nouns_texts_and_numbers_mean_the_same() -> None:
 
 
 def test_whole_numbers_of_numpy_are_numbers() -> None:
-    found = stepsim.noise(WORK, "ring", samples=np.int64(3), seed=np.int32(1), model={"task": 0})
-    assert found.to_dict()["seed"] == 1
-    assert stepsim.collective_time("ring", "all_reduce", np.int64(8), np.arange(2)) > 0
+    three: Any = np.int64(3)
+    ranks: Any = np.arange(3)
+    found = stepsim.noise(WORK, "ring", samples=three, seed=three, model={"task": 0})
+    assert found.to_dict()["seed"] == 3
+    assert stepsim.collective_time("ring", "all_reduce", three, ranks) > 0
 
 
 def test_misspelt_arguments_are_pythons_errors() -> None:

@@ -11,7 +11,7 @@ from stepsim.engine.timeline import Timeline
 from stepsim.results.counters import Curves
 from stepsim.results.memory import StepMemory, memory_curves
 from stepsim.results.report import Report
-from stepsim.show.figures.drawing import head, legend, write_figure
+from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour, series_colours
 
@@ -26,10 +26,10 @@ _MOST_STAGES = 64
 def plot_memory(
     timeline: Timeline,
     report: Report,
-    path: Path,
+    path: str | Path | None = None,
     *,
     style: FigureStyle | str = FigureStyle.SCREEN,
-) -> None:
+) -> "Figure":
     """Draw the memory of a step over time; raises PlanError where it is not known.
 
     Raises OutputError when the file cannot be written or its suffix names no figure format.
@@ -40,7 +40,7 @@ def plot_memory(
             f"{report.workload}: nothing says what its ranks hold: expected a model, or "
             "--activation-size"
         )
-    write_figure(lambda chosen: memory_figure(timeline, report, memory, chosen), path, style)
+    return make_figure(lambda chosen: memory_figure(timeline, report, memory, chosen), path, style)
 
 
 def memory_figure(
