@@ -216,7 +216,7 @@ def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path
     run_sweep(study(), database, jobs=1, evaluators=(Quick(),))
     before = database.read_bytes()
     cases = [
-        (study(), False, r"exists already: --resume \(resume=True\) continues the same sweep"),
+        (study(), False, "exists already: --resume (resume=True) continues the same sweep"),
         (study("microbatches=2,4"), True, "axes is fabric.bandwidth, microbatches, compute_scale"),
         (
             study(AXES[0], "microbatches=2,4,9", AXES[2]),

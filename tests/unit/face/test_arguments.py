@@ -120,7 +120,12 @@ def test_wrong_plans_are_refused(field: str, value: Any) -> None:
 def test_nouns_texts_and_numbers_mean_the_same() -> None:
     graph = stepsim.load_topology("ring", 2).graph()
     schedule = stepsim.schedules.build("gpipe", ranks=2, microbatches=2)
-    asked: dict[str, Any] = {"host_overhead": "250 us", "compute_scale": "0.5", "schedule": "gpipe", "pp": "2"}
+    asked: dict[str, Any] = {
+        "host_overhead": "250 us",
+        "compute_scale": "0.5",
+        "schedule": "gpipe",
+        "pp": "2",
+    }
     numbers: dict[str, Any] = {"host_overhead": 0.00025, "compute_scale": 0.5, "pp": 2}
     numbers["schedule"] = schedule
     named = stepsim.simulate(WORK, "ring", **asked).report.step_time_ps
