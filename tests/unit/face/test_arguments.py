@@ -47,7 +47,7 @@ SOME: dict[str, dict[str, object]] = {
     **{name: {"run": "absent"} for name in ("simulate_run", "what_if", "improve", "stragglers")},
 }
 """Arguments of every public function that are cheap; files that are absent."""
-TIRING = {("sweep", "jobs"), ("sweep", "database")}
+TIRING = {("sweep", "jobs"), ("sweep", "database"), ("plan", "jobs"), ("plan", "store")}
 """What is right for too many values: processes are started, files written."""
 
 
