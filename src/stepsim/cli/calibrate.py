@@ -28,7 +28,7 @@ class RunsByDefault(typer.core.TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the command's name before arguments that name none."""
-        if args and args[0] not in (*self.commands, "--help"):
+        if args and args[0] not in (*self.commands, "--help", "-h"):
             args = ["runs", *args]
         return super().parse_args(ctx, args)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stepsim.base.errors import OutputError
+from stepsim.base.errors import OutputError, PlanError
 from stepsim.cli.figures import StyleOption
 from stepsim.cli.measured import (
     NodeSizeOption,
@@ -49,6 +49,7 @@ def inspect_command(
         refuse_options(Path(file), options, *(["--plot"] if plot else []))
         inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)
         return
+    _refuse_unknown(file)
     refuse_run_options(Path(file), node_size=node_size)
     if has_step_lines(Path(file)):
         refuse_options(Path(file), options, *(["--plot"] if plot else []))
@@ -70,6 +71,24 @@ def _inspect_step_log(file: Path, json: str | None) -> None:
     if json:
         raise OutputError(f"{file}: --json is not for logs of steps: leave it out")
     show_tables(step_log_shown(read_step_log(file)))
+
+
+def _refuse_unknown(name: str) -> None:
+    """Raise PlanError for what is no file and no name, saying what was looked for."""
+    from difflib import get_close_matches
+
+    from stepsim.files.models.public import public_names
+    from stepsim.files.shipped import topology_names
+
+    known = [*topology_names(), *public_names()]
+    if exists(name) or name.lower() in known:
+        return
+    close = get_close_matches(name.lower(), known, n=3)
+    meant = f"; did you mean {', '.join(close)}?" if close else ":"
+    raise PlanError(
+        f"{name}: no such file, and no topology or public model of this name{meant} expected a "
+        f"file, a model such as llama-3.1-8b, or a topology: {', '.join(topology_names())}"
+    )
 
 
 def _inspect_workload(file: Path, options: CommandOptions) -> None:

@@ -49,10 +49,12 @@ _MODULES = {
 """The module of each command, in the order of the help."""
 _GROUPS = {"calibrate": "calibrate"}
 """The module of each group of commands."""
+COMMANDS = (*_MODULES, *_GROUPS)
+"""Names of commands, in the order of the help."""
 
 
 @cache
-def make_app(names: tuple[str, ...] = (*_MODULES, *_GROUPS)) -> typer.Typer:
+def make_app(names: tuple[str, ...] = COMMANDS) -> typer.Typer:
     """The command line with the commands named; only their modules are imported."""
     app = typer.Typer(
         name="stepsim",
@@ -60,6 +62,7 @@ def make_app(names: tuple[str, ...] = (*_MODULES, *_GROUPS)) -> typer.Typer:
         help="Predict how long one training step takes on a cluster you do not have, and see why.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
     for name in names:

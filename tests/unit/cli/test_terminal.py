@@ -17,6 +17,7 @@ from helpers import Run
 from typer.models import OptionInfo
 
 from stepsim import cli
+from stepsim.cli import root
 
 STEPSIM = Path(sys.executable).parent / "stepsim"
 
@@ -137,3 +138,18 @@ def test_options_of_one_name_are_alike() -> None:
     assert len(found) > 60
     different = {name: dict(uses) for name, uses in found.items() if len(uses) > 1}
     assert not different
+
+
+@pytest.mark.parametrize("command", ["", *root.COMMANDS, "calibrate runs"])
+def test_help_has_a_short_flag(run: Run, command: str) -> None:
+    short, long = (run(*command.split(), flag) for flag in ("-h", "--help"))
+    assert short == long
+    assert short[0] == 0
+    assert "Usage:" in short[1]
+
+
+def test_a_name_of_nothing_says_what_was_looked_for(run: Run) -> None:
+    code, _, error = run("inspect", "hgx-h10")
+    assert code == 2
+    assert "no such file, and no topology or public model of this name; did you mean" in error
+    assert "hgx-h100" in error

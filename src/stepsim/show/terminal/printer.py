@@ -14,6 +14,7 @@ from stepsim.show.tables.model import Pairs, Room, Shown, Table
 
 _BETWEEN = "  "
 _LEAST_FOLDED = 16
+_LEAST_FIRST = 8
 _LEFT_OUT = "..."
 
 
@@ -31,8 +32,8 @@ class PlainConsole(Console):
 def print_shown(console: Console, shown: Iterable[Shown]) -> None:
     """Print one below the other, tables with an empty line before and after them.
 
-    Nothing is cut: what is wider than the console is printed as it is. On a terminal texts are
-    broken between words, in tables those of columns that fold; elsewhere a row is one line.
+    Nothing is cut. On a terminal texts are broken between words, and tables that are too wide
+    stand in blocks of columns; elsewhere a row is one line, however wide.
     """
     before: Shown | None = None
     for each in shown:
@@ -51,33 +52,68 @@ def print_shown(console: Console, shown: Iterable[Shown]) -> None:
 
 def _print_pairs(console: Console, pairs: Pairs) -> None:
     width = max(len(name) for name, _ in pairs)
+    room = console.width - width - len(_BETWEEN)
     for name, value in pairs:
-        console.print(f"{name:<{width}}  {value}", soft_wrap=True)
+        lines = _fold(value, room) if console.is_terminal and room >= _LEAST_FOLDED else [value]
+        for i, line in enumerate(lines):
+            console.print(f"{'' if i else name:<{width}}  {line}", soft_wrap=True)
 
 
 def _print_table(console: Console, table: Table) -> None:
-    """Caption and names of the columns in bold, numbers right, texts left, no frame."""
+    """Caption and names of the columns in bold, numbers right, texts left, no frame.
+
+    On a terminal that is too narrow the columns stand in blocks below each other, each with the
+    first column.
+    """
     if table.caption:
-        console.print(table.caption, style="bold", soft_wrap=True)
+        console.print(table.caption, style="bold", soft_wrap=not console.is_terminal)
     columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
     names = [name for _, name, _ in columns]
     first, last = table.ends()
     rows = [[printable(c.text(row[i])) for i, _, c in columns] for row in (*first, *last)]
     widths = [max(map(cell_len, texts)) for texts in zip(names, *rows, strict=True)]
-    room = console.width - sum(widths) - len(_BETWEEN) * (len(widths) - 1)
-    for place, (_, _, column) in enumerate(columns):
-        if column.folds and room < 0 and console.is_terminal:
-            widths[place] = max(min(widths[place], _LEAST_FOLDED), widths[place] + room)
+    blocks = [list(range(len(columns)))]
+    if console.is_terminal:
+        widths = _folded(widths, [column.folds for _, _, column in columns], console.width)
+        blocks = _blocks(widths, console.width)
     right = [column.number for _, _, column in columns]
-    console.print(_line(names, widths, right), style="bold", soft_wrap=True)
-    for number, texts in enumerate(rows):
-        if number == len(first):
+    more = len(rows) == len(first) < len(table.rows)
+    for block in blocks:
+        spans, sides = [widths[i] for i in block], [right[i] for i in block]
+        shown = [[texts[i] for i in block] for texts in (names, *rows)]
+        for number, texts in enumerate(shown):
+            if number == len(first) + 1:
+                console.print(_LEFT_OUT)
+            for line in zip_longest(*map(_fold, texts, spans), fillvalue=""):
+                style = None if number else "bold"
+                console.print(_line(line, spans, sides), style=style, soft_wrap=True)
+        if more:
             console.print(_LEFT_OUT)
-        folded = map(_fold, texts, widths)
-        for line in zip_longest(*folded, fillvalue=""):
-            console.print(_line(line, widths, right), soft_wrap=True)
-    if len(rows) == len(first) < len(table.rows):
-        console.print(_LEFT_OUT)
+
+
+def _folded(widths: Sequence[int], folds: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns with those of long texts narrowed, as far as the room needs it."""
+    found = list(widths)
+    lacking = sum(widths) + len(_BETWEEN) * (len(widths) - 1) - room
+    for place, may in enumerate(folds):
+        if may and lacking > 0:
+            found[place] = max(min(found[place], _LEAST_FOLDED), found[place] - lacking)
+    widest = max(found[1:], default=0) + len(_BETWEEN)
+    if found[0] + widest > room:
+        found[0] = min(found[0], max(_LEAST_FIRST, room - widest))
+    return found
+
+
+def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Columns by number that stand side by side, the first one in every block."""
+    blocks, used = [[0]], widths[0]
+    for place, width in enumerate(widths[1:], start=1):
+        if used + len(_BETWEEN) + width > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0]
+        blocks[-1].append(place)
+        used += len(_BETWEEN) + width
+    return blocks
 
 
 def _fold(text: str, width: int) -> list[str]:
