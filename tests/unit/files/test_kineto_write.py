@@ -1,16 +1,19 @@
 """A simulated step as PyTorch's profiler would have written it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import stepsim
+from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import read_profile
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.profile.events import EventKind, Profile
 from stepsim.measured.profile.shares import device_shares
 from stepsim.results.as_profile import profile_of_step
+from stepsim.validation.improve import improve_profile
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +63,19 @@ def test_holistic_trace_analysis_finds_the_same_shares(profile: Profile, folder:
             ours.compute_ps / ours.span_ps * 100, abs=0.2
         )
         assert row["idle_time_pctg"] == pytest.approx(ours.idle_ps / ours.span_ps * 100, abs=0.2)
+
+
+@pytest.mark.parametrize("write", [write_kineto, write_chakra])
+def test_replacing_the_slow_rank_gives_the_step_without_it(
+    write: Callable[[Profile, Path], list[Path]], tmp_path: Path
+) -> None:
+    slow, healthy = (
+        stepsim.simulate(
+            "workloads/gpt_tp4.txt", "hgx-h100", npus=64, pp=4, microbatches=4, slow=ranks
+        )
+        for ranks in ("37:1.3", None)
+    )
+    write(profile_of_step(slow.timeline, slow.prices, source="slow"), tmp_path / "run")
+    best = improve_profile(read_profile(tmp_path / "run")).changes[0]
+    assert best.name == "replace-rank-37"
+    assert best.step_ps == healthy.report.step_time_ps < slow.report.step_time_ps

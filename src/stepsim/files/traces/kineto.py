@@ -6,6 +6,7 @@ name its collective and group, in older ones the n-th kernel of a name is the sa
 """
 
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
@@ -61,6 +63,9 @@ class _Arguments(msgspec.Struct):
     dtype: str = ""
     group: str = msgspec.field(default="", name="Process Group Name")
     ranks: str = msgspec.field(default="", name="Process Group Ranks")
+    sender: int = msgspec.field(default=UNKNOWN, name="Src Rank")
+    receiver: int = msgspec.field(default=UNKNOWN, name="Dst Rank")
+    number: int | str = msgspec.field(default=0, name="Comms Id")
 
 
 class _Distributed(msgspec.Struct):
@@ -120,6 +125,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         "end_ps": start + took,
         "launch_ps": launch,
         "size_bytes": np.array([_size(a) for a in arguments], dtype=np.int64),
+        "peer": np.array([_peer(a, rank) for a in arguments], dtype=np.int64),
+        "tag": np.array([_tag(a.number) for a in arguments], dtype=np.int64),
     }
     kept = np.flatnonzero(step != UNKNOWN)
     kept = kept[np.argsort(start[kept], kind="stable")]
@@ -201,3 +208,15 @@ def _size(arguments: _Arguments) -> int:
 def _ranks(text: str) -> tuple[int, ...]:
     """Ranks of a group as a trace writes them: `[0, 1]`; none where it is cut short."""
     return () if "..." in text else tuple(map(int, re.findall(r"\d{1,9}", text)))
+
+
+def _peer(arguments: _Arguments, rank: int) -> int:
+    """The other end of a message, where the trace tells it."""
+    ends = {arguments.sender, arguments.receiver} - {rank, UNKNOWN}
+    return ends.pop() if len(ends) == 1 else UNKNOWN
+
+
+def _tag(number: int | str) -> int:
+    """What `Comms Id` tells apart, equal for equal ones; 0 where there is none."""
+    told = number if isinstance(number, int) else zlib.crc32(number.encode())
+    return told & MAX_INT64

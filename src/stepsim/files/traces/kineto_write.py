@@ -120,6 +120,8 @@ def _communication(profile: Profile, i: int, name: str) -> tuple[str, dict[str, 
             "Process Group Description": profile.groups[group].name,
             "Process Group Ranks": str(list(members)),
         }
+    if events.meeting[i] != UNKNOWN:
+        told["Comms Id"] = int(events.meeting[i])
     if events.peer[i] != UNKNOWN:
         peer = profile.ranks[int(events.peer[i])].rank
         told["Dst Rank" if known == "send" else "Src Rank"] = peer

@@ -29,9 +29,9 @@ _DAY_PS = 86_400 * PS_PER_S
 class RankOperations:
     """One rank's operations: columns of `Events` but for name and group, which are texts.
 
-    Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks; with one of `tag`
-    the n-th message of a tag between two ranks is the same on both. `follows` are pairs of these
-    operations that wait for each other, where the format tells them.
+    Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells
+    communications between the same ranks apart. `follows` are pairs of these operations that wait
+    for each other, where the format tells them.
     """
 
     rank: int
@@ -79,7 +79,7 @@ def join_ranks(
         for key, column in (part.columns | more).items():
             columns.setdefault(key, []).append(column)
     whole = {key: np.concatenate(several) for key, several in columns.items()}
-    tag = whole.pop("tag", None)
+    tag = whole.pop("tag", np.zeros_like(whole["rank"]))
     if "peer" in whole:
         near = np.minimum(np.searchsorted(traced, whole["peer"]), len(traced) - 1)
         whole["peer"] = np.where(traced[near] == whole["peer"], near, UNKNOWN)
@@ -111,21 +111,23 @@ def _follows(parts: Sequence[RankOperations]) -> Following | None:
     )
 
 
-def _meetings(events: Events, tag: Ints | None) -> Ints:
-    """The n-th collective of a name and a group in a step is the same on all ranks.
+def _meetings(events: Events, tag: Ints) -> Ints:
+    """The n-th collective of a name, a group and a tag in a step is the same on all ranks.
 
     So is the n-th message of a tag from one rank to another on both.
     """
-    collective, sends = events.of_kind(EventKind.COLLECTIVE), events.of_kind(EventKind.SEND)
-    told = collective
-    first, second, kind = events.group, events.name, np.zeros_like(events.name)
-    if tag is not None:
-        message = (sends | events.of_kind(EventKind.RECV)) & (events.peer != UNKNOWN)
-        first = np.where(message, np.where(sends, events.rank, events.peer), first)
-        second = np.where(message, np.where(sends, events.peer, events.rank), second)
-        kind, told = np.where(message, 1 + tag, 0), collective | message
-    number = counted(events.rank, events.step, kind, first, second)
-    return np.where(told, same(events.step, kind, first, second, number), UNKNOWN)
+    sends = events.of_kind(EventKind.SEND)
+    message = (sends | events.of_kind(EventKind.RECV)) & (events.peer != UNKNOWN)
+    first, second = (
+        np.where(message, np.where(sends, ours, theirs), collective)
+        for ours, theirs, collective in (
+            (events.rank, events.peer, events.group),
+            (events.peer, events.rank, events.name),
+        )
+    )
+    key = (events.step, message.astype(np.int64), first, second, tag)
+    joined = same(*key, counted(events.rank, *key))
+    return np.where(message | events.of_kind(EventKind.COLLECTIVE), joined, UNKNOWN)
 
 
 def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bool) -> Profile:
