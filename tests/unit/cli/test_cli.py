@@ -112,6 +112,7 @@ SWEEP_OPTIONS = {
     "--db",
     "--executor",
     "--jobs",
+    "--force",
     "--resume",
     "--schedule",
     "--scheduler",
