@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import tomli_w
+from accuracy_order import lines, ordered_pairs
 
 from stepsim.files.accelerators import (
     device_names,
@@ -42,6 +43,13 @@ the same plan, cluster faults as their source says. Some on 16 GPUs are as well,
 error shows. Two releases of one container differ by up to 63 % in steps with experts
 (megatron-bridge), so no prediction of both can be better than half of that.
 """
+ORDER = """
+## Order of alternatives
+
+Whether the faster of two plans is predicted to be the faster one: pairs of different plans of one
+source with the same model, GPUs, batch, sequence and precision, measured more than 3 % apart
+(`benchmarks/accuracy_order.py`).
+"""
 CONSTANTS = """
 ## What each constant was set on
 
@@ -65,6 +73,8 @@ def main() -> None:
     print(NANOTRON)
     print("## By GPU, framework and precision\n")
     print("\n".join(_machines(validate_published(judged))))
+    print(ORDER)
+    print("\n".join(lines(ordered_pairs(validate_published(judged).rows))))
     print(CONSTANTS)
     print("\n".join(_devices()))
     print()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from stepsim.face.models import ModelPlan, model
-    from stepsim.face.plans import PlanResult, plan
+    from stepsim.face.plans import PlanResult, assert_plan, plan
     from stepsim.face.profiles import (
         ImprovementsResult,
         StragglersResult,
@@ -50,6 +50,7 @@ __all__ = [
     "SweepResult",
     "ValidationResult",
     "__version__",
+    "assert_plan",
     "calibrate",
     "collective_time",
     "compare",
@@ -86,7 +87,7 @@ _HOMES = {
         "simulate",
     ),
     "files.load": ("load_topology", "load_workload"),
-    "face.plans": ("PlanResult", "plan"),
+    "face.plans": ("PlanResult", "assert_plan", "plan"),
     "face.profiles": (
         "ImprovementsResult",
         "StragglersResult",

@@ -8,6 +8,7 @@ from stepsim.base.arguments import checked
 from stepsim.base.documents import Document
 from stepsim.base.errors import PlanError
 from stepsim.explore.plan.asked import PlanQuestion, answer
+from stepsim.explore.plan.budget import BudgetDocument, check_plan_file, parse_budget
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.runs import Workers
 from stepsim.face.viewed import Viewed, taken_as
@@ -71,6 +72,27 @@ def plan(
     asked = read_inputs(model, topology, options)
     found = answer(asked, question, workers=workers).document(top)
     return taken_as(PlanResult, found)
+
+
+@checked
+def assert_plan(
+    plan: str | Path,
+    *,
+    max_step: str | None = None,
+    max_memory: str | None = None,
+    max_bubble: str | None = None,
+) -> BudgetDocument:
+    """Simulate a plan file, for a test: raises AssertionError with every number that is exceeded.
+
+    Limits are texts such as "12.5s", "76GiB" and "8%". Raises PlanError where none is given.
+    """
+    budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)
+    found = check_plan_file(Path(plan), budget)
+    exceeded = [line for line in found.lines if not line.holds]
+    said = (f"{line.what} is {line.predicted}, above {line.budget}" for line in exceeded)
+    if exceeded:
+        raise AssertionError(f"{found.plan}: {'; '.join(said)}")
+    return found
 
 
 def _texts(fix: Mapping[str, object]) -> tuple[str, ...]:

@@ -165,6 +165,10 @@ def test_what_does_not_fit_names_the_nearest() -> None:
     model, made, topology = space(model="llama-3.1-405b")
     with pytest.raises(PlanError, match=r"no plan of \d+ fits in 80 GiB .*: the nearest, .* GiB"):
         search_plans(model, made, topology)
+    model, made, topology = space("tp=2", "pp=1", "zero=0", "mbs=1", "cp=1", "recompute=none")
+    said = r"fits in 50% of 80 GiB .*, [\d.]+ of them \w+: on \d+ GPUs weights"
+    with pytest.raises(PlanError, match=said):
+        search_plans(model, made, topology, memory_limit=0.5)
 
 
 def test_what_does_not_divide_names_what_would() -> None:

@@ -35,6 +35,7 @@ SOME: dict[str, dict[str, object]] = {
         "runs": 1,
     },
     "model": {"name": "llama-2-7b"},
+    "assert_plan": {"plan": "absent", "max_step": "1 s"},
     "load_topology": {"topology": "ring"},
     "load_sweep": {"database": "absent"},
     "validate": {"runs": ["absent"]},

@@ -20,7 +20,7 @@ from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.memory import RankMemory, rank_memory
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
@@ -40,6 +40,7 @@ class Objective(StrEnum):
     MEMORY = "memory"
 
 
+_STATES = ("weights", "gradients", "optimizer")
 _NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
 
 
@@ -215,11 +216,7 @@ def price_plans(
     fits, unfit = np.flatnonzero(share <= memory_limit), np.flatnonzero(share > memory_limit)
     if not len(fits):
         least = int(np.argmin(share))
-        raise PlanError(
-            f"no plan of {len(plans)} fits in {device.memory_bytes / 2**30:.0f} GiB of "
-            f"{device.name}: the nearest, {plan_words(plans[least])}, takes "
-            f"{memory.total[least] / 2**30:.1f} GiB"
-        )
+        raise PlanError(_none_fits(plans, memory, least, device, memory_limit))
     network = interconnect_of(topology.fit(max(space.npus)))
     price = _step_model(model, device, framework, network).seconds(plans)
     some = [plans[i] for i in fits.tolist()]
@@ -232,6 +229,30 @@ def price_plans(
         unfit_price=price[unfit],
         unfit_memory=memory.total[unfit],
     )
+
+
+def _none_fits(
+    plans: Sequence[ModelPlan], memory: RankMemory, least: int, device: Device, limit: float
+) -> str:
+    """Which plan is nearest, what most of its bytes are for, and how many GPUs might do."""
+    room, taken = limit * device.memory_bytes, float(memory.total[least])
+    states = {name: float(getattr(memory, name)[least]) for name in _STATES}
+    parts = {**states, "activations": float(memory.activations[least])}
+    name, most = max(parts.items(), key=lambda part: part[1])
+    share = "" if limit == 1 else f"{limit:.0%} of "
+    said = (
+        f"no plan of {len(plans)} fits in {share}{device.memory_bytes / 2**30:.0f} GiB of "
+        f"{device.name}: the nearest, {plan_words(plans[least])}, takes {taken / 2**30:.1f} GiB, "
+        f"{most / 2**30:.1f} of them {name}"
+    )
+    fixed = taken - sum(states.values())
+    if fixed >= room:
+        return f"{said}: even without weights and states it would not fit"
+    npus = plans[least].npus
+    more = npus * 2
+    while sum(states.values()) * npus / more > room - fixed:
+        more *= 2
+    return f"{said}: on {more:,} GPUs weights, gradients and optimizer could be split enough"
 
 
 def _bounds(

@@ -1,6 +1,6 @@
 """The plans that a search looks at: every degree and microbatch size that divides."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import product
 from math import gcd
@@ -88,19 +88,20 @@ class PlanSpace:
         return f"gpus is {sizes}: no multiple of the degrees asked for"
 
     def _of_degrees(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[ModelPlan]:
-        inner: Iterable[Any] = product(
-            self._free("chunks", pp),
-            self._experts(tp, cp, dp),
-            self.fixed.get("microbatch_size", (1, 2, 4, 8)),
-            self.fixed.get("recompute", (Recompute.NONE, Recompute.FULL)),
-            self.fixed.get("zero", (1,)),
+        inner: list[tuple[Any, ...]] = list(
+            product(
+                self._experts(tp, cp, dp),
+                self.fixed.get("microbatch_size", (1, 2, 4, 8)),
+                self.fixed.get("recompute", (Recompute.NONE, Recompute.FULL)),
+                self.fixed.get("zero", (1,)),
+            )
         )
-        for chunks, (ep, expert_tp), size, recompute, zero in inner:
-            count, rest = divmod(self.global_batch, dp * size)
-            if rest or (chunks > 1 and count % pp):
-                continue  # Megatron-LM interleaves whole groups of pp microbatches
+        for chunks in self._free("chunks", pp):
             layout = self._layout(pp * chunks)
-            if layout is not None:
+            for (ep, expert_tp), size, recompute, zero in inner if layout else ():
+                count, rest = divmod(self.global_batch, dp * size)
+                if rest or (chunks > 1 and count % pp):
+                    continue  # Megatron-LM interleaves whole groups of pp microbatches
                 named = {
                     "tp": tp,
                     "cp": cp,

@@ -315,11 +315,16 @@ class Architecture:
 
     def layer_counts(self) -> Mapping[Layer, int]:
         """How many layers there are of each kind, in order of first appearance."""
-        return Counter(self.layers)
+        counts: Counter[Layer] = Counter()
+        alike = Counter(map(id, self.layers))  # most layers are one object, and hashing is slow
+        for key, layer in {id(layer): layer for layer in self.layers}.items():
+            counts[layer] += alike[key]
+        return counts
 
     def layer_kinds(self) -> tuple[Layer, ...]:
         """Every kind of layer once, those of multi-token prediction included."""
-        return tuple(dict.fromkeys((*self.layers, *self.prediction_layers)))
+        objects = {id(layer): layer for layer in (*self.layers, *self.prediction_layers)}
+        return tuple(dict.fromkeys(objects.values()))
 
     @property
     def norm_parameters(self) -> int:

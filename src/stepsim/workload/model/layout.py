@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from stepsim.base.errors import PlanError, bad_value
 from stepsim.base.records import dataclass
@@ -39,28 +40,17 @@ class LayerLayout:
         Even shares differ by one at most, longer ones first. Raises PlanError where the slices do
         not add up to the model, or ends that count as layers leave no even share.
         """
-        if self.slices:
-            self._check(layers, prediction_layers, stages)
-            return self.slices
-        counts = self._even(layers, stages)
-        return tuple(
-            StageSlice(
-                layers=count,
-                embedding=stage == 0,
-                prediction_layers=prediction_layers if stage == stages - 1 else 0,
-                head=stage == stages - 1,
-            )
-            for stage, count in enumerate(counts)
-        )
+        return _resolved(self, layers, prediction_layers, stages)
 
-    def _even(self, layers: int, stages: int) -> list[int]:
+    def even(self, layers: int, stages: int) -> list[int]:
+        """Layers of each virtual stage; raises PlanError where there is no even share."""
         if self.equal and layers % stages:
             if (layers + 2) % stages:
                 raise PlanError(
                     f"layers is {layers}: expected a multiple of the {stages} virtual stages (pp x "
                     "chunks), two fewer (embedding and head count as layers), or a layout"
                 )
-            return LayerLayout(embedding_counts=True, head_counts=True)._even(layers, stages)
+            return LayerLayout(embedding_counts=True, head_counts=True).even(layers, stages)
         total = layers + self.embedding_counts + self.head_counts
         counted = self.embedding_counts or self.head_counts
         if counted and total % stages:
@@ -79,7 +69,8 @@ class LayerLayout:
             )
         return counts
 
-    def _check(self, layers: int, prediction_layers: int, stages: int) -> None:
+    def check(self, layers: int, prediction_layers: int, stages: int) -> None:
+        """Raise PlanError where the slices do not add up to the model."""
         found = {
             "virtual stages (pp x chunks)": (len(self.slices), stages),
             "layers": (sum(each.layers for each in self.slices), layers),
@@ -95,6 +86,16 @@ class LayerLayout:
         for name, (has, expected) in found.items():
             if has != expected:
                 raise PlanError(f"layout has {has} {name}: expected {expected}")
+
+
+@lru_cache(maxsize=4096)
+def _resolved(
+    layout: LayerLayout, layers: int, prediction_layers: int, stages: int
+) -> tuple[StageSlice, ...]:
+    if layout.slices:
+        layout.check(layers, prediction_layers, stages)
+        return layout.slices
+    return counted_layout(layout.even(layers, stages), prediction_layers).slices
 
 
 def counted_layout(counts: Sequence[int], prediction_layers: int = 0) -> LayerLayout:

@@ -1,0 +1,50 @@
+"""Nothing that a bound or a price leaves out is better than what a search calls best."""
+
+from random import Random
+
+import pytest
+
+from stepsim.base.units import PS_PER_S
+from stepsim.explore.plan import search_plans
+from stepsim.explore.plan.asked import make_space, parse_fixed
+from stepsim.explore.plan.runs import PlanJob, run_plan
+from stepsim.explore.plan.search import price_plans
+from stepsim.files.asked import read_inputs
+from stepsim.workload.model.model import Model
+
+PROBLEMS, QUICK = 50, 10
+SEEDS = [
+    pytest.param(seed, marks=() if seed < QUICK else pytest.mark.slow) for seed in range(PROBLEMS)
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
+    """The same winner, the first of equals, and no plan below its bound."""
+    draw = Random(seed)
+    name = draw.choice(["llama-3.2-1b", "qwen2.5-0.5b", "gpt2", "opt-125m", "deepseek-v2-lite"])
+    asked: dict[str, object] = {
+        "global_batch": draw.choice([2, 4]),
+        "sequence": draw.choice([512, 1024]),
+        "dp_overlap": draw.random() < 0.5,
+    }
+    inputs = read_inputs(name, draw.choice(["hgx-h100", "hgx-a100"]), asked)
+    model, topology = inputs.workload, inputs.topology
+    assert isinstance(model, Model)
+    fixed = parse_fixed(
+        ["recompute=none", f"mbs={draw.choice(['1', '1,2'])}", f"vpp={draw.choice(['1', '1,2'])}"]
+    )
+    sizes = draw.choice([(2,), (4,), (2, 4)])
+    made = make_space(model, topology, inputs.options, sizes, fixed=fixed, most={"ep": 2, "tp": 2})
+    limit = 4.0 if model.architecture.is_sparse else draw.choice([1.0, 0.5])
+    priced = price_plans(model, made, topology, memory_limit=limit)
+    job = PlanJob(model=model, topology=topology, base=made.base)
+    steps = [run_plan(job, plan).step_time_ps for plan in priced.plans]
+    assert all(
+        low * PS_PER_S <= step * (1 + 1e-9) for low, step in zip(priced.bound, steps, strict=True)
+    )
+    best = min(range(len(steps)), key=lambda place: (steps[place], place))
+    found = search_plans(model, made, topology, runs=1000, memory_limit=limit)
+    assert found.plans[0].plan == priced.plans[best]
+    assert found.plans[0].step_ps == steps[best]
+    assert found.not_run == 0
