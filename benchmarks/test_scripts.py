@@ -15,6 +15,7 @@ MEASURED = SHARED / "reference" / "measured"
 PRINTED = {
     "html_report": "stepsim",
     "performance": "| scenarios/s, with the breakdown |",
+    "ratios": "NPUs over the workload's own |",
     "speed": "| gpt_1024, 131072 NPUs |",
     "sweep_times": "two workers:",
     "trace_times": "step.json.gz:",

@@ -70,6 +70,10 @@ class Prices:
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
     _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
 
+    def of(self, graph: TaskGraph) -> "Prices":
+        """The prices of another graph of the same plan; what is found for one is known to both."""
+        return replace(self, comms=graph.comms)
+
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""
         if group not in self._groups:

@@ -107,7 +107,7 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     options = ready.options
 
     def again(workload: Workload) -> int:
-        return _run(prepare(workload, topology, options)).step_time_ps
+        return _run(prepare(workload, topology, options, like=ready.prices)).step_time_ps
 
     found = weigh_doubts(ready.doubts, ready.workload, options, report, again)
     said = tuple(each.text for each in found if each.is_negligible)
@@ -132,8 +132,12 @@ def prepare(
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
+    like: Prices | None = None,
 ) -> PreparedStep:
-    """Everything before the run: who runs what, in which order, and what communication costs."""
+    """Everything before the run: who runs what, in which order, and what communication costs.
+
+    `like` are prices found before with the same options, which hold again for an equal plan.
+    """
     made = make_work(workload, topology, options)
     options = made.options
     work, found = scaled_workload(made.workload, made.sized)
@@ -144,7 +148,8 @@ def prepare(
     memory = memory_of(work, made, schedule, stages, options)
     work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
-    prices = make_prices(graph, network, options)
+    known = like is not None and (like.plan, like.topology) == (plan, network)
+    prices = like.of(graph) if like and known else make_prices(graph, network, options)
     _log.info("workload %s: %d layers", work.source, work.layers)
     _log.info("topology %s: %d NPUs", network.name, network.npus)
     _log.info("schedule %s: %d stages", schedule.label, plan.pp)

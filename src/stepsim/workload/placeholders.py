@@ -35,13 +35,7 @@ def fill_placeholders(workload: Workload) -> Workload:
         for phase, work in row.works()
         if work.compute_ps and not is_placeholder(work.compute_ps)
     }
-    known: dict[int, Row] = {}
-
-    def filled(row: Row) -> Row:
-        return known.setdefault(id(row), _filled(row, given))
-
-    blocks = tuple(block.with_rows(filled) for block in workload.microbatches)
-    return replace(workload, microbatches=blocks)
+    return workload.with_rows(lambda row: _filled(row, given))
 
 
 def doubt_placeholders(workload: Workload) -> Doubt | None:

@@ -332,6 +332,19 @@ class Workload:
         """Layers of the stage: of its longest microbatch block."""
         return max(len(block.layers) for block in self.microbatches)
 
+    def with_rows(self, change: Callable[[Row], Row]) -> "Workload":
+        """The workload with the rows of its microbatches changed; what was one object stays one."""
+        known: dict[int, Row] = {}
+
+        def changed(row: Row) -> Row:
+            if id(row) not in known:
+                known[id(row)] = change(row)
+            return known[id(row)]
+
+        distinct = {id(block): block for block in self.microbatches}
+        blocks = {number: block.with_rows(changed) for number, block in distinct.items()}
+        return replace(self, microbatches=tuple(blocks[id(block)] for block in self.microbatches))
+
     def with_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
         """The workload with the work of every row and item changed."""
         items = (replace(item, work=change(item.phase, item.work)) for item in self.per_step)
@@ -343,11 +356,7 @@ class Workload:
         def changed(row: Row) -> Row:
             return row.with_works(change)
 
-        return replace(
-            self,
-            microbatches=tuple(block.with_rows(changed) for block in self.microbatches),
-            loss=tuple(map(changed, self.loss)),
-        )
+        return replace(self.with_rows(changed), loss=tuple(map(changed, self.loss)))
 
     def rows(self) -> Iterator[Row]:
         """Every row of the pipeline: of the microbatches, then of the loss."""

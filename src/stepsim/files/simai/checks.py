@@ -6,7 +6,7 @@ weight gradient takes the time of whatever was timed last, at first half the opt
 backward collective of a column row has 0 bytes; `embedding_norm` is in every microbatch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -141,7 +141,7 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
             text=f"the weight gradient of {row.name} takes {format_time_ps(weight_ps)}, about as "
             f"long as the optimizer ({format_time_ps(update)}): AICB writes such files",
             instead="one no longer than its forward",
-            mended=_with_rows(workload, _short_gradient),
+            mended=workload.with_rows(_short_gradient),
         )
     rows = (row for layer in block.layers for row in layer)
     longest = max(row.forward.compute_ps for row in rows)
@@ -150,7 +150,7 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
             text=f"the forward of {row.name} takes {format_time_ps(forward_ps)}, "
             f"{forward_ps / longest:.0f} times the longest row of a layer",
             instead="one as long as that row",
-            mended=_with_rows(workload, lambda row: _short_lookup(row, longest)),
+            mended=workload.with_rows(lambda row: _short_lookup(row, longest)),
         )
 
 
@@ -177,7 +177,7 @@ def _without_bytes(workload: Workload) -> Iterator[Doubt]:
         text=f"{len(rows)} row(s) ({', '.join(sorted({row.name for row in rows}))}) name a "
         f"{' or '.join(sorted(kinds))} of 0 bytes in their input gradient",
         instead="the bytes of their forwards",
-        mended=_with_rows(workload, _sized),
+        mended=workload.with_rows(_sized),
     )
 
 
@@ -196,7 +196,7 @@ def _tied_embeddings(workload: Workload) -> Iterator[Doubt]:
             text=f"{_TIED} all-reduces the whole embedding ({format_size_bytes(size)}) in the "
             "forward of every microbatch",
             instead="none",
-            mended=_with_rows(workload, _untied),
+            mended=workload.with_rows(_untied),
         )
 
 
@@ -260,18 +260,3 @@ def _with_items(workload: Workload, role: Role, group: Group, factor: Fraction) 
         return replace(item, work=Work(compute_ps=item.work.compute_ps, comms=kept))
 
     return replace(workload, per_step=tuple(map(changed, workload.per_step)))
-
-
-def _with_rows(workload: Workload, change: Callable[[Row], Row]) -> Workload:
-    """The workload with rows changed; what was one object stays one."""
-    known: dict[int, Row] = {}
-
-    def changed(row: Row) -> Row:
-        if id(row) not in known:
-            known[id(row)] = change(row)
-        return known[id(row)]
-
-    distinct = {id(block): block for block in workload.microbatches}
-    blocks = {number: block.with_rows(changed) for number, block in distinct.items()}
-    kept = tuple(blocks[id(block)] for block in workload.microbatches)
-    return replace(workload, microbatches=kept)
