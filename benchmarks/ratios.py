@@ -6,7 +6,6 @@ A ratio says more than seconds of a machine that others use too: both sides are 
 and the median of the pairs is told.
 """
 
-import os
 import resource
 import subprocess
 import sys
@@ -35,11 +34,10 @@ Timed = Callable[[], float]
 
 def command(*words: str) -> Timed:
     """Processor seconds of a command."""
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
 
     def timed() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(words, stdout=subprocess.DEVNULL, env=environment, check=True)
+        subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
