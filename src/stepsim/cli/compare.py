@@ -21,6 +21,7 @@ from stepsim.cli.figures import (
 from stepsim.cli.measured import CalibrationOption
 from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.terminal import (
+    CsvOption,
     JsonOption,
     WorkloadArgument,
     check_outputs,
@@ -28,6 +29,7 @@ from stepsim.cli.terminal import (
     show,
     show_tables,
     warn_of,
+    write_rows,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -49,6 +51,7 @@ def compare_command(
         str | None, typer.Option("--with", help="simai-formula: add SimAI's closed formula.")
     ] = None,
     json: JsonOption = None,
+    csv: CsvOption = None,
     plot: PlotOption = None,
     messages: MessagesOption = False,
     trace: TraceOption = None,
@@ -59,6 +62,7 @@ def compare_command(
 ) -> None:
     """Compare pipeline schedules on a model or a workload FILE."""
     from stepsim.files.asked import read_schedules
+    from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import comparison_shown
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.step.compare import compare_schedules, simai_totals
@@ -66,7 +70,7 @@ def compare_command(
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
-    check_outputs([file], json=json, figures=[plot], files=[trace], page=report)
+    check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     job = options.inputs(file, calibration)
@@ -93,6 +97,7 @@ def compare_command(
             write_comparison(comparison, report, command=command_line(), what_if=found)
     totals = simai_totals(file, comparison) if with_ else None
     document = ComparisonDocument.of(comparison, totals)
+    write_rows(csv, tables_of(document))
     show(json, document.to_json, comparison_shown(document))
 
 

@@ -9,6 +9,7 @@ from stepsim.base.errors import PlanError, printable
 from stepsim.base.records import dataclass
 from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.terminal import (
+    CsvOption,
     JsonOption,
     QuietOption,
     Stopped,
@@ -16,6 +17,7 @@ from stepsim.cli.terminal import (
     show,
     show_tables,
     warn,
+    write_rows,
 )
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class SearchOptions(OneStepOptions):
         str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
     ] = None
     json: JsonOption = None
+    csv: CsvOption = None
     toml: Annotated[
         Path | None, typer.Option("--toml", help="Write the best plan for simulate and check.")
     ] = None
@@ -87,10 +90,11 @@ def plan_command(
 ) -> None:
     """Search the plans of a MODEL on some GPUs, and simulate the best ones exactly."""
     from stepsim.explore.plan.asked import answer
+    from stepsim.show.frames import tables_of
     from stepsim.show.tables.plan import plans_shown
     from stepsim.show.terminal.progress import plan_bar
 
-    check_outputs([model], json=options.json, files=[options.toml, options.store])
+    check_outputs([model], json=options.json, files=[options.csv, options.toml, options.store])
     question, job = _question(options), options.inputs(model)
     try:
         with plan_bar(enabled=not options.quiet) as progress:
@@ -105,6 +109,7 @@ def plan_command(
 
         name = options.topology or job.topology.name
         write_plan(options.toml, str(model), name, document.plans[0].options)
+    write_rows(options.csv, tables_of(document))
     show(options.json, document.to_json, plans_shown(document))
     if options.explain:
         show_tables([found.explain(options.explain)])

@@ -9,7 +9,15 @@ import typer
 from stepsim.base.records import dataclass
 from stepsim.cli.figures import StyleOption
 from stepsim.cli.options import RunOptions, SetOption, takes
-from stepsim.cli.terminal import JsonOption, WorkloadArgument, check_outputs, show, warn
+from stepsim.cli.terminal import (
+    CsvOption,
+    JsonOption,
+    WorkloadArgument,
+    check_outputs,
+    show,
+    warn,
+    write_rows,
+)
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
@@ -22,6 +30,7 @@ class StudyOptions(RunOptions):
     """A run that is looked at from several sides."""
 
     json: JsonOption = None
+    csv: CsvOption = None
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
     ] = None
@@ -33,16 +42,18 @@ def sensitivity_command(file: WorkloadArgument, options: StudyOptions) -> None:
     """Print the step time saved by 1 % of each bandwidth, latency and compute time of FILE."""
     from stepsim.explore.sensitivity import find_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
+    from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal.progress import working
 
-    check_outputs([file], json=options.json, figures=[options.plot])
+    check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
     job = options.inputs(file)
     with working("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_sensitivity(found, options.plot, style=options.style)
+    write_rows(options.csv, tables_of(found))
     show(options.json, found.to_json, sensitivity_shown(found))
 
 
@@ -76,7 +87,7 @@ def noise_command(
     from stepsim.show.tables.studies import noise_shown
     from stepsim.show.terminal.progress import working
 
-    check_outputs([file], json=options.json, figures=[options.plot])
+    check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
     model = NoiseModel(
         task=task,
         communication=communication,
@@ -101,6 +112,7 @@ def noise_command(
     warn(found.warnings, quiet=options.quiet)
     if options.plot:
         plot_noise(found, options.plot, style=options.style)
+    write_rows(options.csv, {"samples": lambda: {"step_time_ps": found.step_time_ps.tolist()}})
     show(options.json, lambda: NoiseDocument.of(found).to_json(), noise_shown(found))
 
 
@@ -119,6 +131,7 @@ def _noise_over(
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.topology.typed import infinite
     from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
+    from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import noise_sweep_shown
     from stepsim.show.terminal.progress import sweep_bar
 
@@ -133,4 +146,5 @@ def _noise_over(
     if options.plot:
         plot_noise_sweep(found, options.plot, style=options.style)
     document = NoiseSweepDocument.of(found)
+    write_rows(options.csv, tables_of(document))
     show(options.json, document.to_json, noise_sweep_shown(found))

@@ -28,6 +28,7 @@ from stepsim.cli.measured import (
 from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.profiles.seen import refuse_for_profiles, simulate_profile
 from stepsim.cli.terminal import (
+    CsvOption,
     JsonOption,
     WorkloadArgument,
     check_outputs,
@@ -52,7 +53,7 @@ def simulate_command(
     plot_memory: PlotMemoryOption = None,
     messages: MessagesOption = False,
     style: StyleOption = FigureStyle.SCREEN,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the spans as CSV.")] = None,
+    csv: CsvOption = None,
     trace: TraceOption = None,
     ranks: RanksOption = None,
     report: ReportOption = None,

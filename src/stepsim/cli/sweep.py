@@ -13,11 +13,13 @@ from stepsim.cli import completion
 from stepsim.cli.figures import ReportOption, StyleOption
 from stepsim.cli.options import NO_MEMORY, RunOptions, SetOption, takes
 from stepsim.cli.terminal import (
+    CsvOption,
+    JsonOption,
     Stopped,
     check_outputs,
     command_line,
     named_files,
-    show_tables,
+    show,
     warn,
 )
 from stepsim.options import OPTIONS
@@ -61,6 +63,8 @@ class ShowOptions:
     ] = None
     report: ReportOption = None
     style: StyleOption = FigureStyle.SCREEN
+    json: JsonOption = None
+    csv: CsvOption = None
 
     @property
     def plot_names(self) -> list[str]:
@@ -80,7 +84,8 @@ class ShowOptions:
         for path in self.export or ():
             check_export_path(path)
         figures = [self.plot, self.pareto]
-        check_outputs(inputs, figures=figures, files=self.export or (), page=self.report)
+        files = [*(self.export or ()), self.csv]
+        check_outputs(inputs, json=self.json, figures=figures, files=files, page=self.report)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +277,8 @@ def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
 def _show(database: Path, options: ShowOptions) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
     from stepsim.explore.sweep import open_for_reading
-    from stepsim.explore.sweep.export import write_table
+    from stepsim.explore.sweep.document import SweepDocument
+    from stepsim.explore.sweep.export import write_csv, write_table
     from stepsim.explore.sweep.table import SweepTable
     from stepsim.show.tables.sweep import sweep_shown
 
@@ -280,9 +286,11 @@ def _show(database: Path, options: ShowOptions) -> None:
         table = SweepTable(store=store)
         for path in options.export or ():
             write_table(table, path)
+        if options.csv:
+            write_csv(table, options.csv)
         table.refuse_if_all_failed()
         _draw(table, options)
-        show_tables(sweep_shown(table))
+        show(options.json, lambda: SweepDocument.of(table).to_json(), sweep_shown(table))
 
 
 def _draw(table: "SweepTable", options: ShowOptions) -> None:

@@ -17,6 +17,7 @@ from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
     from stepsim.results.report import Report
+    from stepsim.show.frames import Tables
     from stepsim.show.tables.model import Shown
 
 STDOUT = "-"
@@ -40,6 +41,10 @@ WorkloadArgument = Annotated[
 ]
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
+]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option("--csv", help="Write the rows of the result as CSV, in ps and bytes."),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no warnings.")]
 
@@ -173,6 +178,15 @@ def show(json: str | None, document: Callable[[], bytes], shown: "Iterable[Shown
     if json:
         write_whole(Path(json), document())
     show_tables(shown)
+
+
+def write_rows(path: Path | None, tables: "Tables") -> None:
+    """Write the first of some tables as CSV where that is asked for; raises OutputError."""
+    if path:
+        from stepsim.files.writing import write_whole
+        from stepsim.show.frames import csv_text
+
+        write_whole(path, csv_text(next(iter(tables.values()))()).encode())
 
 
 def show_tables(shown: "Iterable[Shown]") -> None:

@@ -14,6 +14,7 @@ from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.sensitivity.analysis import Sensitivity
+from stepsim.explore.sweep.document import SweepDocument
 from stepsim.files.accelerators import DeviceFile, FrameworkFile
 from stepsim.files.plan_toml import PlanFile
 from stepsim.files.step_table import StepTable
@@ -56,6 +57,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "collective": Format(what="collective --json", root=CollectiveDocument),
         "topology-numbers": Format(what="inspect --json", root=TopologyNumbers),
         "sensitivity": Format(what="sensitivity --json", root=Sensitivity),
+        "sweep-result": Format(what="sweep --json", root=SweepDocument),
         "noise": Format(what="noise --json", root=NoiseDocument),
         "noise-sweep": Format(what="noise --set ... --json", root=NoiseSweepDocument),
         "run": Format(what="inspect --json of traces", root=RunDocument),

@@ -103,6 +103,8 @@ RUN_OPTIONS = (PLAN_OPTIONS | MODEL_OPTIONS) | {
 }
 TRACE_OPTIONS = {"--ranks", "--trace"}
 REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--plot-kind"} | {
+    "--csv",
+    "--json",
     "--report",
     "--style",
 }
@@ -111,6 +113,7 @@ SWEEP_OPTIONS = {
     "--chunks",
     "--db",
     "--executor",
+    "--force",
     "--jobs",
     "--force",
     "--resume",
@@ -135,6 +138,7 @@ SEARCH_OPTIONS = {
     "--ep-layout",
     "--expert-load",
     "--expert-skew",
+    "--csv",
     "--explain",
     "--fill-placeholders",
     "--fix",
@@ -177,7 +181,7 @@ OPTIONS = {
     | {"--chakra", "--kineto", "--plot-memory", "--set", "--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--calibration", "--report", "--schedules", "--set", "--with"},
+    | {"--calibration", "--csv", "--report", "--schedules", "--set", "--with"},
     "inspect": PLAN_OPTIONS | MODEL_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
@@ -185,7 +189,7 @@ OPTIONS = {
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
     "calibrate model": {"--device", "--gemm", "--output", "--precision", "--quiet"},
-    "improve": {"--apply", "--json", "--output", "--quiet"},
+    "improve": {"--apply", "--csv", "--json", "--output", "--quiet"},
     "calibrate nccl": {
         "--fabric-bandwidth",
         "--json",
@@ -204,9 +208,19 @@ OPTIONS = {
     "convert": {"--chunks", "--microbatches", "--pp"},
     "doctor": {"--json"},
     "diff": set[str](),
-    "sensitivity": RUN_OPTIONS - {"--messages", "--activation-size"} | {"--chunks", "--schedule"},
+    "sensitivity": RUN_OPTIONS - {"--messages", "--activation-size"}
+    | {"--chunks", "--csv", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages", "--activation-size"}
-    | {"--chunks", "--communication", "--rank", "--samples", "--schedule", "--seed", "--set"}
+    | {
+        "--chunks",
+        "--communication",
+        "--csv",
+        "--rank",
+        "--samples",
+        "--schedule",
+        "--seed",
+        "--set",
+    }
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--activation-size", "--json", "--messages"}
     | REPORT_OPTIONS
@@ -530,3 +544,25 @@ def test_a_link_used_beyond_the_step_is_warned_about(run: Run, tmp_path: Path) -
     code, _, err = run("simulate", workload, "--topology", network)
     assert code == 0
     assert "do not slow each other" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "column", "rows"),
+    [
+        ("simulate {moe}", "start_ps", None),
+        ("compare {moe} --schedules 1f1b,zb-h1", "step_time_ps", 2),
+        ("sensitivity {moe}", "gain", None),
+        ("noise {moe} --samples 5", "step_time_ps", 5),
+        ("sweep {moe} --set schedule=1f1b,zb-h1 --db {db}", "step_time_ps", 2),
+        ("plan llama-3.1-8b --gpus 8 --global-batch 8 --seq 1024 --fix tp=8 --runs 1", "tp", None),
+    ],
+)
+def test_csv_holds_the_rows_of_a_result(
+    run: Run, moe: Path, tmp_path: Path, command: str, column: str, rows: int | None
+) -> None:
+    words = command.format(moe=moe, db=tmp_path / "sweep.sqlite").split()
+    assert run(*words, "-q", "--csv", tmp_path / "rows.csv")[0] == 0
+    head, *lines = (tmp_path / "rows.csv").read_text().splitlines()
+    assert column in head.split(",")
+    assert lines
+    assert rows in (None, len(lines))

@@ -37,6 +37,7 @@ WRITTEN = {
     "collective": ("collective --kind all_reduce --size 1MiB..4MiB:x2 --ranks 0-15 --json -",),
     "topology-numbers": ("inspect hgx-h100 --json -", "inspect ideal --json -"),
     "sensitivity": ("sensitivity {moe} --json -",),
+    "sweep-result": ("sweep {moe} --set schedule=1f1b,dualpipe-v --db {db} --breakdown --json -",),
     "noise": ("noise {moe} --samples 16 --task 0.1 --json -",),
     "noise-sweep": (
         "noise {moe} --samples 8 --set microbatches=2,4,5 --schedule interleaved:2 --json -",
@@ -84,6 +85,7 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
     options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}
     write_plan(plan, "llama-3.1-8b", "hgx-h100", options)
     return {
+        "db": str(tmp_path / "sweep.sqlite"),
         "moe": str(workloads / "moe_128.txt"),
         "leaf": str(workloads / "measured" / "llama_pp8_a40.txt"),
         "trace": str(workloads / "measured" / "megatron_moe_rank0.txt"),

@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, warn
+from stepsim.cli.terminal import (
+    CsvOption,
+    JsonOption,
+    QuietOption,
+    check_outputs,
+    show,
+    warn,
+    write_rows,
+)
 
 
 def improve_command(
@@ -24,22 +32,26 @@ def improve_command(
         ),
     ] = None,
     json: JsonOption = None,
+    csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Rank changes of a profiled RUN by the step time that they save."""
     from stepsim.files.measured import load_profile
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.files.traces.ndtimeline import write_ndtimeline
+    from stepsim.show.frames import tables_of
     from stepsim.show.tables.profiles import improvements_shown
     from stepsim.validation.improve import ImprovementsDocument, change_profile, improve_profile
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
-    check_outputs([run], json=json, files=[output])
+    check_outputs([run], json=json, files=[csv, output])
     profile = load_profile(run)
     warn(profile.warnings, quiet=quiet)
     if apply and output:
         write = write_ndtimeline if output.suffix == ".parquet" else write_chakra
         write(change_profile(profile, apply), output)
     found = improve_profile(profile)
-    show(json, lambda: ImprovementsDocument.of(found).to_json(), improvements_shown(found))
+    document = ImprovementsDocument.of(found)
+    write_rows(csv, tables_of(document))
+    show(json, document.to_json, improvements_shown(found))

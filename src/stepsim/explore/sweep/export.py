@@ -27,13 +27,13 @@ def write_table(table: SweepTable, path: Path) -> None:
     """Write the table to a .csv or .parquet file; raises OutputError."""
     check_export_path(path)
     if path.suffix == CSV:
-        _write_csv(table, path)
+        write_csv(table, path)
     else:
         _write_parquet(table, path)
 
 
-def _write_csv(table: SweepTable, path: Path) -> None:
-    """One line per scenario; empty where there is no number."""
+def write_csv(table: SweepTable, path: Path) -> None:
+    """Write one line per scenario, empty where there is no number; raises OutputError."""
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
         writer = csv.writer(text, lineterminator="\n")
