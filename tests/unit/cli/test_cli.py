@@ -115,7 +115,6 @@ SWEEP_OPTIONS = {
     "--executor",
     "--force",
     "--jobs",
-    "--force",
     "--resume",
     "--schedule",
     "--scheduler",
