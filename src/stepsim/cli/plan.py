@@ -78,6 +78,10 @@ class SearchOptions(OneStepOptions):
     ] = None
     json: JsonOption = None
     csv: CsvOption = None
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw step against GPUs or memory: .png, .svg or .pdf."),
+    ] = None
     toml: Annotated[
         Path | None, typer.Option("--toml", help="Write the best plan for simulate and check.")
     ] = None
@@ -94,7 +98,8 @@ def plan_command(
     from stepsim.show.tables.plan import plans_shown
     from stepsim.show.terminal.progress import plan_bar
 
-    check_outputs([model], json=options.json, files=[options.csv, options.toml, options.store])
+    files = [options.csv, options.toml, options.store]
+    check_outputs([model], json=options.json, figures=[options.plot], files=files)
     question, job = _question(options), options.inputs(model)
     try:
         with plan_bar(enabled=not options.quiet) as progress:
@@ -103,6 +108,10 @@ def plan_command(
         kept = f"{printable(str(options.store))} keeps what is done: --resume continues"
         raise Stopped(stopped.args[0], kept if options.store else "") from None
     document = found.document(options.top)
+    if options.plot:
+        from stepsim.show.figures.plans import plot_plans
+
+        plot_plans(found.search, options.plot)
     warn([*job.notes, *document.warnings], quiet=options.quiet)
     if options.toml:
         from stepsim.files.plan_toml import write_plan

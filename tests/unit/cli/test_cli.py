@@ -228,7 +228,8 @@ OPTIONS = {
     "report": {"--output"},
     "serve": {"--host", "--port", "--show", "--topology"},
     "export-site": set[str](),
-    "plan": SEARCH_OPTIONS | {"--executor", "--jobs", "--resume", "--scheduler", "--store"},
+    "plan": SEARCH_OPTIONS
+    | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--store"},
     "check": {"--json", "--max-bubble", "--max-memory", "--max-step", "--quiet"},
     "schema": set[str](),
 }

@@ -26,6 +26,7 @@ from stepsim.explore.plan.search import price_plans
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.models.load import read_model
 from stepsim.files.models.megatron_plan import megatron_plan
+from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.models import model_plan
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
@@ -354,3 +355,28 @@ def test_the_file_of_another_search_is_refused(run: Run, tmp_path: Path) -> None
     code, _, said = run(*asked_of("--store", store, "--resume", "--dtype", "fp8"))
     assert (code, "holds another search: option precision" in said) == (2, True)
     assert "expected the file" in run(*asked_of("--resume"))[2]
+
+
+@pytest.mark.parametrize("npus", [(8,), (2, 4, 8)])
+def test_the_front_is_what_no_other_plan_beats(npus: tuple[int, ...], tmp_path: Path) -> None:
+    model, made, topology = space("mbs=1", "vpp=1", "cp=1", npus=npus)
+    found = search_plans(model, made, topology, runs=6)
+    several = len(npus) > 1
+    front = plan_front(found.plans, several=several)
+
+    def both(each: Any) -> tuple[int, int]:
+        return (each.plan.npus if several else each.memory_bytes), each.step_ps
+
+    beaten = [
+        each
+        for each in found.plans
+        if any(
+            both(other) != both(each)
+            and both(other)[0] <= both(each)[0]
+            and both(other)[1] <= both(each)[1]
+            for other in found.plans
+        )
+    ]
+    assert {both(each) for each in front} == {both(e) for e in found.plans if e not in beaten}
+    plot_plans(found, tmp_path / "plans.svg")
+    assert "Pareto front" in (tmp_path / "plans.svg").read_text()
