@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         what_if,
         write_calibration,
     )
+    from stepsim.face.schedules import make_schedule
     from stepsim.face.sweeps import SweepResult, load_sweep, sweep
     from stepsim.files.load import load_topology, load_workload
     from stepsim.parallel import schedules
@@ -60,6 +61,7 @@ __all__ = [
     "load_sweep",
     "load_topology",
     "load_workload",
+    "make_schedule",
     "model",
     "noise",
     "plan",
@@ -96,6 +98,7 @@ _HOMES = {
         "stragglers",
     ),
     "face.models": ("ModelPlan", "model"),
+    "face.schedules": ("make_schedule",),
     "face.sweeps": ("SweepResult", "load_sweep", "sweep"),
     "face.runs": (
         "ValidationResult",

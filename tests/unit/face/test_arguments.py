@@ -34,6 +34,7 @@ SOME: dict[str, dict[str, object]] = {
         "sequence": 5,
         "runs": 1,
     },
+    "make_schedule": {"name": "own", "orders": [["0F0", "0B0"]]},
     "model": {"name": "llama-2-7b"},
     "assert_plan": {"plan": "absent", "max_step": "1 s"},
     "load_topology": {"topology": "ring"},

@@ -144,3 +144,28 @@ def test_python_and_the_command_line_give_the_same(run: Run, workloads: Path) ->
         found: Any = call(file, npus=64, host_overhead=0.00025, compute_scale=0.5)
         theirs, ours = json.loads(out), found.to_dict()
         assert {**theirs, "warnings": 0} == {**ours, "warnings": 0}
+
+
+def test_a_schedule_of_ones_own_is_an_argument() -> None:
+    orders = [[f"{stage}{kind}{i}" for kind in "FB" for i in range(4)] for stage in range(2)]
+    own = stepsim.make_schedule("mine", orders)
+    found = stepsim.compare(WORK, ["gpipe", own, "1f1b"], "ring").to_frame()
+    assert found["name"].tolist() == ["gpipe", "mine", "1f1b"]
+    assert own.tokens() == orders
+    times = found["step_time_ps"].tolist()
+    assert times[0] == stepsim.simulate(WORK, "ring", schedule="gpipe").report.step_time_ps
+    assert times[1] == stepsim.simulate(WORK, "ring", schedule=own).report.step_time_ps
+
+
+@pytest.mark.parametrize(
+    ("orders", "message"),
+    [
+        ([["0F0"]], "orders of mine:1: column 1: token is '0F0'"),
+        ([["0B0", "0F0"]], "it after"),
+        ([], "no actions"),
+        ([["nonsense"]], "tokens such as 0F1"),
+    ],
+)
+def test_wrong_orders_name_the_token(orders: list[list[str]], message: str) -> None:
+    with pytest.raises(StepsimError, match=message):
+        stepsim.make_schedule("mine", orders)
