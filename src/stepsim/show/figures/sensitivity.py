@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ROW_IN = 0.2
 _PERCENTILES = (50, 95, 99)
 _BINS = 60
+_LEAST_SHOWN = 0.001
 
 
 def plot_sensitivity(
@@ -51,7 +52,7 @@ def sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
     colours = [PALETTE[slope.one_sided] for slope in rows]
     gains = [100 * slope.gain for slope in rows]
     bars = axes.barh([describe(slope) for slope in rows], gains, color=colours)
-    axes.bar_label(bars, [f"{gain:.2g} %" for gain in gains], padding=2, fontsize="small")
+    axes.bar_label(bars, list(map(_percent, gains)), padding=2, fontsize="small")
     axes.margins(x=0.2 if style.narrow else 0.12)
     axes.set_xlabel("step time saved (%)")
     title = f"{Path(found.workload).name}, {found.topology}, {found.schedule}"
@@ -63,6 +64,10 @@ def sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
         handles = [Patch(color=PALETTE[i], label=name) for i, name in enumerate(names)]
         legend(figure, style, handles, below=True)
     return figure
+
+
+def _percent(gain: float) -> str:
+    return f"{gain:.2g} %" if gain >= _LEAST_SHOWN else f"< {_LEAST_SHOWN} %"
 
 
 def noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
