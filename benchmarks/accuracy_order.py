@@ -56,7 +56,7 @@ def lines(found: Mapping[str, tuple[int, int]]) -> Iterator[str]:
 
 def main() -> None:
     """Print the table."""
-    print("\n".join(lines(order_of(Path(sys.argv[1])))))
+    print("\n".join(lines(order_of(Path(sys.argv[-1])))))
 
 
 if __name__ == "__main__":

@@ -97,11 +97,12 @@ def find_published(row: Mapping[str, str]) -> PublishedPlan:
     raise LookupError(f"{row['source']}, {row['model']}: not among the plans that fit")
 
 
-def lines(path: Path, runs: int) -> Iterator[str]:
-    """A Markdown table: each published plan beside the best one found."""
+def lines(path: Path, runs: int, *, small: bool = False) -> Iterator[str]:
+    """A Markdown table: each published plan beside the best one found; `small` is the smallest."""
     yield "| plan | GPUs | published | memory | step | best found | memory | step | behind | why |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
-    for row in published_plans(path):
+    rows = sorted(published_plans(path), key=lambda row: int(row["n_gpus"]) if small else 0)
+    for row in rows[:1] if small else rows:
         found = find_published(row)
         published, best = found.simulated(runs)
         behind = published.step_ps / best.step_ps - 1
@@ -126,8 +127,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("table", type=Path)
     parser.add_argument("--runs", type=int, default=3, help="plans of each search to simulate")
+    parser.add_argument("--small", action="store_true", help="the plan of the fewest GPUs alone")
     arguments = parser.parse_args()
-    for line in lines(arguments.table, arguments.runs):
+    for line in lines(arguments.table, arguments.runs, small=arguments.small):
         print(line, flush=True)
 
 

@@ -23,8 +23,10 @@ PRINTED = {
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
     "accuracy_models": "| torch-fsdp-eager | skew |",
     "accuracy_nccl": "## Outliers",
+    "accuracy_order": "| vtrain",
     "accuracy_protocols": "## Shipped topologies",
     "accuracy_runs": "## Logs of leaf modules",
+    "published_plans": "| llama3-70b, ",
     "stragglers": "| replay of every step |",
     "zero_bubble": "largest difference",
 }
@@ -34,8 +36,10 @@ DATA = {
     "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
     "accuracy_models": SHARED,
     "accuracy_nccl": MEASURED / "nccl",
+    "accuracy_order": SHARED / "reference" / "steps" / "dev.csv",
     "accuracy_protocols": SHARED / "reference",
     "accuracy_runs": SHARED,
+    "published_plans": SHARED / "reference" / "steps" / "published_plans.csv",
     "stragglers": SHARED / "reference" / "profiles" / "ndtimeline",
     "zero_bubble": MEASURED / "zero_bubble.csv",
 }

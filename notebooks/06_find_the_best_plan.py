@@ -96,6 +96,7 @@ kept = {
 }
 Markdown(
     f"From {GPUS[0]} to {GPUS[-1]:,} GPUs at the same batch, {MODELS[0]} keeps "
-    f"{kept[MODELS[0]]:.0%} of its tokens per second and GPU, {MODELS[1]} {kept[MODELS[1]]:.0%}. The best degrees change "
+    f"{kept[MODELS[0]]:.0%} of its tokens per second and GPU, {MODELS[1]} "
+    f"{kept[MODELS[1]]:.0%}. The best degrees change "
     "with the size, so a plan that was good on few GPUs is not one for many."
 )

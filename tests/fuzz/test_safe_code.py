@@ -72,7 +72,7 @@ def test_only_workers_unpack() -> None:
         for name, _ in calls(ast.parse(file.read_text("utf-8")))
         if name.rpartition(".")[2] == "unpack" and "struct" not in name
     ]
-    assert set(users) == {"explore/sweep/work.py", STARTS}
+    assert set(users) == {"explore/sweep/work.py", "explore/plan/runs.py", STARTS}
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if name_of(f) not in TEMPORARY], ids=name_of)
