@@ -145,7 +145,7 @@ def test_whole_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_misspelt_arguments_are_pythons_errors() -> None:
-    with pytest.raises(TypeError, match="sampels"):
-        stepsim.collective_time("ring", "all_reduce", 8, [0], sampels=3)  # type: ignore[call-arg]
-    with pytest.raises(StepsimError, match="unknown option 'sampels'"):
-        stepsim.simulate(WORK, "ring", sampels=3)
+    with pytest.raises(TypeError, match="samplez"):
+        stepsim.collective_time("ring", "all_reduce", 8, [0], samplez=3)  # type: ignore[call-arg]
+    with pytest.raises(StepsimError, match="unknown option 'samplez'"):
+        stepsim.simulate(WORK, "ring", samplez=3)
