@@ -205,7 +205,7 @@ def test_everybody_who_must_hear_of_somebody_does(
     choice = data.draw(st.sampled_from(choices(name, kind, members)))
     heard = np.eye(ranks, dtype=bool)
     into, out = np.zeros(ranks), np.zeros(ranks)
-    for step in flow_steps(kind, layout, choice):
+    for step in (each.listed for each in flow_steps(kind, layout, choice)):
         shares = np.broadcast_to(step.fraction, step.sources.shape)
         np.add.at(into, step.destinations, shares * step.repeat)
         np.add.at(out, step.sources, shares * step.repeat)
