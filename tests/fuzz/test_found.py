@@ -86,7 +86,9 @@ def test_tiny_expert_loads(tmp_path: Path) -> None:
 def test_dots_in_toml_that_are_no_keys(tmp_path: Path) -> None:
     floats = ", ".join(["1.5"] * 500)
     for text in (f"run = []\na = [{floats}]", f'[[run]]\nworkload = "{"a." * 500}"'):
-        with pytest.raises(StepsimError, match=r"\[\[run\]\] tables only|expected one of measured_s"):
+        with pytest.raises(
+            StepsimError, match=r"\[\[run\]\] tables only|expected one of measured_s"
+        ):
             TARGETS["step-table-toml"].run(text.encode(), tmp_path)
 
 

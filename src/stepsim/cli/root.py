@@ -5,7 +5,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -54,8 +54,11 @@ COMMANDS = (*_MODULES, *_GROUPS)
 
 
 @cache
-def make_app(names: tuple[str, ...] = COMMANDS) -> typer.Typer:
-    """The command line with the commands named; only their modules are imported."""
+def make_app(names: tuple[str, ...] = COMMANDS, *, listed: bool = False) -> typer.Typer:
+    """The command line with the commands named; only their modules are imported.
+
+    Where they are just `listed` they have their help but no options, which take time to make.
+    """
     app = typer.Typer(
         name="stepsim",
         cls=LightGroup,
@@ -72,9 +75,8 @@ def make_app(names: tuple[str, ...] = COMMANDS) -> typer.Typer:
             _leave_files_to_readers(group)
         else:
             module = import_module(f"stepsim.cli.{_MODULES[name]}")
-            app.command(name, cls=LightCommand)(
-                getattr(module, name.replace("-", "_") + "_command")
-            )
+            command = getattr(module, name.replace("-", "_") + "_command")
+            app.command(name, cls=LightCommand)(_without_options(command) if listed else command)
     _leave_files_to_readers(app)
     return app
 
@@ -88,10 +90,21 @@ def _root(
         raise typer.Exit
 
 
+def _without_options(command: Callable[..., None]) -> Callable[[], None]:
+    """A command that does nothing and has the same help."""
+
+    def nothing() -> None:
+        """Stand for the command in a list."""
+
+    nothing.__doc__ = command.__doc__
+    return nothing
+
+
 def _asked(words: list[str]) -> typer.Typer:
     """The command line with the command that the words begin with, or with all of them."""
-    known = words[:1] and words[0] in (*_MODULES, *_GROUPS)
-    return make_app((words[0],)) if known else make_app()
+    if words[:1] and words[0] in COMMANDS:
+        return make_app((words[0],))
+    return make_app(listed=words[:1] in ([], ["-h"], ["--help"]))
 
 
 def _leave_files_to_readers(app: typer.Typer) -> None:
