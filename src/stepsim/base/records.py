@@ -8,7 +8,7 @@ has its own `__eq__` or `__hash__` is made by the library.
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -55,7 +55,7 @@ def _made(cls: Any, *, frozen: bool, eq: bool, repr: bool = True, **options: boo
         made.__setattr__ = _refuse("assign to")
         made.__delattr__ = _refuse("delete")
         made.__getstate__, made.__setstate__ = _state, _restore
-    return made  # type: ignore[no-any-return]
+    return cast("type", made)
 
 
 def _compiled_later(cls: Any, name: str) -> Callable[..., Any]:
@@ -123,7 +123,7 @@ def _of_library(cls: Any, name: str) -> Callable[..., Any]:
     library = dataclasses.dataclass(frozen=frozen, unsafe_hash=name == "__hash__", **what)
     method: Any = getattr(library(type(cls.__name__, (), inside)), name)
     method.__qualname__ = f"{cls.__qualname__}.{name}"
-    return method  # type: ignore[no-any-return]
+    return cast("Callable[..., Any]", method)
 
 
 def _refuse(what: str) -> Callable[..., NoReturn]:

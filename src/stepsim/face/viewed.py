@@ -19,7 +19,10 @@ Noun = TypeVar("Noun")
 
 
 class Viewed:
-    """The ways to look at a result. Its document has all of it, its tables are columns."""
+    """The ways to look at a result. Its document has all of it, its tables are columns.
+
+    It is no ABC: some results are structs, which have a metaclass of their own.
+    """
 
     __slots__ = ()
 

@@ -37,6 +37,7 @@ from stepsim.measured.profile.events import (
     EventKind,
     Following,
     Profile,
+    other_end,
 )
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.waits import Waits
@@ -45,7 +46,7 @@ GROUPS_FILE = "comm_groups.json"
 """Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""
 _RANK = re.compile(r"(?:\.|rank[-_]?|npu[-_]?)(\d{1,9})\.et")
 _PS_PER_US = 10**6
-TOLD = {"stream": "stream", "phase": "phase", "chunk": "chunk", "microbatch": "microbatch"}
+TOLD = ("stream", "phase", "chunk", "microbatch")
 """Columns of a profile that stepsim's own traces hold as attributes."""
 
 
@@ -108,8 +109,7 @@ class _Node:
 
     def peer(self, rank: int) -> int:
         """The rank at the other end of a message."""
-        ends = {self.number_of("comm_src"), self.number_of("comm_dst")} - {rank, UNKNOWN}
-        return ends.pop() if len(ends) == 1 else UNKNOWN
+        return other_end(rank, self.number_of("comm_src"), self.number_of("comm_dst"))
 
     @property
     def event(self) -> EventKind:
@@ -220,8 +220,8 @@ def _of_rank(
         "tag": np.array([node.number_of("comm_tag", 0) for node in nodes], dtype=np.int64),
         "order": np.arange(len(nodes), dtype=np.int64),
         **{
-            key: np.array([node.number_of(told) for node in nodes], dtype=np.int64)
-            for key, told in TOLD.items()
+            name: np.array([node.number_of(name) for node in nodes], dtype=np.int64)
+            for name in TOLD
         },
     }
     stream = np.array([node.number_of("tid") for node in nodes], dtype=np.int64)

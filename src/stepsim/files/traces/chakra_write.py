@@ -120,9 +120,9 @@ class _Writing:
 
     def _told(self, columns: dict[str, int], rank: int, kind: EventKind) -> Iterator[bytes]:
         """Attributes of what is known: bytes, ends and tag of a transfer, part of the step."""
-        for column, name in TOLD.items():
-            if columns[column] != UNKNOWN:
-                yield self._attribute(name, AttributeField.INT64, columns[column])
+        for name in TOLD:
+            if columns[name] != UNKNOWN:
+                yield self._attribute(name, AttributeField.INT64, columns[name])
         if columns["size_bytes"] != UNKNOWN:
             yield self._attribute("comm_size", AttributeField.INT64, columns["size_bytes"])
         if kind is EventKind.COLLECTIVE:

@@ -209,8 +209,8 @@ def is_measured(path: Path) -> bool:
 
 
 def has_step_lines(path: Path) -> bool:
-    """Whether a path is a log that tells how long steps took, and nothing of their inside."""
-    return isfile(path) and is_step_log(first_bytes(path, _OF_RUNS)) and not is_measured(path)
+    """Whether a path, which is no measured run, is a log that tells how long steps took."""
+    return isfile(path) and is_step_log(first_bytes(path, _OF_RUNS))
 
 
 def run_format(path: Path) -> RunFormat | None:

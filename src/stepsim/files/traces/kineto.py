@@ -18,7 +18,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files
-from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 
 _PS_PER_US = 10**6
@@ -125,7 +125,9 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         "end_ps": start + took,
         "launch_ps": launch,
         "size_bytes": np.array([_size(a) for a in arguments], dtype=np.int64),
-        "peer": np.array([_peer(a, rank) for a in arguments], dtype=np.int64),
+        "peer": np.array(
+            [other_end(rank, a.sender, a.receiver) for a in arguments], dtype=np.int64
+        ),
         "tag": np.array([_tag(a.number) for a in arguments], dtype=np.int64),
     }
     kept = np.flatnonzero(step != UNKNOWN)
@@ -208,12 +210,6 @@ def _size(arguments: _Arguments) -> int:
 def _ranks(text: str) -> tuple[int, ...]:
     """Ranks of a group as a trace writes them: `[0, 1]`; none where it is cut short."""
     return () if "..." in text else tuple(map(int, re.findall(r"\d{1,9}", text)))
-
-
-def _peer(arguments: _Arguments, rank: int) -> int:
-    """The other end of a message, where the trace tells it."""
-    ends = {arguments.sender, arguments.receiver} - {rank, UNKNOWN}
-    return ends.pop() if len(ends) == 1 else UNKNOWN
 
 
 def _tag(number: int | str) -> int:

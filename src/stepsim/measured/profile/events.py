@@ -199,6 +199,12 @@ class Profile:
         return np.asarray(np.maximum(last - first, 0), dtype=np.int64)
 
 
+def other_end(rank: int, sender: int, receiver: int) -> int:
+    """The rank at the other end of a message, `UNKNOWN` where a format does not tell it."""
+    ends = {sender, receiver} - {rank, UNKNOWN}
+    return ends.pop() if len(ends) == 1 else UNKNOWN
+
+
 def same(*columns: Ints) -> Ints:
     """A number for every place, equal where all columns are equal; numbers count from 0."""
     order = np.lexsort(columns)
