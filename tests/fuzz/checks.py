@@ -217,6 +217,16 @@ def check_profile(path: Path) -> None:
     _printed(path, profile_replay_shown(found))
 
 
+def check_contents(path: Path) -> None:
+    from stepsim.files.traces.forms import read_profile
+    from stepsim.measured.profile.contents import ContentsDocument
+    from stepsim.show.tables.profiles import contents_shown
+
+    profile = read_profile(path)
+    _printed(path, contents_shown(profile))
+    finite_json(ContentsDocument.of(profile).to_json())
+
+
 def check_run(source: Path) -> None:
     from stepsim.files.measured import load_trace
     from stepsim.files.traces.forms import is_measured

@@ -305,6 +305,17 @@ def kineto() -> tuple[bytes, ...]:
     return _first_of(write_kineto)
 
 
+EXECUTION_GRAPH = """{"schema": "1.0.1", "pid": 1, "nodes": [
+{"id": 2, "name": "aten::mm", "parent": 1, "tid": 1, "inputs": [[5, 6, 0, 48, 4, "cuda:0"]]},
+{"id": 3, "name": "record_param_comms", "parent": 1, "tid": 1,
+ "inputs": [[5, 6, 0, 48, 4, "cuda:0"], 7, 94, 0, "allreduce", [], []], "outputs": []}]}"""
+
+
+def execution_graphs() -> tuple[bytes, ...]:
+    """A PyTorch execution graph of two operators."""
+    return (EXECUTION_GRAPH.encode(),)
+
+
 def _first_of(write: Callable[[Profile, Path], list[Path]]) -> tuple[bytes, ...]:
     work = uniform_workload(forward=10**9, backward=10**9, pp=2, microbatches=2)
     result = stepsim.simulate(work, "hgx-h100", npus=2)

@@ -86,6 +86,9 @@ TARGETS: Mapping[str, Target] = {
     ),
     "chakra-trace": Target(seeds=seeds.chakra, run=in_file("t.0.et", checks.check_profile)),
     "kineto-trace": Target(seeds=seeds.kineto, run=in_file("rank0.json", checks.check_profile)),
+    "execution-graph": Target(
+        seeds=seeds.execution_graphs, run=in_file("rank0.json", checks.check_contents)
+    ),
     "optimus-log": Target(seeds=seeds.optimus_logs, run=in_file("log.txt", checks.check_log)),
     "result-json": Target(
         seeds=seeds.results, run=in_file("r.json", checks.check_result), weight=1.5

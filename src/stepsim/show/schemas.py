@@ -22,6 +22,7 @@ from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
 from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
 from stepsim.measured.calibration.toml import CalibrationFile
+from stepsim.measured.profile.contents import ContentsDocument
 from stepsim.measured.profile.document import ProfileDocument
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.collective_document import CollectiveDocument
@@ -63,6 +64,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "run": Format(what="inspect --json of traces", root=RunDocument),
         "log": Format(what="inspect --json of a log of leaf modules", root=LogDocument),
         "profile": Format(what="inspect --json of a profile", root=ProfileDocument),
+        "profile-contents": Format(
+            what="inspect --json of a profile without times", root=ContentsDocument
+        ),
         "improvements": Format(what="improve --json", root=ImprovementsDocument),
         "validation": Format(what="validate --json", root=ValidationDocument),
         "published": Format(

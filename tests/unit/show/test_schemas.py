@@ -48,6 +48,7 @@ WRITTEN = {
     "validation": ("validate {trace} {table} --json -",),
     "published": ("validate {published} --json -",),
     "profile": ("inspect {profile} --json -",),
+    "profile-contents": ("inspect {graph} --json -",),
     "improvements": ("improve {profile} --json -",),
     "plan": ("plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",),
     "budget": ("check {plan} --max-step 3600s --json -",),
@@ -84,7 +85,11 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
     plan = tmp_path / "plan.toml"
     options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}
     write_plan(plan, "llama-3.1-8b", "hgx-h100", options)
+    (tmp_path / "rank0.json").write_text(
+        '{"schema": "1.0.1", "nodes": [{"id": 2, "name": "aten::mm", "parent": 1}]}'
+    )
     return {
+        "graph": str(tmp_path / "rank0.json"),
         "db": str(tmp_path / "sweep.sqlite"),
         "moe": str(workloads / "moe_128.txt"),
         "leaf": str(workloads / "measured" / "llama_pp8_a40.txt"),

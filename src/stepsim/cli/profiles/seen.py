@@ -8,22 +8,36 @@ from stepsim.base.errors import PlanError
 from stepsim.cli.terminal import check_outputs, show, warn
 
 if TYPE_CHECKING:
+    from stepsim.measured.profile.events import Profile
     from stepsim.measured.profile.stragglers import Stragglers
     from stepsim.show.tables.model import Shown
 
 
 def inspect_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
-    """Print where the steps of a profile go, and which workers are slow."""
-    from stepsim.show.tables.profiles import profile_shown
+    """Print where the steps of a profile go, and which workers are slow.
 
-    _show_profile(path, profile_shown, json=json, quiet=quiet)
+    Of a profile without times, what it holds.
+    """
+    from stepsim.files.measured import load_profile
+    from stepsim.measured.profile.contents import ContentsDocument
+    from stepsim.show.tables.profiles import contents_shown, profile_shown
+
+    check_outputs([path], json=json)
+    profile = load_profile(path)
+    if profile.is_timed:
+        _show_profile(profile, profile_shown, json=json, quiet=quiet)
+        return
+    warn(profile.warnings, quiet=quiet)
+    show(json, lambda: ContentsDocument.of(profile).to_json(), contents_shown(profile))
 
 
 def simulate_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
     """Replay every step of a profile."""
+    from stepsim.files.measured import load_profile
     from stepsim.show.tables.profiles import profile_replay_shown
 
-    _show_profile(path, profile_replay_shown, json=json, quiet=quiet)
+    check_outputs([path], json=json)
+    _show_profile(load_profile(path), profile_replay_shown, json=json, quiet=quiet)
 
 
 def refuse_for_profiles(path: Path, **given: object) -> None:
@@ -34,15 +48,16 @@ def refuse_for_profiles(path: Path, **given: object) -> None:
 
 
 def _show_profile(
-    path: Path, tables: "Callable[[Stragglers], Iterable[Shown]]", *, json: str | None, quiet: bool
+    profile: "Profile",
+    tables: "Callable[[Stragglers], Iterable[Shown]]",
+    *,
+    json: str | None,
+    quiet: bool,
 ) -> None:
-    from stepsim.files.measured import load_profile
     from stepsim.measured.profile.document import ProfileDocument
     from stepsim.measured.profile.pipeline import pipeline_waits
     from stepsim.measured.profile.stragglers import find_stragglers
 
-    check_outputs([path], json=json)
-    profile = load_profile(path)
     warn(profile.warnings, quiet=quiet)
     found = find_stragglers(pipeline_waits(profile))
     show(json, lambda: ProfileDocument.of(found).to_json(), tables(found))

@@ -64,6 +64,13 @@ def is_kineto(start: bytes) -> bool:
     return start.lstrip().startswith(b"{") and any(each in start for each in told)
 
 
+def is_execution_graph(start: bytes) -> bool:
+    """Whether a file begins as such a graph, or as an archive of them."""
+    start = _unpacked(start)
+    found = re.search(rb'\{\s*"schema"\s*:\s*"[\d.]+(?:-chakra[\d.]+)?"', start)
+    return found is not None and (is_archive(start) or not start[: found.start()].strip())
+
+
 def is_chakra(start: bytes) -> bool:
     """Whether a file begins with metadata as such traces do, or as an archive of them."""
     start = _unpacked(start)
@@ -165,6 +172,12 @@ PROFILE_FORMATS = (
         name="NDTimeline parquet",
         begins=is_ndtimeline,
         read=_reader("ndtimeline", "read_ndtimeline"),
+    ),
+    ProfileFormat(
+        name="PyTorch execution graphs",
+        begins=is_execution_graph,
+        read=_reader("execution_graph", "read_execution_graph"),
+        is_folder=_folder_of(TRACE_ENDS, is_execution_graph),
     ),
     ProfileFormat(
         name="PyTorch profiler traces",

@@ -17,7 +17,7 @@ from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
-from stepsim.files.traces.packed import packed_files
+from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 
@@ -25,7 +25,6 @@ _PS_PER_US = 10**6
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
-_RANK = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})", re.IGNORECASE)
 _NCCL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]+)")
 _BYTES = {
     "half": 2,
@@ -104,8 +103,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
     known = trace.distributed or _Distributed()
-    told = _RANK.search(Path(name).name)
-    rank = known.rank if known.rank is not None else int(told[1]) if told else 0
+    rank = known.rank if known.rank is not None else rank_in_name(name) or 0
     kernels = [e for e in trace.events if e.ph == "X" and e.cat in _KERNELS]
     arguments = [_arguments(event, name) for event in kernels]
     if not kernels:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,6 +15,13 @@ from stepsim.files.traces.forms import is_archive, traces_in
 
 _MOST_BYTES = 4 << 30
 _GZIP = b"\x1f\x8b"
+_RANK = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})", re.IGNORECASE)
+
+
+def rank_in_name(name: str) -> int | None:
+    """The number after `rank` or `worker` in the name of a file, None where there is none."""
+    told = _RANK.search(Path(name).name)
+    return int(told[1]) if told else None
 
 
 def packed_files(

@@ -153,6 +153,11 @@ class Profile:
                 f"expected no negative duration ({len(wrong)} of them)"
             )
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether it tells when operations ran."""
+        return bool((self.events.end_ps != UNKNOWN).any())
+
     def describe(self, place: int) -> str:
         """An operation, for messages: its name, rank and step."""
         events = self.events

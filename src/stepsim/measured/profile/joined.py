@@ -133,6 +133,8 @@ def _meetings(events: Events, tag: Ints) -> Ints:
 def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bool) -> Profile:
     """One axis of time from 0: a collective ends at the same moment on all its ranks."""
     events, warnings = profile.events, list(_warnings(profile, parts))
+    if not profile.is_timed:
+        return replace(profile, warnings=tuple(warnings))
     shift = np.array([_start_of(part, parts[0]) for part in parts], dtype=np.int64)
     lost = _put_on_one_axis(events, shift) if not one_clock else []
     warnings += [

@@ -8,6 +8,7 @@ are reduced once the last backward of their chunk has ended.
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
@@ -33,8 +34,13 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     that compute were shorter. If no message of the profile runs beside a compute, the program
     blocks, and the next compute follows the message. Where no phase is told, an operation follows
     one of another stream that ended just before it. A profile that tells what its operations
-    follow is taken at its word.
+    follow is taken at its word. Raises TraceError for a profile without times.
     """
+    if not profile.is_timed:
+        raise TraceError(
+            f"{profile.source}: a {profile.format} tells no times: expected traces of PyTorch's "
+            "profiler of the same run (stepsim inspect shows what is in it)"
+        )
     if profile.follows is not None:
         before, after = profile.follows
         return Waits(profile=profile, before=before, after=after)

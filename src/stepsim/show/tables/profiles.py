@@ -7,6 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.units import format_time_ps
+from stepsim.measured.profile.contents import counted_operations
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.path import PathPart, critical_path
 from stepsim.measured.profile.pipeline import pipeline_waits
@@ -16,6 +17,7 @@ from stepsim.show.tables.model import (
     COUNT,
     ERROR,
     SHARE,
+    SIZE,
     TEXT,
     TIME,
     Pairs,
@@ -59,6 +61,18 @@ def profile_replay_shown(found: Stragglers) -> Iterator[Shown]:
     yield Table(caption="replay of every step", columns=named, rows=rows, most=_MOST)
 
 
+def contents_shown(profile: Profile) -> Iterator[Shown]:
+    """What a profile without times holds."""
+    communications, operators = counted_operations(profile)
+    operations = f"{len(profile.events):,} operations, called by the host"
+    yield (
+        *_profile_pairs(profile)[:2],
+        ("recorded", f"{operations}: order, groups and bytes, no times"),
+    )
+    yield table_of("communications of all ranks", communications, _COMMUNICATIONS, most=_MOST)
+    yield table_of("operators of all ranks", operators, _OPERATORS, most=_MOST)
+
+
 def improvements_shown(found: Improvements) -> Iterator[Shown]:
     """Changes of a profile, the one that gains most first."""
     replayed = f"{format_time_ps(found.replayed_ps)} replayed"
@@ -72,13 +86,13 @@ def improvements_shown(found: Improvements) -> Iterator[Shown]:
 
 
 def _profile_pairs(profile: Profile) -> Pairs:
-    measured = profile.step_times_ps()
-    low, high = (format_time_ps(int(each)) for each in (measured.min(), measured.max()))
-    mean = format_time_ps(int(measured.mean()))
     stages = {each.stage for each in profile.ranks} - {None}
     replicas = {each.replica for each in profile.ranks} - {None}
     told = f": {len(stages)} stages, {len(replicas)} replicas" if stages and replicas else ""
     job = f"{len(profile.ranks)} worker{'s' * (len(profile.ranks) > 1)}{told}"
+    measured = profile.step_times_ps()
+    low, high = (format_time_ps(int(each)) for each in (measured.min(), measured.max()))
+    mean = format_time_ps(int(measured.mean()))
     return (
         ("profile", f"{profile.source} ({profile.format})"),
         ("job", job),
@@ -117,6 +131,16 @@ _RANKS = {
 }
 _OF_STAGES = ("stage", "replica", "slowdown")
 _NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
+_OPERATORS = {
+    "operation": TEXT.of(lambda each: _short(each.name)),
+    "ranks": COUNT.of("on_ranks"),
+    "calls": COUNT.of("calls"),
+}
+_COMMUNICATIONS = _OPERATORS | {
+    "group": TEXT.of("group"),
+    "members": COUNT.of(lambda each: each.members or None),
+    "bytes": SIZE.of("size_bytes"),
+}
 _DEVICES = {
     "rank": COUNT.of("rank"),
     "span": TIME.of("span_ps"),
