@@ -277,6 +277,11 @@ class Contention:
             return transfer.duration_ps
         return transfer
 
+    @property
+    def siblings_slow(self) -> bool:
+        """Whether transfers of one colour, which all go at the same time, slow each other."""
+        return any(each.duration_ps > each.alone_ps for each in self._transfers.values())
+
     @cached_property
     def _transfers(self) -> dict[tuple[int, int], Transfer]:
         """One transfer per colour of site and communication, made from a site of that colour."""

@@ -50,7 +50,7 @@ class Cohort:
 
     @property
     def slowed(self) -> bool:
-        """Whether any task took longer than it would with the links to itself."""
+        """Whether any task took longer than it would beside its siblings alone."""
         alone = np.array(self.laid.duration_ps, dtype=np.int64)[:, None]
         return bool((self.end - self.start > alone).any())
 
@@ -88,11 +88,20 @@ class _TaskTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The result of a run. Ranks that behave alike share an actor's times."""
+    """The result of a run. Ranks that behave alike share an actor's times.
+
+    `siblings_slow` says that transfers which the durations hold for one have slowed each other.
+    """
 
     graph: TaskGraph
     actors: Actors
     cohorts: tuple[Cohort, ...]
+    siblings_slow: bool = False
+
+    @property
+    def slowed(self) -> bool:
+        """Whether any transfer took longer than it would with the links to itself."""
+        return self.siblings_slow or any(cohort.slowed for cohort in self.cohorts)
 
     @cached_property
     def step_time_ps(self) -> int:
@@ -202,6 +211,8 @@ def make_timeline(
     programs: Sequence[LaidOut],
     starts: Sequence["array[int]"],
     ends: Sequence["array[int]"],
+    *,
+    siblings_slow: bool = False,
 ) -> Timeline:
     """Timeline from the engine's times, one array per actor."""
     by_flat: dict[int, list[int]] = {}
@@ -210,6 +221,7 @@ def make_timeline(
     return Timeline(
         graph=graph,
         actors=actors,
+        siblings_slow=siblings_slow,
         cohorts=tuple(
             Cohort(
                 laid=programs[members[0]],

@@ -58,6 +58,11 @@ class Transfer:
         """Picoseconds when nothing else uses the links."""
         return sum(phase.duration_ps for phase in self.phases)
 
+    @property
+    def alone_ps(self) -> int:
+        """Picoseconds when not even those that do the same at the same time use the links."""
+        return sum(phase.latency_ps + phase.alone_ps for phase in self.phases)
+
 
 def _speed(level: float, own_level: float) -> float:
     """Share of the speed alone at a level; never nothing, so that every transfer ends."""

@@ -263,7 +263,7 @@ def _link_warnings(
     if unused and len(unused) < len(links):
         yield f"no traffic crosses {', '.join(unused)}: bandwidth and latency there have no effect"
     if contention is Sharing.FAIR:
-        if not any(cohort.slowed for cohort in timeline.cohorts):
+        if not timeline.slowed:
             yield "no transfer slows another: contention has no effect on this step"
         return
     who = "transfers" if contention is Sharing.NONE else "groups that do not act together"

@@ -195,4 +195,7 @@ def run_graph(
     _log.info("%d tasks laid out", sum(len(laid.duration_ps) for laid in runnable.programs))
     starts, ends = run.run(runnable, actors, graph.plan, fabric, progress)
     _log.info("all tasks ended")
-    return make_timeline(graph, actors, runnable.programs, starts, ends)
+    siblings_slow = contention is not None and contention.siblings_slow
+    return make_timeline(
+        graph, actors, runnable.programs, starts, ends, siblings_slow=siblings_slow
+    )
