@@ -128,6 +128,18 @@ NCCL = """# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor) warm
    134217728      33554432     float     sum      -1   800.00  167.77  167.77      0
 # Avg bus bandwidth    : 73.4
 """
+PUBLISHED = """id,source,model,hidden,layers,heads,kv_heads,head_dim,ffn,act,vocab,gpu,n_gpus,gpn,\
+seq,gbs,mbs,tp,pp,dp,precision,recompute,framework,step_s
+a,x,small,1024,4,16,16,64,4096,gelu,50304,h100,8,8,2048,64,1,2,2,2,bf16,none,megatron-core,0.5
+b,x,mixed,1024,4,16,4,64,2816,swiglu,32000,a100-80gb,8,8,2048,64,2,1,1,8,bf16,full,nanotron,0.7
+"""
+PLAN = """model = "gpt2"
+topology = "hgx-h100"
+[options]
+npus = 2
+microbatches = 2
+tp = 2
+"""
 ASTRA = """topology: [ Ring, FullyConnected, Switch ] # kinds
 npus_count: [ 4, 2, 8 ]
 bandwidth: [ 50.0, 25, 12.5 ]  # GB/s
@@ -290,11 +302,16 @@ _SETTINGS = ("PP", "TP", "DP", "GBS", "MBS")
 
 
 @cache
-def chakra() -> tuple[bytes, ...]:
-    """A Chakra trace of the first rank of two."""
+def chakra_folder() -> dict[str, bytes]:
+    """A Chakra trace of two ranks, by the names of the files."""
     from stepsim.files.traces.chakra_write import write_chakra
 
-    return _first_of(write_chakra)
+    return _written(write_chakra)
+
+
+def chakra() -> tuple[bytes, ...]:
+    """The trace of its first rank."""
+    return (next(iter(chakra_folder().values())),)
 
 
 @cache
@@ -302,7 +319,7 @@ def kineto() -> tuple[bytes, ...]:
     """A PyTorch profiler trace of the first rank of two."""
     from stepsim.files.traces.kineto_write import write_kineto
 
-    return _first_of(write_kineto)
+    return (next(iter(_written(write_kineto).values())),)
 
 
 EXECUTION_GRAPH = """{"schema": "1.0.1", "pid": 1, "nodes": [
@@ -316,12 +333,12 @@ def execution_graphs() -> tuple[bytes, ...]:
     return (EXECUTION_GRAPH.encode(),)
 
 
-def _first_of(write: Callable[[Profile, Path], list[Path]]) -> tuple[bytes, ...]:
+def _written(write: Callable[[Profile, Path], list[Path]]) -> dict[str, bytes]:
     work = uniform_workload(forward=10**9, backward=10**9, pp=2, microbatches=2)
     result = stepsim.simulate(work, "hgx-h100", npus=2)
     profile = profile_of_step(result.timeline, result.prices, source="made")
     with tempfile.TemporaryDirectory() as folder:
-        return (write(profile, Path(folder) / "run")[0].read_bytes(),)
+        return {path.name: path.read_bytes() for path in write(profile, Path(folder) / "run")}
 
 
 @cache

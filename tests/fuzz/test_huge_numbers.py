@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fuzz import seeds
-from fuzz.test_protected_inputs import commands
+from fuzz.surface import commands
 from helpers import Run
 
 HUGE = ("9223372036854775808", "9" * 300, "9" * 5000, "-9223372036854775809")

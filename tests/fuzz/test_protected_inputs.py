@@ -1,59 +1,29 @@
 """No output replaces an input: for every option that reads a file and every one that writes one."""
 
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from fuzz import seeds
+from fuzz import seeds, surface
 from helpers import Run
 
-from stepsim.cli.root import make_app
-
-OUTPUTS = {
-    "json": ".json",
-    "plot": ".png",
-    "csv": ".csv",
-    "trace": ".json",
-    "report": ".html",
-    "output": ".toml",
-    "table": ".csv",
-    "export": ".csv",
-    "pareto": ".svg",
-}
-"""Parameters that name a file to write, and a suffix that they take."""
-TEXTS = ("file", "topology", "schedule", "schedules", "axes")
-"""Parameters that are a name or a file."""
-OF_PAGES = {("report", "output"): ".html"}
-REQUIRED = {"kind": "all_reduce", "size": "1MiB", "axes": "microbatches=1,2"}
 ALIKE: dict[str, Callable[[Path, Path], object]] = {
     "the same name": lambda *_: None,
     "a link": lambda path, other: other.symlink_to(path),
     "a hard link": os.link,
 }
-
-
-def commands(
-    group: Any = None, name: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command by its words."""
-    group = group or typer.main.get_command(make_app())
-    for word, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*name, word))
-        else:
-            yield (*name, word), command
+NOT_WRITTEN = ("not for workloads", "schedule is '")
+"""What is said of outputs that are never written, and of inputs that no file can be."""
 
 
 def pairs(*, every: bool) -> list[Any]:
     """(command, input, output): each input with each output of its command, or with one."""
     found = []
-    for words, command in commands():
-        outputs = [each for each in command.params if each.name in OUTPUTS]
-        inputs = [each for each in command.params if is_input(each, every=every)]
+    for words, command in surface.commands():
+        outputs = [each for each in command.params if surface.is_output(each)]
+        inputs = [each for each in command.params if surface.is_input(each, every=every)]
         for i, given in enumerate(inputs):
             for output in outputs if every else outputs[i % len(outputs) :][:1] if outputs else ():
                 label = f"{'-'.join(words)}-{given.name}-{output.name}"
@@ -61,25 +31,31 @@ def pairs(*, every: bool) -> list[Any]:
     return found
 
 
-def is_input(parameter: Any, *, every: bool) -> bool:
-    """Whether a file may be named: as a path, or with `every` by any text."""
-    kind = str(parameter.type_descriptor.annotation)
-    texts = r"\b(Path|str)\b" if every or parameter.name in TEXTS else r"\bPath\b"
-    return parameter.name not in OUTPUTS and bool(re.search(texts, kind))
+def two_outputs(*, every: bool) -> list[Any]:
+    """(command, output, output): every two of a command, or each with the next."""
+    found = []
+    for words, command in surface.commands():
+        outputs = [each for each in command.params if surface.is_output(each)]
+        for i, first in enumerate(outputs):
+            for second in outputs[i + 1 :] if every else outputs[i + 1 : i + 2]:
+                label = f"{'-'.join(words)}-{first.name}-{second.name}"
+                found.append(pytest.param(words, command, first, second, id=label))
+    return found
 
 
 @pytest.mark.parametrize(("words", "command", "given", "output"), pairs(every=False))
 def test_inputs_stay(
-    words: tuple[str, ...], command: Any, given: Any, output: Any, run: Run, tmp_path: Path
+    words: surface.Words, command: Any, given: Any, output: Any, run: Run, tmp_path: Path
 ) -> None:
-    stays(words, command, given, output, "the same name", run, tmp_path)
+    err = stays(words, command, given, output, "the same name", run, tmp_path)
+    assert any(said in err for said in ("cannot write", *NOT_WRITTEN)), err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alike", ALIKE)
 @pytest.mark.parametrize(("words", "command", "given", "output"), pairs(every=True))
 def test_every_input_stays(
-    words: tuple[str, ...],
+    words: surface.Words,
     command: Any,
     given: Any,
     output: Any,
@@ -91,38 +67,62 @@ def test_every_input_stays(
 
 
 def stays(
-    words: tuple[str, ...],
+    words: surface.Words,
     command: Any,
     given: Any,
     output: Any,
     alike: str,
     run: Run,
     folder: Path,
-) -> None:
-    """A command that shall write what it reads is refused, and writes nothing."""
-    suffix = OF_PAGES.get((words[-1], output.name), OUTPUTS[output.name])
+) -> str:
+    """The error of a command that shall write what it reads; it writes nothing."""
+    suffix = surface.suffix_of(output)
     path, other = folder / f"input{suffix}", folder / f"other{suffix}"
     path.write_text(seeds.SMALL_WORKLOAD)
     ALIKE[alike](path, other)
     workload = folder / "workload.txt"
     workload.write_text(seeds.SMALL_WORKLOAD)
-    arguments: list[str] = []
-    for each in command.params:
-        value: object = None
-        if each is given:
-            value = path
-        elif each is output:
-            value = other if other.exists() else path
-        elif each.opts[0][0] != "-" or each.required:
-            value = REQUIRED.get(each.name, workload)
-        if value is not None:
-            flags = [] if each.opts[0][0] != "-" else [each.opts[0]]
-            arguments += [*flags, str(value)]
-    code, _, err = run(*words, *arguments)
+    values: dict[str, object] = {
+        each.name: workload for each in command.params if each.required and surface.is_input(each)
+    }
+    values |= {given.name: path, output.name: other if other.exists() else path}
+    code, _, err = run(*surface.arguments(words, command, **values))
     assert code == 2
     assert err.count("\n") == 1, err
     assert path.read_text() == seeds.SMALL_WORKLOAD
     assert sorted({path, other, workload} & set(folder.iterdir())) == sorted(folder.iterdir())
+    return err
+
+
+@pytest.mark.parametrize(("words", "command", "first", "second"), two_outputs(every=False))
+def test_two_outputs_are_two_files(
+    words: surface.Words, command: Any, first: Any, second: Any, run: Run, tmp_path: Path
+) -> None:
+    check_two_outputs(words, command, first, second, run, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "command", "first", "second"), two_outputs(every=True))
+def test_every_two_outputs_are_two_files(
+    words: surface.Words, command: Any, first: Any, second: Any, run: Run, tmp_path: Path
+) -> None:
+    check_two_outputs(words, command, first, second, run, tmp_path)
+
+
+def check_two_outputs(
+    words: surface.Words, command: Any, first: Any, second: Any, run: Run, folder: Path
+) -> None:
+    """A command whose two outputs are one file is refused, and writes nothing."""
+    surface.prepare(folder)
+    before = sorted(folder.iterdir())
+    path = folder / f"out{surface.suffix_of(first)}"
+    values = {each: folder / str(name) for each, name in surface.files_of(words, command)}
+    values |= {first.name: path, second.name: path}
+    code, _, err = run(*surface.arguments(words, command, **values))
+    assert code == 2
+    assert err.count("\n") == 1, err
+    assert any(said in err for said in ("cannot write", *NOT_WRITTEN)), err
+    assert sorted(folder.iterdir()) == before
 
 
 NAMES = {"w.txt": seeds.SMALL_WORKLOAD, "t.toml": seeds.EXPLICIT, "c.csv": seeds.COMM_TABLE}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import OutputError
-from stepsim.cli.terminal import Stopped
+from stepsim.cli.terminal import Stopped, check_outputs
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,6 +106,7 @@ def export_site_command(
     from stepsim.files.load import load_workload
     from stepsim.serve.alone import PYODIDE, write_site
 
+    check_outputs(workloads, folders=[folder])
     for path in workloads:
         load_workload(path)
     for written in write_site(folder, workloads):

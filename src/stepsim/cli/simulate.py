@@ -82,8 +82,14 @@ def simulate_command(
 
     garbage.stop()
 
-    files = [csv, trace, write_workload]
-    check_outputs([file], json=json, figures=[plot, plot_memory], files=files, page=report)
+    check_outputs(
+        [file],
+        json=json,
+        figures=[plot, plot_memory],
+        files=[csv, trace, write_workload],
+        page=report,
+        folders=[chakra, kineto],
+    )
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
     refused = ["--messages"] if messages else []

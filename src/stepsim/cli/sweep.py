@@ -71,8 +71,11 @@ class ShowOptions:
         """Names of the axes that the figure shows, empty where they are not chosen."""
         return [name.strip() for name in self.plot_axes.split(",")] if self.plot_axes else []
 
-    def check(self, inputs: list[Path]) -> None:
-        """Refuse what cannot be drawn or written before the work; raises StepsimError."""
+    def check(self, inputs: list[Path], *written: Path) -> None:
+        """Refuse what cannot be drawn or written before the work; raises StepsimError.
+
+        Files that are `written` beside those of these options are none of the inputs.
+        """
         from stepsim.explore.sweep.export import check_export_path
         from stepsim.show.figures.sweep import figure_kind
 
@@ -84,7 +87,7 @@ class ShowOptions:
         for path in self.export or ():
             check_export_path(path)
         figures = [self.plot, self.pareto]
-        files = [*(self.export or ()), self.csv]
+        files = [*(self.export or ()), self.csv, *written]
         check_outputs(inputs, json=self.json, figures=figures, files=files, page=self.report)
 
 
@@ -260,7 +263,7 @@ def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
     from stepsim.show.figures.sweep.views import PlotLayout
 
     named = named_files([options.topology, *options.asked.values(), *(options.axes or ())])
-    options.check([*inputs, *named, options.database])
+    options.check([*inputs, *named], options.database)
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
         if name not in known:

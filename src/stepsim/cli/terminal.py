@@ -56,13 +56,16 @@ def check_outputs(
     figures: Iterable[Path | None] = (),
     files: Iterable[Path | None] = (),
     page: Path | None = None,
+    folders: Iterable[Path | None] = (),
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError.
 
-    `inputs` are files to read beside those that stand on the command line.
+    `inputs` are files to read beside those that stand on the command line, `folders` hold files
+    that shall be all that is in them.
     """
     from stepsim.files.writing import (
         check_figure_path,
+        check_new_folder,
         check_page_path,
         check_separate,
         check_writable,
@@ -72,11 +75,13 @@ def check_outputs(
     written = [*drawn, *(path for path in (*files, page) if path)]
     if json and json != STDOUT:
         written.append(Path(json))
-    for path in written:
+    made = [path for path in folders if path]
+    every = [*written, *made]
+    for path in every:
         if str(path) == STDOUT:
             raise OutputError("only --json can be written to stdout: name a file")
-        check_writable(path)
-    check_separate([*inputs, *_typed_inputs(written)], written)
+        (check_new_folder if path in made else check_writable)(path)
+    check_separate([*inputs, *_typed_inputs(every)], every)
     for path in drawn:
         check_figure_path(path)
     if page:

@@ -2,9 +2,9 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from os.path import exists, isdir, isfile, realpath
+from os.path import exists, isdir, isfile, lexists, realpath
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
@@ -45,6 +45,10 @@ def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
                 f"{path}: cannot write: it is an input, or two outputs go to the same file"
             )
         known.add(_identity(path))
+    real = {Path(realpath(path)) for path in outputs}
+    for path in outputs:
+        if real & set(Path(realpath(path)).parents):
+            raise OutputError(f"{path}: cannot write: it lies in a folder that is an output")
 
 
 def _identity(path: Path) -> object:
@@ -73,14 +77,45 @@ def _check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
         raise OutputError(f"{path}: cannot {what} {shown}: expected {', '.join(allowed)}")
 
 
-def new_folder(path: Path) -> None:
-    """Make a folder for several files; raises OutputError where there is something in it."""
+def check_new_folder(path: Path) -> None:
+    """Raise OutputError now rather than after a long run when `path` cannot be a new folder."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        if os.listdir(path):
             raise OutputError(f"{path}: the folder is not empty: expected a new one")
+    except FileNotFoundError:
+        if lexists(path):
+            raise OutputError(f"{path}: cannot write: it is a link to nothing") from None
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+    except ValueError:
+        raise OutputError(f"{path}: cannot write: no file can have this name") from None
+    place = next(each for each in (path, *path.absolute().parents) if lexists(each))
+    if not os.access(place, os.W_OK):
+        raise OutputError(f"{path}: cannot write: permission denied")
+
+
+def write_folder(path: Path, files: Iterable[tuple[str, bytes]]) -> list[Path]:
+    """Write files by their names into a new folder, all of them or none; returns them.
+
+    Raises OutputError where there is something in the folder, or it cannot be written.
+    """
+    check_new_folder(path)
+    made = [each for each in (path, *path.parents) if not exists(each)]
+    written: list[Path] = []
+    try:
+        with _output_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+        for name, content in files:
+            written.append(path / name)
+            write_whole(written[-1], content)
+    except BaseException:
+        with suppress(OSError):
+            for file in written:
+                file.unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()
+        raise
+    return written
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stepsim.base.errors import OutputError, one_line
 from stepsim.files.shipped import SHIPPED, shipped_folder
-from stepsim.files.writing import new_folder, write_whole
+from stepsim.files.writing import write_folder
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import Library
@@ -71,16 +71,13 @@ def write_site(folder: Path, workloads: Sequence[Path]) -> list[Path]:
     names = [path.name for path in workloads]
     if len(set(names)) < len(names):
         raise OutputError(f"workloads: two files have one name, of {', '.join(sorted(names))}")
-    new_folder(folder)
-    written = {
+    files = {
         "index.html": _page(),
         "explorer.js": page_parts()["js"].encode(),
         "boot.js": _boot(names),
         "stepsim.zip": _program(workloads),
     }
-    for name, content in written.items():
-        write_whole(folder / name, content)
-    return [folder / name for name in written]
+    return write_folder(folder, files.items())
 
 
 def _page() -> bytes:

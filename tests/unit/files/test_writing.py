@@ -3,12 +3,19 @@
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stepsim.base.errors import OutputError
-from stepsim.files.writing import whole_file, write_whole
+from stepsim.files.writing import (
+    check_new_folder,
+    check_separate,
+    whole_file,
+    write_folder,
+    write_whole,
+)
 
 
 def mode_of(path: Path) -> int:
@@ -114,3 +121,47 @@ def test_a_link_stays_a_link_to_the_file_that_is_written(tmp_path: Path) -> None
     write_whole(link, b"new")
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
+
+
+def test_files_of_a_folder_are_all_there(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    assert write_folder(folder, [("a", b"1"), ("b", b"2")]) == [folder / "a", folder / "b"]
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == {"a": b"1", "b": b"2"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_files_of_a_folder_are_none_where_one_fails(tmp_path: Path, there: bool) -> None:
+    folder = tmp_path / "new" / "run"
+    if there:
+        folder.mkdir(parents=True)
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        yield "a", b"1"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(folder, files())
+    assert folder.exists() == there
+    assert list(tmp_path.rglob("a")) == []
+
+
+def test_a_folder_that_cannot_be_new_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for name, why in {
+        ".": "not empty",
+        "file": "Not a directory",
+        "file/run": "Not a directory",
+        "link": "a link to nothing",
+        "a\0b": "no file can have this name",
+        "x" * 300: "File name too long",
+    }.items():
+        with pytest.raises(OutputError, match=why):
+            check_new_folder(tmp_path / name)
+    check_new_folder(tmp_path / "new" / "run")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_outputs_do_not_lie_in_a_folder_of_others(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="lies in a folder that is an output"):
+        check_separate([], [tmp_path / "run" / "a.json", tmp_path / "run"])

@@ -45,11 +45,13 @@ def improve_command(
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
-    check_outputs([run], json=json, files=[csv, output])
+    one_file = output is not None and output.suffix == ".parquet"
+    files, folders = ([csv, output], []) if one_file else ([csv], [output])
+    check_outputs([run], json=json, files=files, folders=folders)
     profile = load_profile(run)
     warn(profile.warnings, quiet=quiet)
     if apply and output:
-        write = write_ndtimeline if output.suffix == ".parquet" else write_chakra
+        write = write_ndtimeline if one_file else write_chakra
         write(change_profile(profile, apply), output)
     found = improve_profile(profile)
     document = ImprovementsDocument.of(found)

@@ -20,7 +20,7 @@ from stepsim.files.traces.chakra import (
     NodeField,
 )
 from stepsim.files.traces.protobuf import write_field, write_integers, write_message
-from stepsim.files.writing import new_folder, write_whole
+from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 
@@ -48,15 +48,15 @@ def write_chakra(profile: Profile, folder: Path) -> list[Path]:
     """
     if len(profile.steps) > 1:
         raise TraceError(f"{profile.source}: {len(profile.steps)} steps: expected one")
-    new_folder(folder)
-    writing, written = _Writing(profile), []
+    return write_folder(folder, _files(profile))
+
+
+def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
+    writing = _Writing(profile)
     for place, rank in enumerate(profile.ranks):
-        written.append(folder / f"stepsim.{rank.rank}.et")
-        write_whole(written[-1], b"".join(writing.rank(place)))
+        yield f"stepsim.{rank.rank}.et", b"".join(writing.rank(place))
     groups = {str(i): each.ranks for i, each in enumerate(profile.groups)}
-    written.append(folder / GROUPS_FILE)
-    write_whole(written[-1], json.dumps(groups).encode())
-    return written
+    yield GROUPS_FILE, json.dumps(groups).encode()
 
 
 class _Writing:

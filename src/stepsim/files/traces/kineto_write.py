@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stepsim import __version__
-from stepsim.files.writing import new_folder, write_whole
+from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import COMMUNICATIONS, UNKNOWN, EventKind, Profile
 
 _PS_PER_US = 10**6
@@ -38,12 +38,13 @@ def write_kineto(profile: Profile, folder: Path) -> list[Path]:
 
     Raises OutputError for a folder that is not empty or cannot be written.
     """
-    new_folder(folder)
-    written = []
-    for place, rank in enumerate(profile.ranks):
-        written.append(folder / f"stepsim.rank{rank.rank}.json")
-        write_whole(written[-1], json.dumps(_trace(profile, place)).encode())
-    return written
+    return write_folder(
+        folder,
+        (
+            (f"stepsim.rank{rank.rank}.json", json.dumps(_trace(profile, place)).encode())
+            for place, rank in enumerate(profile.ranks)
+        ),
+    )
 
 
 def _trace(profile: Profile, place: int) -> dict[str, Any]:

@@ -1,0 +1,152 @@
+"""The command line as it is declared: what its options read, write and count.
+
+A new option falls into these lists by its type and its help; a new command needs an example.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import typer
+from fuzz import seeds
+
+from stepsim.cli.root import make_app
+
+Words = tuple[str, ...]
+"""The name of a command, e.g. `("calibrate", "nccl")`."""
+
+EXAMPLES: Mapping[Words, Mapping[str, object]] = {
+    ("simulate",): {"file": "w.txt"},
+    ("compare",): {"file": "w.txt"},
+    ("inspect",): {"file": "w.txt"},
+    ("convert",): {"schedule": "1f1b", "target": "out.csv", "pp": 2, "microbatches": 2},
+    ("diff",): {"a": "r.json", "b": "other.json"},
+    ("collective",): {"kind": "all_reduce", "size": "1MiB"},
+    ("sensitivity",): {"file": "w.txt"},
+    ("noise",): {"file": "w.txt", "samples": 20},
+    ("validate",): {"runs": "trace.txt"},
+    ("what-if",): {"run": "trace.txt"},
+    ("improve",): {"run": "profile"},
+    ("sweep",): {"file": "w.txt", "axes": "microbatches=1,2", "jobs": 1},
+    ("sweep-report",): {"database": "s.sqlite"},
+    ("plan",): {"model": "gpt2", "gpus": "2", "global_batch": 2, "sequence": 64, "runs": 1},
+    ("check",): {"plan": "plan.toml", "max_step": "1s"},
+    ("serve",): {"workloads": "w.txt", "port": 0, "show": False},
+    ("export-site",): {"folder": "site", "workloads": "w.txt"},
+    ("report",): {"file": "r.json", "output": "out.html"},
+    ("schema",): {},
+    ("doctor",): {},
+    ("calibrate", "runs"): {"paths": "trace.txt", "output": "out.toml"},
+    ("calibrate", "model"): {"steps": "steps.csv"},
+    ("calibrate", "nccl"): {"files": "nccl.csv"},
+}
+"""Of every command, values of parameters with which it does its work on the files of `prepare`."""
+
+TOGETHER: Mapping[tuple[str, str], Mapping[str, object]] = {
+    ("improve", "output"): {"apply": "kernels"},
+    ("model", "gemm"): {"device": "h100"},
+}
+"""What an option needs beside it, by the last word of its command and its name."""
+
+ENDLESS = {("serve",)}
+"""Commands that end when they are told to."""
+
+NAMES_OR_FILES = {"file", "topology", "schedule", "schedules", "device", "framework", "start"}
+"""Parameters that are a name or a file."""
+
+_WRITES = re.compile(r"\b(writes?|draw)\b|new folder|SQLite file", re.IGNORECASE)
+_SUFFIXES = {"JSON": ".json", "CSV": ".csv", "TOML": ".toml", "HTML": ".html", "SQLite": ".sqlite"}
+
+
+def commands(group: Any = None, name: Words = ()) -> Iterator[tuple[Words, Any]]:
+    """Every command by its words."""
+    group = group or typer.main.get_command(make_app())
+    for word, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*name, word))
+        else:
+            yield (*name, word), command
+
+
+def _type_of(parameter: Any) -> str:
+    return str(parameter.type_descriptor.annotation)
+
+
+def _help_of(parameter: Any) -> str:
+    return str(getattr(parameter, "help", None) or "")
+
+
+def is_output(parameter: Any) -> bool:
+    """Whether a parameter names a file or a folder to write."""
+    if parameter.name == "json":
+        return True
+    return bool(re.search(r"\bPath\b", _type_of(parameter)) and _WRITES.search(_help_of(parameter)))
+
+
+def is_folder(parameter: Any) -> bool:
+    """Whether an output is always a folder."""
+    return is_output(parameter) and _help_of(parameter).endswith(("a folder.", "new folder."))
+
+
+def is_input(parameter: Any, *, every: bool = False) -> bool:
+    """Whether a parameter may name a file to read: by its type, or with `every` by any text."""
+    if is_output(parameter):
+        return False
+    texts = r"\b(Path|str)\b" if every or parameter.name in NAMES_OR_FILES else r"\bPath\b"
+    return bool(re.search(texts, _type_of(parameter)))
+
+
+def is_number(parameter: Any) -> bool:
+    """Whether a parameter is a number."""
+    return bool(re.search(r"\b(int|float)\b", _type_of(parameter)))
+
+
+def suffix_of(output: Any) -> str:
+    """A suffix that an output takes, as its help says."""
+    said = f"{output.metavar} {_help_of(output)}"
+    if named := re.search(r"\.[a-z]+\b", said):
+        return named[0]
+    return next((each for word, each in _SUFFIXES.items() if word in said), ".svg")
+
+
+def prepare(folder: Path) -> None:
+    """Write what the examples read."""
+    (folder / "w.txt").write_text(seeds.SMALL_WORKLOAD)
+    (folder / "trace.txt").write_bytes(seeds.traces()[1])
+    (folder / "nccl.csv").write_text(seeds.COMM_TABLE)
+    (folder / "steps.csv").write_text(seeds.PUBLISHED)
+    (folder / "plan.toml").write_text(seeds.PLAN)
+    (folder / "s.sqlite").write_bytes(seeds.sweeps()[0])
+    for name, content in zip(("r.json", "other.json"), seeds.results(), strict=True):
+        (folder / name).write_bytes(content)
+    (folder / "profile").mkdir()
+    for name, content in seeds.chakra_folder().items():
+        (folder / "profile" / name).write_bytes(content)
+
+
+def arguments(words: Words, command: Any, **given: object) -> list[str]:
+    """The example of a command as it is typed, with other values of some of its parameters."""
+    also = (TOGETHER.get((words[-1], name), {}) for name in given)
+    values = dict(chain(EXAMPLES[words].items(), *(each.items() for each in also), given.items()))
+    typed = list(words)
+    for each in command.params:
+        value = values.get(each.name)
+        if value is None:
+            continue
+        if each.opts[0][0] != "-":
+            typed.append(str(value))
+        elif isinstance(value, bool):
+            typed.append((each.opts if value else each.secondary_opts)[0])
+        else:
+            typed.append(f"{each.opts[0]}={value}")
+    return typed
+
+
+def files_of(words: Words, command: Any) -> Iterator[tuple[str, object]]:
+    """Parameters that name files in the example of a command, and their values."""
+    values = EXAMPLES[words]
+    for each in command.params:
+        if each.name in values and (is_output(each) or is_input(each)):
+            yield each.name, values[each.name]

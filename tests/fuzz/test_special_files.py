@@ -1,0 +1,158 @@
+"""Files that are none, or endless, in every place of the command line that takes a path."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz import surface
+from helpers import Run
+
+MEMORY_BYTES = 1 << 30
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and devices")
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(10 << 30)
+
+
+INPUTS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "sparse": sparse,
+    "system": lambda path: path.symlink_to("/proc/self/environ"),
+    "log": lambda path: path.symlink_to("/proc/kmsg"),
+    "circle": lambda path: path.symlink_to(path),
+    "folder": Path.mkdir,
+    "empty": Path.touch,
+    "rubbish": lambda path: path.write_bytes(bytes(range(256)) * 64),
+}
+OUTPUTS: dict[str, Callable[[Path], object]] = {
+    "nowhere": lambda _: None,
+    "circle": lambda path: path.symlink_to(path),
+    "name": lambda _: None,
+    "taken": lambda path: (path / "mine").mkdir(parents=True),
+}
+NAMES = {"nowhere": "no/folder/x/{}", "name": "x" * 300 + "{}"}
+"""Names of outputs of some kinds."""
+
+
+def places(chosen: Callable[[Any], bool], kinds: list[str], *, every: bool) -> list[Any]:
+    """(command, parameter, kind of file): all kinds for each parameter, or one after the other."""
+    found = [
+        (words, command, each)
+        for words, command in surface.commands()
+        for each in command.params
+        if chosen(each)
+    ]
+    return [
+        pytest.param(*place, kind, id=f"{'-'.join(place[0])}-{place[2].name}-{kind}")
+        for number, place in enumerate(found)
+        for kind in (kinds if every else [kinds[number % len(kinds)]])
+    ]
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Let this process take a gigabyte more and no more."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(
+        resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, before[1])
+    )
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def ends_well(code: int, err: str) -> None:
+    """A command gave its result or one error, and not because it took all memory."""
+    assert code in (0, 1, 2)
+    assert "Traceback" not in err
+    assert "memory" not in err
+    lines = [line for line in err.splitlines() if not line.startswith(("warning: ", "note: "))]
+    assert len(lines) == (code == 2), err
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    surface.prepare(tmp_path)
+    return tmp_path
+
+
+def check_input(words: surface.Words, command: Any, given: Any, kind: str, run: Run) -> None:
+    """A command whose input is no plain file refuses it, or does not look at it."""
+    name = str(surface.EXAMPLES[words].get(given.name, "x.toml"))
+    path = Path(f"special{Path(name).suffix}")
+    INPUTS[kind](path)
+    before = sorted(os.listdir())
+    with little_memory():
+        code, _, err = run(*surface.arguments(words, command, **{given.name: path}))
+    ends_well(code, err)
+    if code == 2:
+        assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "given", "kind"),
+    places(surface.is_input, ["pipe", "device", "sparse"], every=False),
+)
+def test_inputs(
+    words: surface.Words, command: Any, given: Any, kind: str, run: Run, folder: Path
+) -> None:
+    check_input(words, command, given, kind, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "command", "given", "kind"),
+    places(lambda each: surface.is_input(each, every=True), list(INPUTS), every=True),
+)
+def test_every_input(
+    words: surface.Words, command: Any, given: Any, kind: str, run: Run, folder: Path
+) -> None:
+    if kind == "log" and not os.access("/proc/kmsg", os.R_OK):
+        pytest.skip("/proc/kmsg cannot be read here")
+    check_input(words, command, given, kind, run)
+
+
+def check_output(words: surface.Words, command: Any, output: Any, kind: str, run: Run) -> None:
+    """A command whose output cannot be written says so at once and writes nothing."""
+    path = Path(NAMES.get(kind, "{}").format(f"output{surface.suffix_of(output)}"))
+    OUTPUTS[kind](path)
+    before = sorted(os.listdir())
+    code, out, err = run(*surface.arguments(words, command, **{output.name: path}))
+    if surface.is_folder(output) and kind == "nowhere":
+        assert code == 0
+        return
+    assert code == 2, out
+    assert out == ""
+    assert [line.startswith("error: ") for line in err.splitlines()] == [True], err
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "output", "kind"), places(surface.is_output, list(OUTPUTS), every=False)
+)
+def test_outputs(
+    words: surface.Words, command: Any, output: Any, kind: str, run: Run, folder: Path
+) -> None:
+    check_output(words, command, output, kind, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "command", "output", "kind"), places(surface.is_output, list(OUTPUTS), every=True)
+)
+def test_every_output(
+    words: surface.Words, command: Any, output: Any, kind: str, run: Run, folder: Path
+) -> None:
+    check_output(words, command, output, kind, run)
