@@ -119,7 +119,8 @@ def lines(path: Path, runs: int, *, small: bool = False) -> Iterator[str]:
 
 def _cells(found: SearchedPlan) -> tuple[str, str, str]:
     memory = f"{found.memory_bytes / 2**30:.1f} GiB"
-    return plan_words(found.plan), memory, f"{found.step_ps / 1e12:.2f} s"
+    words = plan_words(found.plan).replace("|", "\\|")
+    return words, memory, f"{found.step_ps / 1e12:.2f} s"
 
 
 def main() -> None:

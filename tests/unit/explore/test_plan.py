@@ -69,7 +69,12 @@ def test_every_plan_divides_the_job_and_none_is_left_out() -> None:
                     whole = not rest and 16 % (dp * size) == 0
                     if not whole or (chunks > 1 and (pp == 1 or 16 // (dp * size) % pp)):
                         continue
-                    if 32 % (pp * chunks) == 0 or 34 % (pp * chunks) == 0:
+                    stages = pp * chunks
+                    equal = 32 % stages == 0 or 34 % stages == 0
+                    shares = [32 // stages + (stage < 32 % stages) for stage in range(stages)]
+                    fullest = max(sum(shares[rank::pp]) for rank in range(pp))
+                    even = min(shares) > 0 and fullest <= 1.125 * 32 / pp
+                    if equal or (chunks in (1, 2, 4, 8) and even):
                         expected.add((tp, pp, dp, chunks, size))
     assert found == expected
     plans = list(made.plans())
@@ -99,6 +104,31 @@ def test_fixed_values_and_bounds_hold() -> None:
     assert {plan.recompute for plan in plans} == {Recompute.FULL}
     assert {plan.pp for plan in plans} == {1, 2}
     assert {plan.npus for plan in plans} == {8, 16}
+
+
+def test_stages_with_ends_that_cost_more_get_fewer_layers() -> None:
+    """Its head is as long as two layers: the last of four stages is the slowest of equal ones."""
+    model, made, topology = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
+    equal, balanced = price_plans(model, made, topology, memory_limit=10).plans
+    assert equal.layout.equal
+    counts = [each.layers for each in balanced.stage_slices(made.architecture)]
+    assert sum(counts) == 32
+    assert counts[-1] < min(counts[:-1])
+    assert exact(model, made, topology, balanced) < exact(model, made, topology, equal)
+    options = options_of(balanced, made.base)
+    again, _ = model_plan(model, topology, options)
+    assert again.layout == balanced.layout
+
+
+def test_depths_that_nothing_divides_are_shared_out() -> None:
+    _, made, _ = space("pp=4", "vpp=1", "recompute=none", "mbs=1", model="gpt2")
+    assert {plan.layout.equal for plan in made.plans()} == {True}
+    prime = replace(made.architecture, layers=made.architecture.layers[:11])
+    plans = [*replace(made, architecture=prime).plans()]
+    counts = {tuple(s.layers for s in plan.stage_slices(prime)) for plan in plans}
+    assert counts == {(3, 3, 3, 2)}
+    assert plans
+    assert not [*replace(made, architecture=prime, base=replace(made.base, layout="equal")).plans()]
 
 
 @examples(15)
@@ -140,7 +170,9 @@ def test_two_searches_are_the_same() -> None:
 def test_ten_thousand_plans_are_priced_together() -> None:
     model, made, topology = space(npus=(64, 128, 256), global_batch=1024)
     priced = price_plans(model, made, topology)
-    assert len(priced.plans) + len(priced.unfit) == len(list(made.plans())) > 1000
+    every = list(made.plans())
+    assert {*every} <= {*priced.plans, *priced.unfit}
+    assert len(priced.plans) + len(priced.unfit) > len(every) > 1000
     single = [
         price_plans(
             model,
@@ -223,11 +255,12 @@ MODEL_ARGUMENTS = """--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
         ("tp=2", "pp=2", "vpp=4", "mbs=2", "recompute=full"),
         ("tp=1", "pp=2", "vpp=1", "mbs=1", "recompute=none"),
         ("tp=4", "pp=1", "cp=2", "mbs=1", "recompute=none"),
+        ("tp=1", "pp=4", "vpp=2", "mbs=1", "recompute=none", "cp=1"),
     ],
 )
 def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) -> None:
-    _, made, topology = space(*fix, sequence=8192, dp_overlap=True)
-    plan = next(made.plans())
+    model, made, topology = space(*fix, sequence=8192, dp_overlap=True)
+    plan = price_plans(model, made, topology, memory_limit=10).plans[-1]
     arguments = megatron_plan(plan, plan.stage_slices(made.architecture))
     path = tmp_path / "run.sh"
     path.write_text(MODEL_ARGUMENTS.replace("\n", " ") + " ".join(arguments))
@@ -238,6 +271,7 @@ def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) 
     for name in (*names, "precision", "dp_overlap", "sequence_parallel", "sequence"):
         if name != "sequence_parallel" or plan.tp > 1:
             assert getattr(again, name) == getattr(plan, name), name
+    assert again.stage_slices(made.architecture) == plan.stage_slices(made.architecture)
 
 
 def test_the_command_shows_and_writes_the_best(run: Run, tmp_path: Path) -> None:

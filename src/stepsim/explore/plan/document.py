@@ -11,8 +11,8 @@ from stepsim.explore.plan.runs import options_of
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.megatron_plan import megatron_plan
-from stepsim.options import StepOptions
 from stepsim.workload.axes import Part
+from stepsim.workload.model.layout import layout_text
 
 
 class PlanEntry(Entry, frozen=True, kw_only=True):
@@ -29,6 +29,7 @@ class PlanEntry(Entry, frozen=True, kw_only=True):
     chunks: Count
     microbatch_size: Count
     microbatches: Count
+    layout: Annotated[str, Meta(description="layers of virtual stages, in Megatron-LM's letters")]
     recompute: str
     zero: Count
     step_time_ps: Picoseconds
@@ -86,17 +87,17 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             simulated=len(found.plans),
             not_run=found.not_run,
             binds=found.binds,
-            plans=tuple(plan_entry(each, best, base) for each in plans),
+            plans=tuple(plan_entry(each, best, space) for each in plans),
             megatron_arguments=megatron_plan(best.plan, best.plan.stage_slices(space.architecture)),
             warnings=(*best.run.warnings, *found.refused),
         )
 
 
-def plan_entry(found: SearchedPlan, best: SearchedPlan, base: StepOptions) -> PlanEntry:
+def plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
     """A plan beside the best one."""
     plan, run = found.plan, found.run
     parts = run.mean_breakdown_ps()
-    options = options_of(plan, base)
+    options = options_of(plan, space.base)
     return PlanEntry(
         options={o.name: o.text(getattr(options, o.field)) for o in options.changed()},
         npus=plan.npus,
@@ -109,6 +110,7 @@ def plan_entry(found: SearchedPlan, best: SearchedPlan, base: StepOptions) -> Pl
         chunks=plan.chunks,
         microbatch_size=plan.microbatch_size,
         microbatches=plan.microbatches,
+        layout=layout_text(plan.stage_slices(space.architecture)),
         recompute=str(plan.recompute),
         zero=plan.zero,
         step_time_ps=found.step_ps,

@@ -271,4 +271,5 @@ def options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
         sequence=plan.sequence,
         recompute=plan.recompute,
         zero=plan.zero,
+        layout=base.layout or plan.layout.text(),
     )

@@ -11,6 +11,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
+from stepsim.explore.plan.layouts import balanced_plans
 from stepsim.explore.plan.runs import HERE, PlanJob, PlanRun, Workers, open_runs
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.network.topology import Topology
@@ -69,7 +70,7 @@ class SearchedPlan:
 
     @property
     def kind(self) -> tuple[int, ...]:
-        """Plans of one kind differ in microbatch size, chunks and recomputation only."""
+        """Plans of one kind differ in microbatch size, chunks, layout and recomputation only."""
         p = self.plan
         return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero
 
@@ -211,14 +212,17 @@ def price_plans(
     if not plans:
         raise PlanError(f"no plan divides: {space.why_empty()}")
     device, framework = machine_of(topology, space.base)
+    network = interconnect_of(topology.fit(max(space.npus)))
+    steps = _step_model(model, device, framework, network)
+    if space.base.layout is None:
+        plans += balanced_plans(plans, steps)
     memory = rank_memory(model.architecture, device, framework, plans)
     share = memory.share_of(device)
     fits, unfit = np.flatnonzero(share <= memory_limit), np.flatnonzero(share > memory_limit)
     if not len(fits):
         least = int(np.argmin(share))
         raise PlanError(_none_fits(plans, memory, least, device, memory_limit))
-    network = interconnect_of(topology.fit(max(space.npus)))
-    price = _step_model(model, device, framework, network).seconds(plans)
+    price = steps.seconds(plans)
     some = [plans[i] for i in fits.tolist()]
     return PricedPlans(
         plans=some,
@@ -314,6 +318,8 @@ def _words(plan: ModelPlan) -> Iterator[str]:
     if plan.chunks > 1:
         yield f"vpp {plan.chunks}"
     yield f"mbs {plan.microbatch_size}"
+    if layout := plan.layout.text():
+        yield f"layout {layout}"
     if plan.recompute != "none":
         yield f"recompute {plan.recompute}"
     if plan.zero != 1:

@@ -1,6 +1,7 @@
 """The plans that a search looks at: every degree and microbatch size that divides."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
 from itertools import product
 from math import gcd
@@ -33,6 +34,8 @@ _OF_BASE = {
 
 _LEAST_SEQUENCE = 4096
 _MOST_CHUNKS = 12
+_MOST_UNEVEN = 1.125
+_EVEN_CHUNKS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,7 @@ class PlanSpace:
             )
         )
         for chunks in self._free("chunks", pp):
-            layout = self._layout(pp * chunks)
+            layout = self._layout(pp, chunks)
             for (ep, expert_tp), size, recompute, zero in inner if layout else ():
                 count, rest = divmod(self.global_batch, dp * size)
                 if rest or (chunks > 1 and count % pp):
@@ -169,16 +172,25 @@ class PlanSpace:
             if isinstance(each, GroupedAttention | LatentAttention)
         )
 
-    def _layout(self, stages: int) -> LayerLayout | None:
-        """The layout asked for, else equal stages, ends counted as layers; None where neither."""
-        layout = named_layout(self.base.layout or "equal", len(self.architecture.prediction_layers))
-        try:
-            layout.resolve(
-                self.architecture.depth, len(self.architecture.prediction_layers), stages
-            )
-        except PlanError:
+    def _layout(self, pp: int, chunks: int) -> LayerLayout | None:
+        """The layout asked for, else equal stages, else even ones, else None.
+
+        Even stages are tried with few numbers of chunks, and where the fullest rank has not many
+        more layers than the mean one.
+        """
+        depth, ahead = self.architecture.depth, len(self.architecture.prediction_layers)
+        asked = named_layout(self.base.layout or "equal", ahead)
+        with suppress(PlanError):
+            asked.resolve(depth, ahead, pp * chunks)
+            return asked
+        if self.base.layout or (chunks not in _EVEN_CHUNKS and "chunks" not in self.fixed):
             return None
-        return layout
+        even = LayerLayout()
+        with suppress(PlanError):
+            slices = even.resolve(depth, ahead, pp * chunks)
+            fullest = max(sum(each.layers for each in slices[rank::pp]) for rank in range(pp))
+            return even if fullest * pp <= _MOST_UNEVEN * depth else None
+        return None
 
 
 def _powers(most: int) -> tuple[int, ...]:

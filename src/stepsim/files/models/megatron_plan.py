@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stepsim.workload.model.layout import StageSlice
+from stepsim.workload.model.layout import StageSlice, layout_text
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 
 
@@ -43,15 +43,9 @@ def _stages(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
         yield "--account-for-embedding-in-pipeline-split"
         yield "--account-for-loss-in-pipeline-split"
     elif len(set(counts)) > 1:
-        yield f"--pipeline-model-parallel-layout {'|'.join(map(_letters, slices))}"
+        yield f"--pipeline-model-parallel-layout '{layout_text(slices)}'"
     if plan.chunks > 1:
         yield f"--num-virtual-stages-per-pipeline-rank {plan.chunks}"
-
-
-def _letters(stage: StageSlice) -> str:
-    """A virtual stage in Megatron-LM's letters."""
-    own = "t" * stage.layers + "m" * stage.prediction_layers
-    return "E" * stage.embedding + own + "L" * stage.head
 
 
 def _compute(plan: ModelPlan) -> Iterator[str]:

@@ -17,6 +17,8 @@ _SET = re.compile(
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^}]*))?\}|\$(\w+)")
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _YAML = re.compile(r"^\s*(?:-\s+)?[\"']?(?:--)?([A-Za-z][\w-]*)[\"']?\s*:\s*(\S.*?)?\s*$")
+_QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
+"""Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`."""
 _DEEPEST = 8
 _LONGEST = 1 << 20
 _ENDS = ("\\", "&&", "||", "|", ";", "&")
@@ -37,7 +39,7 @@ def megatron_arguments(path: Path, text: str) -> Mapping[str, str]:
         if len(text) > _LONGEST:
             raise WorkloadError(f"{path}: with its variables filled in it is too long")
         text = _VARIABLE.sub(lambda found: _value(found, variables), text)
-    return dict(_of_words(re.sub(r"[\"'()]", " ", text)))
+    return dict(_of_words(_QUOTES.sub(lambda found: found.group(1) or " ", text)))
 
 
 def _value(found: re.Match[str], variables: Mapping[str, str]) -> str:

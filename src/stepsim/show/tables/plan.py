@@ -55,9 +55,11 @@ def plans_table(found: PlanDocument) -> Table:
     shown = [n for n in shown if sparse or n != "expert_tp"]
     degrees = {_HEADS.get(name, name): COUNT.of(name) for name in shown}
     recompute = {"recompute": TEXT.of("recompute")} if _varies(plans, "recompute") else {}
+    uneven = any("layout" in plan.options for plan in plans)
     columns: dict[str, Column] = {
         **degrees,
         **recompute,
+        **({"layout": LONG.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
         "step": TIME.of("step_time_ps"),
         "tokens/s/gpu": as_number(",.0f").of("tokens_per_s_per_npu"),
         "MFU": SHARE.of("mfu"),

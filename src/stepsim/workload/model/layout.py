@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby, product
+from math import ceil
 
 from stepsim.base.errors import PlanError, bad_value
 from stepsim.base.records import dataclass
@@ -63,11 +65,14 @@ class LayerLayout:
         counts[0] -= self.embedding_counts
         counts[-1] -= self.head_counts
         if min(counts) < 0 or (min(counts) == 0 and not counted):
-            raise PlanError(
-                f"layout: {layers} layers over {stages} virtual stages (pp x chunks): expected at "
-                "least one each"
-            )
+            raise PlanError(_no_share(layers, stages))
         return counts
+
+    def text(self) -> str | None:
+        """What `named_layout` reads back; None for an equal layout, which is the default."""
+        if self.slices:
+            return layout_text(self.slices)
+        return next((name for name, one in _NAMED.items() if one == self and not one.equal), None)
 
     def check(self, layers: int, prediction_layers: int, stages: int) -> None:
         """Raise PlanError where the slices do not add up to the model."""
@@ -98,6 +103,13 @@ def _resolved(
     return counted_layout(layout.even(layers, stages), prediction_layers).slices
 
 
+def _no_share(layers: int, stages: int) -> str:
+    return (
+        f"layout: {layers} layers over {stages} virtual stages (pp x chunks): expected at least "
+        "one each"
+    )
+
+
 def counted_layout(counts: Sequence[int], prediction_layers: int = 0) -> LayerLayout:
     """A layout of so many layers per virtual stage, ends on the first and the last."""
     last = len(counts) - 1
@@ -112,6 +124,56 @@ def counted_layout(counts: Sequence[int], prediction_layers: int = 0) -> LayerLa
             for stage, count in enumerate(counts)
         )
     )
+
+
+def balanced_layout(
+    layers: int, prediction_layers: int, pp: int, chunks: int, *, embedding: float, last: float
+) -> LayerLayout:
+    """The layout whose slowest rank has least to do, ends on the first and last virtual stage.
+
+    `embedding` and `last` are what the ends cost in layers; prediction layers belong to the last.
+    Longer virtual stages follow each other and come late, where 1F1B holds fewer microbatches. Of
+    equally fast layouts the most even one is taken. Raises PlanError where a virtual stage between
+    the ends would be empty.
+    """
+    stages = pp * chunks
+    found = []
+    for fewer in product(range(ceil(embedding) + 2), range(ceil(last) + 2)):
+        counts = _shares(layers, stages, *fewer)
+        if min(counts[1:-1], default=1) < 1 or min(counts) < 0:
+            continue
+        ranks = [float(sum(counts[rank::pp])) for rank in range(pp)]
+        ranks[0] += embedding
+        ranks[-1] += last
+        found.append((max(ranks), fewer, counts))
+    if not found:
+        raise PlanError(_no_share(layers, stages))
+    return counted_layout(min(found)[2], prediction_layers)
+
+
+def _shares(layers: int, stages: int, first: int, last: int) -> list[int]:
+    """Even shares, the ends with so many layers fewer, longer ones late but not last."""
+    share, longer = divmod(layers + first + last, stages)
+    counts = [share + (stages - 1 - longer <= stage < stages - 1) for stage in range(stages)]
+    counts[0] -= first
+    counts[-1] -= last
+    return counts
+
+
+def layout_text(slices: Sequence[StageSlice]) -> str:
+    """Megatron-LM's letters of a layout, which `parse_layout` reads; repeats are counted."""
+    runs = [(letters, len(list(same))) for letters, same in groupby(map(_letters, slices[:-1]))]
+    texts = [f"({letters}|)*{count}" if count > 1 else f"{letters}|" for letters, count in runs]
+    return "".join(texts) + _letters(slices[-1])
+
+
+def _letters(stage: StageSlice) -> str:
+    """A virtual stage in Megatron-LM's letters."""
+    own = "".join(
+        f"{letter}*{count}" if count > 2 else letter * count
+        for letter, count in (("t", stage.layers), ("m", stage.prediction_layers))
+    )
+    return "E" * stage.embedding + own + "L" * stage.head
 
 
 _NAMED = {

@@ -84,15 +84,8 @@ class StepModel:
     def parts(self, plans: Sequence[ModelPlan], precision: Precision) -> StepSeconds:
         """Parts of the step of plans of one precision."""
         columns = plan_columns(plans)
-        pricer = Pricer(
-            device=self.device, framework=self.framework, columns=columns, precision=precision
-        )
-        layers = [self._layer(layer, pricer) for layer in self.architecture.layer_kinds()]
-        embedding = self._part([embedding_block(self.architecture, columns)], pricer)
-        head = self._part(
-            head_blocks(self.architecture, columns, fused_loss=self.framework.fused_loss), pricer
-        )
-        slowest, total = self._ranks(plans, layers, embedding, head)
+        layers, embedding, head = self._microbatch(columns, precision)
+        slowest, total = self._ranks(plans, _part_table(layers, embedding, head))
         count, chunks = columns.microbatches, columns.chunks
         message = 2.0 * columns.tokens * self.architecture.hidden / columns.tp
         send = self._send(message, columns)
@@ -113,6 +106,26 @@ class StepModel:
         )
 
     # parts of a microbatch
+
+    def part_seconds(self, plans: Sequence[ModelPlan], precision: Precision) -> Floats:
+        """Both passes of a microbatch through a layer of each kind, the embedding and the head.
+
+        Shape (plans, kinds + 2); in seconds, of plans of one precision.
+        """
+        return _part_table(*self._microbatch(plan_columns(plans), precision))
+
+    def _microbatch(
+        self, columns: PlanColumns, precision: Precision
+    ) -> tuple[list[PartSeconds], PartSeconds, PartSeconds]:
+        pricer = Pricer(
+            device=self.device, framework=self.framework, columns=columns, precision=precision
+        )
+        layers = [self._layer(layer, pricer) for layer in self.architecture.layer_kinds()]
+        embedding = self._part([embedding_block(self.architecture, columns)], pricer)
+        head = self._part(
+            head_blocks(self.architecture, columns, fused_loss=self.framework.fused_loss), pricer
+        )
+        return layers, embedding, head
 
     def _layer(self, layer: Layer, pricer: Pricer) -> PartSeconds:
         columns = pricer.columns
@@ -228,16 +241,9 @@ class StepModel:
 
     # ranks of a pipeline
 
-    def _ranks(
-        self,
-        plans: Sequence[ModelPlan],
-        layers: list[PartSeconds],
-        embedding: PartSeconds,
-        head: PartSeconds,
-    ) -> tuple[Floats, Floats]:
+    def _ranks(self, plans: Sequence[ModelPlan], table: Floats) -> tuple[Floats, Floats]:
         """Time of a microbatch on the slowest rank, and on all ranks together."""
         slowest, total = np.empty(len(plans)), np.empty(len(plans))
-        table = np.stack([*(part.total for part in layers), embedding.total, head.total], axis=1)
         groups: dict[object, list[int]] = {}
         for i, plan in enumerate(plans):
             groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
@@ -317,3 +323,8 @@ class StepModel:
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
         bandwidth = self.device.memory_bandwidth * self.device.memory_share
         return (per_own * own + every * (dense + routed)) / bandwidth
+
+
+def _part_table(layers: list[PartSeconds], embedding: PartSeconds, head: PartSeconds) -> Floats:
+    """Seconds of parts as columns; shape (plans, kinds + 2)."""
+    return np.stack([*(part.total for part in layers), embedding.total, head.total], axis=1)

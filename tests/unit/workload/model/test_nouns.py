@@ -1,6 +1,12 @@
 """Nouns of a model's description against hand counts and Megatron-LM's own rules."""
 
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+
 import pytest
+from helpers import examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.workload.model.architecture import (
@@ -11,7 +17,13 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.layout import LayerLayout, counted_layout, parse_layout
+from stepsim.workload.model.layout import (
+    LayerLayout,
+    balanced_layout,
+    counted_layout,
+    layout_text,
+    parse_layout,
+)
 from stepsim.workload.model.plan import ModelPlan, Precision, check_plan
 
 
@@ -47,6 +59,36 @@ def test_a_layout_string_is_read_as_megatron_reads_it() -> None:
     slices = parse_layout("Et*3|(tt|)*28m|L").resolve(59, 1, 31)
     assert [each.layers for each in slices] == [3, *[2] * 28, 0, 0]
     assert (slices[0].embedding, slices[-2].prediction_layers, slices[-1].head) == (True, 1, True)
+
+
+@examples(50)
+@given(counts=st.lists(st.integers(0, 12), min_size=2, max_size=12), ahead=st.integers(0, 3))
+def test_a_layout_is_read_back_from_its_text(counts: list[int], ahead: int) -> None:
+    slices = counted_layout(counts, ahead).slices
+    assert parse_layout(layout_text(slices)).slices == slices
+
+
+@examples(50)
+@given(
+    layers=st.integers(4, 14),
+    pp=st.integers(2, 4),
+    embedding=st.sampled_from([0.0, 0.25, 1.5]),
+    last=st.sampled_from([0.0, 0.5, 1.25, 2.0, 3.5]),
+)
+def test_no_layout_has_a_faster_slowest_rank(
+    layers: int, pp: int, embedding: float, last: float
+) -> None:
+    """Against every way to share the layers out with one at least on every rank but the ends."""
+
+    def slowest(counts: Sequence[int]) -> float:
+        return max([counts[0] + embedding, *counts[1:-1], counts[-1] + last])
+
+    layout = balanced_layout(layers, 0, pp, 1, embedding=embedding, last=last)
+    counts = [each.layers for each in layout.resolve(layers, 0, pp)]
+    cuts = ([0, *c, layers] for c in combinations_with_replacement(range(layers + 1), pp - 1))
+    ways = ([*map(int.__sub__, each[1:], each[:-1])] for each in cuts)
+    best = min(slowest(way) for way in ways if min(way[1:-1], default=1) > 0)
+    assert slowest(counts) == best
 
 
 @pytest.mark.parametrize("text", ["", "Etx|L", "E(tt|*2L", "Et*0|L"])

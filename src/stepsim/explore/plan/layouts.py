@@ -1,0 +1,80 @@
+"""Layouts that a search tries beside equal stages: the ends counted by what they cost."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import PlanError
+from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.layout import LayerLayout, balanced_layout
+from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.step_time import StepModel
+
+_PER_LAYER = 16
+"""Costs of the ends are rounded to this part of a layer: most plans share their layout."""
+
+_OF_LAYERS = (
+    *("tp", "cp", "dp", "ep", "expert_tp", "microbatch_size"),
+    *("recompute", "zero", "precision"),
+)
+"""What decides how long a layer and the ends take."""
+
+
+def balanced_plans(plans: Sequence[ModelPlan], steps: StepModel) -> Iterator[ModelPlan]:
+    """Plans whose slowest rank is faster with another layout than their own, with that layout.
+
+    The ends count as many layers as they take time, by `steps`. Frameworks that share layers out
+    by cost themselves have none.
+    """
+    if steps.framework.balances_stages:
+        return
+    piped = [plan for plan in plans if plan.pp > 1]
+    for plan, (embedding, last) in zip(piped, _end_costs(piped, steps), strict=True):
+        layout = _balanced(steps.architecture, plan.pp, plan.chunks, embedding, last)
+        if layout and layout.slices != plan.stage_slices(steps.architecture):
+            yield replace(plan, layout=layout)
+
+
+def _end_costs(plans: Sequence[ModelPlan], steps: StepModel) -> list[tuple[int, int]]:
+    """What the embedding, and head and prediction layers, take, in parts of a mean layer."""
+    keys = [tuple(getattr(plan, name) for name in _OF_LAYERS) for plan in plans]
+    one = dict(zip(keys, plans, strict=True))
+    costs: dict[tuple[object, ...], tuple[int, int]] = {}
+    for precision in {plan.precision for plan in plans}:
+        chosen = [key for key, plan in one.items() if plan.precision is precision]
+        table = steps.part_seconds([one[key] for key in chosen], precision)
+        costs.update(zip(chosen, _in_layers(table, steps.architecture), strict=True))
+    return [costs[key] for key in keys]
+
+
+def _in_layers(table: Floats, architecture: Architecture) -> list[tuple[int, int]]:
+    """The ends of each row of seconds, in parts of the row's mean layer."""
+    counts = architecture.layer_counts()
+    weights = np.array([counts[kind] for kind in architecture.layer_kinds()], dtype=float)
+    layer = table[:, :-2] @ weights / architecture.depth
+    ahead = len(architecture.prediction_layers)
+    kinds = [architecture.layer_kinds().index(each) for each in architecture.prediction_layers]
+    last = table[:, -1] * (1 + ahead) + table[:, kinds].sum(axis=1)
+    ends = np.rint(np.stack([table[:, -2], last], axis=1) / layer[:, None] * _PER_LAYER)
+    return [(int(embedding), int(head)) for embedding, head in ends.tolist()]
+
+
+@lru_cache(maxsize=4096)
+def _balanced(
+    architecture: Architecture, pp: int, chunks: int, embedding: int, last: int
+) -> LayerLayout | None:
+    """The layout for ends that cost so many parts of a layer; None where there is none."""
+    try:
+        return balanced_layout(
+            architecture.depth,
+            len(architecture.prediction_layers),
+            pp,
+            chunks,
+            embedding=embedding / _PER_LAYER,
+            last=last / _PER_LAYER,
+        )
+    except PlanError:
+        return None
