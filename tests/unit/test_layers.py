@@ -36,6 +36,7 @@ HEAVY = {
     "matplotlib": ("show", "cli", "face"),
     "pandas": ("show/frames.py",),
     "rich": ("show", "cli"),
+    "torch": ("measured/device/torch_timer.py",),
     "tornado": ("serve/server.py",),
 }
 

@@ -44,6 +44,7 @@ _MODULES = {
     "export-site": "serve",
     "report": "documents",
     "schema": "documents",
+    "measure": "measure",
     "doctor": "doctor",
 }
 """The module of each command, in the order of the help."""

@@ -9,11 +9,18 @@ from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
+import tomli_w
 from msgspec import Meta
 
 from stepsim.base.errors import PlanError, StepsimError, bad_value
 from stepsim.base.fields import Bandwidth, Share, Size, Time
-from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
+from stepsim.base.units import (
+    exact_size,
+    exact_time,
+    parse_bandwidth,
+    parse_size_bytes,
+    parse_time_ps,
+)
 from stepsim.files.reading import read_toml
 from stepsim.files.shipped import shipped_folder
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
@@ -139,6 +146,54 @@ def read_device(name_or_path: str | Path) -> Device:
         )
     except StepsimError as error:
         raise PlanError(f"{path}: {error}") from None
+
+
+def device_toml(device: Device) -> str:
+    """A device as its file has it; sizes and times are exact, rates have four digits."""
+    lent = {Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8}
+    rates = {
+        name.value: {
+            "peak": _tera(rate.peak),
+            "rate": _tera(rate.rate),
+            "start": exact_time(rate.start_ps),
+        }
+        for name, rate in device.rates.items()
+        if name not in lent or rate != device.rates.get(lent[name])
+    }
+    attention = {
+        name: {
+            "rate": _tera(rate.rate),
+            "half_sequence": round(rate.half_sequence),
+            "half_work": round(rate.half_work),
+            "narrow": _four_digits(rate.narrow),
+            "backward": _four_digits(rate.backward),
+        }
+        for name, rate in device.attention.items()
+    }
+    numbers = {
+        "name": device.name,
+        "memory": exact_size(device.memory_bytes),
+        "memory_bandwidth": f"{device.memory_bandwidth / 1e9:.5g} GB/s",
+        "memory_share": _four_digits(device.memory_share),
+        "sustained": _four_digits(device.sustained),
+        "vector": _tera(device.vector_rate),
+        "kernel_floor": exact_time(device.kernel_floor_ps),
+        "reserved": exact_size(device.reserved_bytes),
+        "watts": device.watts,
+        "price_per_hour": device.price_per_hour,
+        "topology": device.topology,
+    }
+    tables = {"rate": rates, "attention": attention, "sources": dict(device.sources)}
+    known = {name: value for name, value in numbers.items() if value is not None}
+    return tomli_w.dumps({**known, **tables})
+
+
+def _tera(rate: float) -> float:
+    return _four_digits(rate / _TFLOPS)
+
+
+def _four_digits(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 @cache

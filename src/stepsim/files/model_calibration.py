@@ -12,15 +12,16 @@ from msgspec import Meta
 
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.base.fields import Share, Time
-from stepsim.base.units import PS_PER_S, exact_time, parse_time_ps
+from stepsim.base.units import exact_time, parse_time_ps
 from stepsim.files.reading import first_bytes, read_text, read_toml
+from stepsim.measured.device.fit import LEAST_SHAPES, fit_rate
 from stepsim.workload.model.calibration import MachineFactor, MeasuredRate, ModelCalibration
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR
+from stepsim.workload.rows import Phase
 
 _TFLOPS = 1e12
-_PS_PER_NS = 1000
-_LEAST_SHAPES = 3
 _LEAST_SIDE = 1024
 
 
@@ -128,35 +129,28 @@ def _factor_table(factor: MachineFactor) -> dict[str, object]:
 def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> MeasuredRate:
     """Rate and start of a table of measured products: columns m, n, k and tflops.
 
-    Fitted to shapes of at least 1,024 a side (all where there are none): the time is flops / rate +
-    start, residuals relative. Raises CalibrationError for fewer than three shapes.
+    Rows that a column `precision` gives another one are passed over; those that a column `phase`
+    calls weight gradients are slower by what predictions add to them. Fitted to shapes of at least
+    1,024 a side (all where there are none): the time is flops / rate + start, residuals relative.
+    Raises CalibrationError for fewer than three shapes.
     """
-    shapes = _shapes(path)
+    shapes = _shapes(path, precision)
     large = [each for each in shapes if min(each[:3]) >= _LEAST_SIDE] or shapes
-    if len(large) < _LEAST_SHAPES:
-        raise CalibrationError(f"{path}: {len(large)} shapes: expected at least {_LEAST_SHAPES}")
+    if len(large) < LEAST_SHAPES:
+        raise CalibrationError(f"{path}: {len(large)} shapes: expected at least {LEAST_SHAPES}")
     m, n, k, tflops = np.array(large).T
     flops = 2.0 * m * n * k
-    measured = flops / (tflops * _TFLOPS)
-    columns = np.stack([flops / measured, 1 / measured], axis=1)
-    (per_flop, start), *_ = np.linalg.lstsq(columns, np.ones(len(large)), rcond=None)
-    if start < 0:
-        start, per_flop = 0.0, float(np.mean(measured / flops))
-    residuals = (flops * per_flop + start) / measured - 1
+    fitted = fit_rate(flops, flops / (tflops * _TFLOPS), device.rate_of(precision).peak)
     return MeasuredRate(
         device=device.name,
         precision=precision,
-        rate=MatrixRate(
-            rate=float(1 / per_flop),
-            peak=device.rate_of(precision).peak,
-            start_ps=round(float(start) * PS_PER_S / _PS_PER_NS) * _PS_PER_NS,
-        ),
-        shapes=len(large),
-        spread=float(np.abs(residuals).mean()),
+        rate=fitted.rate,
+        shapes=fitted.shapes,
+        spread=fitted.residual,
     )
 
 
-def _shapes(path: Path) -> list[tuple[float, float, float, float]]:
+def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float, float]]:
     text = read_text(path, CalibrationError, "table of matrix products", "CSV")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     reader = csv.DictReader(io.StringIO("\n".join(lines)))
@@ -165,7 +159,11 @@ def _shapes(path: Path) -> list[tuple[float, float, float, float]]:
     for name in ("m", "n", "k", column):
         if name not in names:
             raise CalibrationError(f"{path}: no column {name}: expected m, n, k, tflops")
-    return [_shape(path, row, column, number) for number, row in enumerate(reader, start=2)]
+    return [
+        _shape(path, row, column, number)
+        for number, row in enumerate(reader, start=2)
+        if row.get("precision", precision) == precision
+    ]
 
 
 def _shape(
@@ -182,7 +180,8 @@ def _shape(
             raise CalibrationError(bad_value(place, name, row[name], "a number above 0"))
         found.append(value)
     m, n, k, tflops = found
-    return m, n, k, tflops
+    slower = row.get("phase") == Phase.WEIGHT_GRAD
+    return m, n, k, tflops * (WEIGHT_GRADIENT_FACTOR if slower else 1.0)
 
 
 def is_model_calibration(path: Path) -> bool:

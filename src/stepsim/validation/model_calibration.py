@@ -28,6 +28,7 @@ _HOST_TIMES_S = np.geomspace(0.2e-3, 20e-3, 41)
 _LEAST_RUNS = 4
 _LEFT_OVER = 0.5
 _ROUNDS = 12
+_SLOWEST = 0.1, 10.0  # of compute, measured over predicted
 
 Machine = tuple[str, str, Precision]
 
@@ -116,12 +117,19 @@ def _factor(
     several: Sequence[tuple[PublishedStep, StepModel]], measured: Floats, host_s: float | None
 ) -> tuple[float, Floats]:
     """The factor on compute whose predictions are right in the geometric mean, and what is left."""
-    low, high = 0.1, 10.0
+    low, high = _SLOWEST
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
         left = np.log(_predicted(several, middle, host_s) / measured)
         low, high = (middle, high) if left.mean() < 0 else (low, middle)
     factor = float(np.sqrt(low * high))
+    if not 1.01 * _SLOWEST[0] < factor < _SLOWEST[1] / 1.01:
+        step = several[0][0]
+        raise CalibrationError(
+            f"{step.source} {step.name} and those of its machine: compute would be less than "
+            f"{_SLOWEST[0]} or over {_SLOWEST[1]:.0f} times the prediction on {step.device}: "
+            "expected seconds of a step, and the right GPU"
+        )
     return factor, np.log(_predicted(several, factor, host_s) / measured)
 
 

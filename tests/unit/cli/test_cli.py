@@ -206,6 +206,8 @@ OPTIONS = {
     },
     "convert": {"--chunks", "--microbatches", "--pp"},
     "doctor": {"--json"},
+    "measure": {"--csv", "--device", "--framework", "--kineto", "--microbatch-size", "--on"}
+    | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"},
     "diff": set[str](),
     "sensitivity": RUN_OPTIONS - {"--messages", "--activation-size"}
     | {"--chunks", "--csv", "--schedule"},

@@ -103,6 +103,12 @@ def test_no_measured_step_is_an_error() -> None:
         calibrate_steps([])
 
 
+def test_a_factor_beyond_reason_is_an_error() -> None:
+    slow = replace(steps(4096)[0], measured_s=1e5)
+    with pytest.raises(CalibrationError, match=r"made 1-4096 and those .* over 10 times"):
+        calibrate_steps([slow])
+
+
 def test_a_machine_that_was_not_measured_stays_as_it_is() -> None:
     calibration = ModelCalibration(factors=calibrate_steps(steps(2048)).factors)
     device, framework = read_device("b200"), read_framework("megatron-core")

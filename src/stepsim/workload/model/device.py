@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
+from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.plan import Precision
+
+_NARROW = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +20,10 @@ class MatrixRate:
     rate: float
     peak: float
     start_ps: int = 0
+
+    def seconds(self, flops: Floats, launches: Floats, sustained: float = 1.0) -> Floats:
+        """Time of products of so many operations in so many launches."""
+        return flops / (self.rate * sustained) + self.start_ps / PS_PER_S * launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +40,16 @@ class AttentionRate:
     half_work: float = 0.0
     narrow: float = 0.75
     backward: float = 0.85
+
+    def flops_per_s(
+        self, sequence: Floats, rows: Floats, head_dim: int, *, backward: bool
+    ) -> Floats:
+        """The rate at a sequence and batch x heads `rows`; a backward needs half as much work."""
+        half, work = 0.5 if backward else 1.0, sequence * rows
+        share = self.narrow if head_dim <= _NARROW else 1.0
+        longest = self.rate * share * (self.backward if backward else 1.0)
+        filled = sequence / (sequence + half * self.half_sequence)
+        return longest * filled * work / (work + half * self.half_work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +75,11 @@ class Device:
     price_per_hour: float | None = None
     topology: str | None = None
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What kernels reach of the memory's bandwidth."""
+        return self.memory_bandwidth * self.memory_share
 
     def rate_of(self, precision: Precision) -> MatrixRate:
         """The rate in a precision; raises PlanError where the device has none."""

@@ -55,7 +55,8 @@ class Amounts:
 class Operator:
     """One operator, phase by phase; `weight_grad` is empty for those without weights.
 
-    `rows` are sequence x (batch x heads) of attention, `head_dim` its width.
+    `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
+    `head_dim` its width.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Operator:
     core: bool = False
     head_dim: int = 0
     rows: Floats | None = None
+    sides: tuple[Floats, Floats, Floats] | None = None
 
 
 def linear(
@@ -88,6 +90,7 @@ def linear(
     return Operator(
         name=name,
         kind=kind,
+        sides=(tokens, k * one, n * one),
         forward=Amounts(
             flops=flops, bytes_moved=element * (tokens * k + k * n) + 2 * tokens * n, launches=one
         ),

@@ -13,7 +13,7 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
 from stepsim.workload.model.plan import Precision
 
-_WEIGHT_GRADIENT = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT products on B200
+WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT products on B200
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
@@ -58,8 +58,7 @@ class Pricer:
 
     def bytes_seconds(self, moved: Floats) -> Floats:
         """Time of memory-bound kernels that move so many bytes."""
-        bandwidth = self.device.memory_bandwidth * self.device.memory_share
-        return moved / bandwidth * self.framework.memory_factor
+        return moved / self.device.bytes_per_s * self.framework.memory_factor
 
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
@@ -71,33 +70,25 @@ class Pricer:
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
                 return amounts.flops / self.device.vector_rate
             case OperatorKind.GROUPED:
-                moved = amounts.bytes_moved / self._bandwidth
+                moved = amounts.bytes_moved / self.device.bytes_per_s
                 return self._product(amounts, self.precision) + moved
             case kind:
                 head = kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
                 product = self._product(amounts, Precision.BF16 if head else self.precision)
-                slower = _WEIGHT_GRADIENT if phase == 2 else 1.0
-                return np.maximum(slower * product, amounts.bytes_moved / self._bandwidth)
-
-    @property
-    def _bandwidth(self) -> float:
-        return self.device.memory_bandwidth * self.device.memory_share
+                slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
+                return np.maximum(slower * product, amounts.bytes_moved / self.device.bytes_per_s)
 
     def _product(self, amounts: Amounts, precision: Precision) -> Floats:
         rate = self.device.rate_of(precision)
-        start = rate.start_ps / PS_PER_S * amounts.launches
-        return amounts.flops / (rate.rate * self.device.sustained) + start
+        return rate.seconds(amounts.flops, amounts.launches, self.device.sustained)
 
     def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
         rate = self._attention_rate()
         assert operator.rows is not None
-        share = rate.narrow if operator.head_dim <= 64 else 1.0
-        sequence = self.columns.sequence
-        work = sequence * operator.rows
-        half = 0.5 if backward else 1.0
-        longest = rate.rate * share * (rate.backward if backward else 1.0)
-        filled = sequence / (sequence + half * rate.half_sequence)
-        return amounts.flops / (longest * filled * work / (work + half * rate.half_work))
+        reached = rate.flops_per_s(
+            self.columns.sequence, operator.rows, operator.head_dim, backward=backward
+        )
+        return amounts.flops / reached
 
     def _attention_rate(self) -> AttentionRate:
         """The kernel family that the framework uses on the device, else the device's first."""

@@ -321,8 +321,7 @@ class StepModel:
         )
         per_own = np.where(columns.zero >= 1, 30.0, 26.0)
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
-        bandwidth = self.device.memory_bandwidth * self.device.memory_share
-        return (per_own * own + every * (dense + routed)) / bandwidth
+        return (per_own * own + every * (dense + routed)) / self.device.bytes_per_s
 
 
 def _part_table(layers: list[PartSeconds], embedding: PartSeconds, head: PartSeconds) -> Floats:

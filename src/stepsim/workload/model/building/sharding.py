@@ -126,4 +126,4 @@ class Sharding:
         zero = self.plan.zero
         own = _OWNED_WHOLE if zero == 0 else _OWNED / (self.shards if zero >= 2 else replicas)
         moved = own + (0.0 if zero >= 2 else _EVERY)
-        return moved / (self.device.memory_bandwidth * self.device.memory_share) * PS_PER_S
+        return moved / self.device.bytes_per_s * PS_PER_S

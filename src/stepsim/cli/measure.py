@@ -1,0 +1,121 @@
+"""`stepsim measure`: the constants of a device, from kernels that run on it alone."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepsim.base.errors import CalibrationError
+from stepsim.cli.terminal import (
+    QuietOption,
+    check_outputs,
+    show_tables,
+    warn,
+    write_rows,
+)
+from stepsim.options import OPTIONS
+
+if TYPE_CHECKING:
+    from stepsim.measured.device.shapes import Shapes
+    from stepsim.workload.model.plan import Precision
+
+
+def measure_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model by name or file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Device file to write.")],
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="Its data sheet: a shipped name or TOML file."),
+    ] = None,
+    sequence: Annotated[
+        int, typer.Option("--sequence", "--seq", min=1, help="Tokens of a sample.")
+    ] = 4096,
+    microbatch_size: Annotated[
+        int, typer.Option("--microbatch-size", "--mbs", min=1, help="Samples of a microbatch.")
+    ] = 1,
+    tp: Annotated[
+        str, typer.Option("--tp", help="Degrees whose parts of a layer are timed.")
+    ] = "1,8",
+    precision: Annotated[
+        str, typer.Option("--precision", "--dtype", help="Precisions of products: bf16, fp16, fp8.")
+    ] = "bf16",
+    framework: Annotated[
+        str, typer.Option("--framework", help="Whose prediction stands beside the layer.")
+    ] = "torch-fsdp-eager",
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, help="Times that each kernel runs.")
+    ] = 20,
+    sustain: Annotated[
+        str, typer.Option("--sustain", help="How long products run without a pause; 0s: not.")
+    ] = "10s",
+    place: Annotated[str, typer.Option("--on", help="Where: cuda, or cpu to try it.")] = "cuda",
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write the products for calibrate model --gemm.")
+    ] = None,
+    kineto: Annotated[
+        Path | None, typer.Option("--kineto", help="Write the trace of a layer: JSON.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Time kernels of a MODEL on this machine's GPU, and write a device file (needs torch)."""
+    from stepsim.base.units import PS_PER_S, parse_time_ps
+    from stepsim.files.accelerators import device_toml, read_device, read_framework
+    from stepsim.files.writing import write_whole
+    from stepsim.measured.device import torch_timer
+    from stepsim.measured.device.measure import Measurement, measure_device
+    from stepsim.measured.device.predicted import predicted_layer
+    from stepsim.show.tables.device import device_shown, product_columns
+    from stepsim.show.terminal.progress import working
+
+    check_outputs([model], files=[output, csv, kineto])
+    asked = Measurement(
+        shapes=_shapes(model, microbatch_size, sequence, tp),
+        precisions=_precisions(precision),
+        sustained_s=parse_time_ps(sustain) / PS_PER_S,
+        trace=kineto,
+    )
+    base = read_device(device) if device else None
+    known = read_framework(framework)
+    timer = torch_timer.make_timer(place, repeat=repeat)
+    with working("timing kernels", enabled=not quiet):
+        found = measure_device(timer, asked, base)
+    warn(found.notes, quiet=quiet)
+    write_whole(output, device_toml(found.device).encode())
+    write_rows(csv, {"products": lambda: product_columns(found)})
+    layer = predicted_layer(asked.shapes, found.device, known) if found.layer else None
+    show_tables(device_shown(found, base, layer))
+
+
+def _shapes(model: Path, batch: int, sequence: int, tp: str) -> "Shapes":
+    """The kernels of a model at some splits; raises the errors of its reader."""
+    from stepsim.files.load import load_work
+    from stepsim.measured.device.shapes import Shapes
+    from stepsim.workload.model.model import Model
+    from stepsim.workload.model.plan import ModelPlan, check_plan
+
+    read = load_work(model)
+    if not isinstance(read, Model):
+        raise CalibrationError(f"{read.source}: a workload file names no shapes: expected a model")
+    degrees = tuple(OPTIONS["tp"].of(each) for each in tp.split(","))
+    for each in degrees:
+        assert isinstance(each, int)
+        check_plan(read.architecture, ModelPlan(tp=each, sequence=sequence))
+    return Shapes(
+        architecture=read.architecture,
+        batch=batch,
+        sequence=sequence,
+        tp=tuple(each for each in degrees if isinstance(each, int)),
+    )
+
+
+def _precisions(text: str) -> "tuple[Precision, ...]":
+    from stepsim.workload.model.plan import Precision
+
+    known = {each.value: each for each in Precision}
+    found = [each.strip() for each in text.split(",")]
+    for each in found:
+        if each not in known:
+            raise CalibrationError(f"precision is {each!r}: expected one of {', '.join(known)}")
+    if "bf16" not in found:
+        raise CalibrationError(f"precision is {text!r}: expected bf16 among them")
+    return tuple(known[each] for each in found)

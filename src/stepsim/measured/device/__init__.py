@@ -1,0 +1,1 @@
+"""A device measured alone: which kernels, who times them, and what their times say of it."""

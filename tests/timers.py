@@ -1,0 +1,74 @@
+"""A timer of kernels that needs no device: every time is what a device's constants say."""
+
+from pathlib import Path
+
+from stepsim.measured.device.kernels import (
+    AttentionCall,
+    DeviceFacts,
+    KernelTimes,
+    LayerCall,
+    LayerTimes,
+    MovingCall,
+    MovingKind,
+    ProductCall,
+)
+from stepsim.measured.device.predicted import predicted_s
+from stepsim.workload.model.device import Device
+
+
+class FormulaTimer:
+    """Times of `device`; a product without a pause takes `slower` times as long."""
+
+    def __init__(self, device: Device, slower: float = 1.25) -> None:
+        self._device = device
+        self._slower = slower
+
+    @property
+    def facts(self) -> DeviceFacts:
+        """A device that calls itself `Formula GPU`."""
+        return DeviceFacts(
+            name="Formula GPU",
+            memory_bytes=self._device.memory_bytes,
+            reserved_bytes=2 << 30,
+            versions=("torch 2.0", "CUDA 12"),
+        )
+
+    def product(self, call: ProductCall) -> KernelTimes:
+        """The product's formula, three times with 1 % between."""
+        return self._of(call)
+
+    def attention(self, call: AttentionCall) -> KernelTimes:
+        """Attention's formula."""
+        return self._of(call)
+
+    def moving(self, call: MovingCall) -> KernelTimes:
+        """The copy as fast as the memory; others, in plain torch, take twice as long."""
+        return self._of(call, 1.0 if call.kind is MovingKind.COPY else 2.0)
+
+    def smallest(self) -> KernelTimes:
+        """The kernel floor."""
+        return KernelTimes(seconds=(self._device.kernel_floor_ps / 1e12,))
+
+    def launch(self) -> KernelTimes | None:
+        """5 us."""
+        return KernelTimes(seconds=(5e-6,))
+
+    def sustained(self, call: ProductCall, seconds: float) -> KernelTimes:
+        """The product's formula, slower."""
+        assert seconds > 0
+        return self._of(call, self._slower)
+
+    def layer(self, call: LayerCall, trace: Path | None) -> LayerTimes:
+        """1 ms, 2 ms, and 3 ms to launch."""
+        if trace:
+            trace.write_text("{}")
+        forward, backward, host = (KernelTimes(seconds=(ms * 1e-3,)) for ms in (1, 2, 3))
+        return LayerTimes(
+            forward=forward, backward=backward, host=host, kept_bytes=1 << 30, peak_bytes=2 << 30
+        )
+
+    def _of(
+        self, call: ProductCall | AttentionCall | MovingCall, factor: float = 1.0
+    ) -> KernelTimes:
+        middle = factor * predicted_s(call, self._device)
+        return KernelTimes(seconds=(0.99 * middle, middle, 1.01 * middle))
