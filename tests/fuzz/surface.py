@@ -37,6 +37,7 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
     ("export-site",): {"folder": "site", "workloads": "w.txt"},
     ("report",): {"file": "r.json", "output": "out.html"},
     ("schema",): {},
+    ("measure",): {"model": "gpt2", "output": "out.toml", "sequence": 64, "sustain": "0s"},
     ("doctor",): {},
     ("calibrate", "runs"): {"paths": "trace.txt", "output": "out.toml"},
     ("calibrate", "model"): {"steps": "steps.csv"},
