@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from clusters import Cluster, dask_cluster
 from helpers import Run
 from sweeps import SMALL
 
@@ -47,7 +49,16 @@ def has_begun(process: "subprocess.Popen[str]") -> bool:
     return (int(fields[11]) + int(fields[12])) / tick > 0.1
 
 
-def kill(process: "subprocess.Popen[str]", kind: str, mark: str, chance: random.Random) -> None:
+def kill(
+    process: "subprocess.Popen[str]",
+    kind: str,
+    mark: str,
+    chance: random.Random,
+    cluster: Cluster | None,
+) -> None:
+    if kind == "worker" and cluster:
+        cluster.kill_worker(chance)
+        return
     if kind == "worker":
         workers = [each for each in marked(mark) if each != process.pid]
         if workers:
@@ -58,9 +69,17 @@ def kill(process: "subprocess.Popen[str]", kind: str, mark: str, chance: random.
 
 
 def killed_once(
-    database: Path, more: tuple[str, ...], kind: str, chance: random.Random, longest_s: float
-) -> None:
-    """Go on with a sweep, kill a part of it at a random moment, and look at what is left."""
+    database: Path,
+    more: tuple[str, ...],
+    kind: str,
+    chance: random.Random,
+    longest_s: float,
+    cluster: Cluster | None = None,
+) -> bool:
+    """Go on with a sweep, kill a part of it at a random moment, and look at what is left.
+
+    Returns whether it was running then.
+    """
     mark = uuid4().hex
     process = subprocess.Popen(
         [*STEPSIM, *command(database, *more, "--resume")],
@@ -72,8 +91,9 @@ def killed_once(
     while process.poll() is None and not has_begun(process):
         time.sleep(0.01)
     time.sleep(chance.uniform(0, longest_s))
-    if process.poll() is None:
-        kill(process, kind, mark, chance)
+    running = process.poll() is None
+    if running:
+        kill(process, kind, mark, chance, cluster)
     _, err = process.communicate(timeout=60)
     assert "Traceback" not in err, (kind, err)
     assert err.count("\n") <= 1, (kind, err)
@@ -84,21 +104,28 @@ def killed_once(
     while left := list(marked(mark)):
         assert time.monotonic() < end, (kind, left)
         time.sleep(0.05)
+    return running
 
 
 def check_kills(
-    run: Run, folder: Path, kills: int, more: tuple[str, ...], kinds: tuple[str, ...]
-) -> int:
-    """So many kills of sweeps, each resumed until it is done; how many got done."""
+    run: Run,
+    folder: Path,
+    kills: int,
+    more: tuple[str, ...],
+    kinds: tuple[str, ...],
+    cluster: Cluster | None = None,
+) -> None:
+    """So many kills of sweeps, each resumed until it is done; says how many of each kind."""
     whole = folder / "whole.sqlite"
     began = time.monotonic()
-    assert run(*command(whole, "--jobs", "1"))[0] == 0
-    longest_s = 1.2 * (time.monotonic() - began)
+    subprocess.run([*STEPSIM, *command(whole, *more)], check=True, capture_output=True)
+    longest_s = 0.9 * (time.monotonic() - began)
     chance = random.Random(kills)
-    done = 0
+    done, counts = 0, Counter[tuple[str, bool]]()
     for number in range(kills):
         database = folder / f"killed{done}.sqlite"
-        killed_once(database, more, kinds[number % len(kinds)], chance, longest_s)
+        kind = kinds[number % len(kinds)]
+        counts[kind, killed_once(database, more, kind, chance, longest_s, cluster)] += 1
         table = database.with_suffix(".csv")
         if table.exists():
             assert table.read_bytes() == whole.with_suffix(".csv").read_bytes()
@@ -107,17 +134,26 @@ def check_kills(
     code, _, err = run(*command(database, "--jobs", "1", "--resume"))
     assert code == 0, err
     assert database.with_suffix(".csv").read_bytes() == whole.with_suffix(".csv").read_bytes()
-    return done
+    for (kind, running), count in sorted(counts.items()):
+        print(f"{count} of {kind}, {'in' if running else 'after'} the run; {done} sweeps done")
 
 
 def test_kills_at_random_moments(run: Run, tmp_path: Path) -> None:
-    check_kills(run, tmp_path, 4, ("--jobs", "2"), KINDS)
+    check_kills(run, tmp_path, 2, ("--jobs", "2"), ("main", "worker"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "kinds"), [("1", KINDS[:3]), ("2", KINDS)])
-@pytest.mark.parametrize("kills", [40])
+@pytest.mark.parametrize(("jobs", "kinds", "kills"), [("1", KINDS[:3], 60), ("2", KINDS, 80)])
 def test_many_kills_at_random_moments(
-    run: Run, tmp_path: Path, kills: int, jobs: str, kinds: tuple[str, ...]
+    run: Run, tmp_path: Path, jobs: str, kinds: tuple[str, ...], kills: int
 ) -> None:
     check_kills(run, tmp_path, kills, ("--jobs", jobs), kinds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [60])
+def test_many_kills_with_workers_of_dask(run: Run, tmp_path: Path, kills: int) -> None:
+    pytest.importorskip("distributed", reason="Dask is an optional extra")
+    with dask_cluster(tmp_path) as cluster:
+        more = ("--executor", "dask", "--scheduler", cluster.address)
+        check_kills(run, tmp_path, kills, more, KINDS, cluster)

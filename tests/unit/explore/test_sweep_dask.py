@@ -1,69 +1,29 @@
 """Sweeps on a real Dask cluster: a scheduler and two workers, separate processes on loopback."""
 
-import json
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from clusters import PATIENCE_S, Cluster, dask_cluster
 from sweeps import SMALL
 
 pytest.importorskip("distributed", reason="Dask is an optional extra: pip install 'stepsim[dask]'")
 
 STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
-PATIENCE_S = 60.0
 AXES = ("--set", "fabric.bandwidth=100..800 Gbps:30", "--set", "schedule=1f1b,gpipe,zb-h1")
 JOB = ("--npus", "32", "--pp", "4", "--microbatches", "4", "--contention", "fair", "-q")
 
 
-@contextmanager
-def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    address: str
-    scheduler: subprocess.Popen[bytes]
-    workers: tuple[subprocess.Popen[bytes], ...]
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A scheduler and its two workers."""
-    place = str(tmp_path / "scheduler.json")
-    local = ("--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", place)
-    with started("distributed.cli.dask_scheduler", "--port", "0", *local) as scheduler:
-        address = wait_for_address(Path(place))
-        worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny")
-        local = ("--host", "127.0.0.1", "--no-dashboard", "--local-directory", str(tmp_path))
-        with started(*worker, *local) as first, started(*worker, *local) as second:
-            yield Cluster(address=address, scheduler=scheduler, workers=(first, second))
-
-
-def wait_for_address(place: Path) -> str:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if place.exists() and place.read_text():
-            return str(json.loads(place.read_text())["address"])
-        time.sleep(0.1)
-    pytest.fail("the scheduler did not start")
+    with dask_cluster(tmp_path) as made:
+        yield made
 
 
 def done(database: Path) -> int:

@@ -38,14 +38,8 @@ def kill_at_random(arguments: list[str], chance: random.Random, longest_s: float
     process.wait()
 
 
-@pytest.mark.parametrize(
-    ("rounds", "jobs", "points"),
-    [
-        (3, 1, 3),
-        pytest.param(20, 1, 20, marks=pytest.mark.slow),
-        pytest.param(20, 2, 40, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("rounds", "jobs", "points"), [(3, 1, 3), (20, 1, 20), (20, 2, 40)])
 def test_killed_at_random_moments_nothing_is_lost(
     run: Run, tmp_path: Path, rounds: int, jobs: int, points: int
 ) -> None:
