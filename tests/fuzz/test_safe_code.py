@@ -21,7 +21,7 @@ OUTPUTS = "files/writing.py"
 INPUTS = "files/reading.py"
 OWN_FILES = {
     "show/page/page.py",
-    "explore/sweep/store.py",
+    "explore/sweep/database.py",
     "explore/sweep/processes.py",
     "cli/root.py",
     "serve/alone.py",

@@ -327,7 +327,7 @@ def test_a_database_is_written_by_one_process_and_read_by_many(tmp_path: Path) -
     def look(progress: SweepProgress) -> None:
         with open_for_reading(path) as reader:
             counts.append(reader.progress().done)
-        with pytest.raises(SweepError, match="another process is writing this sweep"):
+        with pytest.raises(SweepError, match="another process is writing it"):
             open_for_writing(path, study(), resume=True)
         assert counts[-1] == progress.done
 

@@ -4,9 +4,8 @@ A search asks for the result of one plan after the other and takes the same ones
 workers only begin with the next candidates before they are asked for.
 """
 
-import sqlite3
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
@@ -21,6 +20,7 @@ from stepsim.base.documents import Entry, Names
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.fields import Count, Picoseconds, Share
 from stepsim.base.records import dataclass
+from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
     Pool,
@@ -28,9 +28,7 @@ from stepsim.explore.sweep.executors import (
     dask_pool,
     local_pool,
 )
-from stepsim.explore.sweep.store import database_errors
 from stepsim.explore.sweep.study import pack, unpack
-from stepsim.files.writing import check_writable
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.simulate import simulate_step
@@ -40,10 +38,6 @@ from stepsim.workload.model.plan import ModelPlan
 
 _POLL_S = 2.0
 _LOSSES = 3
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS identity (name TEXT PRIMARY KEY, value TEXT)",
-    "CREATE TABLE IF NOT EXISTS plan (hash TEXT PRIMARY KEY, run BLOB)",
-)
 
 
 class PlanRun(Entry, frozen=True, kw_only=True):
@@ -109,8 +103,7 @@ class PlanRuns:
 
     packed: bytes
     pool: Pool
-    connection: sqlite3.Connection | None
-    path: Path
+    store: PlanStore | None
     known: dict[ModelPlan, PlanRun] = field(default_factory=dict)
     begun: dict[ModelPlan, Future[PlanRun]] = field(default_factory=dict)
 
@@ -145,25 +138,22 @@ class PlanRuns:
 
     def _held(self, plan: ModelPlan) -> bool:
         """Whether the file has a result, which is then known."""
-        if self.connection is None:
-            return False
-        with database_errors(self.path):
-            asked = "SELECT run FROM plan WHERE hash = ?", (content_hash(plan),)
-            found = self.connection.execute(*asked).fetchone()
-        if found is None:
+        found = self.store.get(content_hash(plan)) if self.store else None
+        if self.store is None or found is None:
             return False
         try:
-            self.known[plan] = msgspec.json.decode(found[0], type=PlanRun)
+            run = msgspec.json.decode(found, type=PlanRun)
         except msgspec.MsgspecError as error:
-            raise SweepError(f"{self.path}: a result is damaged: {error}") from None
+            raise SweepError(f"{self.store.path}: the database is damaged: {error}") from None
+        if not run.error and run.breakdown_ps.keys() != {part.key for part in Part}:
+            raise SweepError(f"{self.store.path}: the database is damaged: parts of a step")
+        self.known[plan] = run
         return True
 
     def _keep(self, plan: ModelPlan, run: PlanRun) -> None:
         self.known[plan] = run
-        if self.connection is not None:
-            row = content_hash(plan), msgspec.json.encode(run)
-            with database_errors(self.path), self.connection:
-                self.connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?)", row)
+        if self.store is not None:
+            self.store.put(content_hash(plan), msgspec.json.encode(run))
 
 
 @contextmanager
@@ -182,45 +172,17 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
     if workers.resume and workers.store is None:
         raise PlanError("resume: expected the file with the results (--store)")
     with ExitStack() as opened:
-        connection = None
+        store = None
         if workers.store is not None:
-            connection = _open_store(workers.store, job.identity(), resume=workers.resume)
-            opened.callback(connection.close)
+            store = open_plans(workers.store, job.identity(), resume=workers.resume)
+            opened.callback(store.close)
         address = workers.scheduler
         pool = opened.enter_context(dask_pool(address) if address else local_pool(workers.jobs))
-        runs = PlanRuns(
-            packed=pack(job), pool=pool, connection=connection, path=workers.store or Path()
-        )
+        runs = PlanRuns(packed=pack(job), pool=pool, store=store)
         try:
             yield runs
         finally:
             deque((each.cancel() for each in runs.begun.values()), maxlen=0)
-
-
-def _open_store(path: Path, identity: Mapping[str, str], *, resume: bool) -> sqlite3.Connection:
-    check_writable(path)
-    if path.exists() and path.stat().st_size and not resume:
-        raise SweepError(f"{path}: exists already: --resume continues the same search")
-    with database_errors(path):
-        connection = sqlite3.connect(path)
-        try:
-            with connection:
-                for table in _TABLES:
-                    connection.execute(table)
-                held = dict(connection.execute("SELECT name, value FROM identity"))
-                if not held:
-                    rows = identity.items()
-                    connection.executemany("INSERT INTO identity VALUES (?, ?)", rows)
-        except BaseException:
-            connection.close()
-            raise
-    different = [name for name in {**held, **identity} if held.get(name) != identity.get(name)]
-    if held and different:
-        connection.close()
-        name = different[0]
-        there, here = (each.get(name, "absent") for each in (held, identity))
-        raise SweepError(f"{path}: holds another search: {name} is {there} there, {here} here")
-    return connection
 
 
 def run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:

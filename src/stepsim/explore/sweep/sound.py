@@ -7,12 +7,13 @@ read: one is written with every row, one for the tables that describe the sweep.
 
 import sqlite3
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
 
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity
+from stepsim.explore.sweep.database import schema_of
 from stepsim.workload.axes import Part
 
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
@@ -111,7 +112,7 @@ def check_kind(connection: sqlite3.Connection, path: Path) -> None:
         raise SweepError(f"{path}: a database, but not of a sweep")
     if version != VERSION:
         raise SweepError(f"{path}: written with schema version {version}: expected {VERSION}")
-    found = _schema(connection)
+    found = schema_of(connection)
     for name, text in TABLES.items():
         if found.get(name) != text:
             raise _damaged(path, f"table {name}")
@@ -120,12 +121,6 @@ def check_kind(connection: sqlite3.Connection, path: Path) -> None:
     for name in found:
         if found[name] != expected.get(name):
             raise _damaged(path, f"{name} is not of a sweep")
-
-
-def _schema(connection: sqlite3.Connection) -> Mapping[str, str]:
-    """What each thing in the database was made by."""
-    query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-    return dict(connection.execute(query).fetchall())
 
 
 def check_content(connection: sqlite3.Connection, path: Path) -> None:

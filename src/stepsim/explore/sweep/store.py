@@ -8,7 +8,7 @@ readers see whole chunks at any time. What is missing is found by scenario numbe
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import field
 from os.path import exists, isfile
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 
 from stepsim.base.errors import SweepError
 from stepsim.base.records import dataclass
+from stepsim.explore.sweep.database import connect, database_errors, lock_file
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.sound import (
     APPLICATION_ID,
@@ -33,10 +34,8 @@ from stepsim.explore.sweep.sound import (
 )
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult
-from stepsim.files.reading import open_file
 from stepsim.files.writing import check_writable
 
-_WAIT_S = 30.0
 _MISSING = """
     SELECT id + 1, following FROM (
         SELECT id, LEAD(id, 1, :size) OVER (ORDER BY id) AS following
@@ -130,11 +129,9 @@ def open_for_writing(
             "another file"
         )
     with database_errors(path):
-        if exists(path):  # SQLite would wait for what a device never says
-            open_file(path, most=None).close()
-        lock = _lock(path)
+        lock = lock_file(path)
         try:
-            connection = _connect(path)
+            connection = connect(path)
         except BaseException:
             if lock:
                 lock.close()
@@ -151,15 +148,14 @@ def open_for_writing(
 def _clear(path: Path) -> None:
     """Empty the database of a sweep; raises SweepError for any other file."""
     with database_errors(path):
-        open_file(path, most=None).close()
-        connection = _connect(path, read_only=True)
+        connection = connect(path, read_only=True)
         try:
             (kind,) = connection.execute("PRAGMA application_id").fetchone()
         finally:
             connection.close()
         if kind != APPLICATION_ID:
             raise SweepError(f"{path}: a database, but not of a sweep: --force keeps it")
-        lock = _lock(path)
+        lock = lock_file(path)
         try:
             os.truncate(path, 0)
             for suffix in ("-wal", "-shm"):
@@ -174,8 +170,7 @@ def open_for_reading(path: Path) -> SweepStore:
     if not isfile(path):
         raise SweepError(f"{path}: cannot read the sweep: no such file")
     with database_errors(path):
-        open_file(path, most=None).close()
-        store = SweepStore(path=path, connection=_connect(path, read_only=True))
+        store = SweepStore(path=path, connection=connect(path, read_only=True))
         try:
             check_kind(store.connection, path)
             check_content(store.connection, path)
@@ -183,42 +178,6 @@ def open_for_reading(path: Path) -> SweepStore:
             store.__exit__(None, None, None)
             raise
     return store
-
-
-@contextmanager
-def database_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's and the system's errors into a SweepError that names the file."""
-    try:
-        yield
-    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError) and not isinstance(
-            error, sqlite3.OperationalError
-        ):
-            why = f"not a database of a sweep, or damaged ({error})"
-        raise SweepError(f"{path}: {why}") from None
-
-
-def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    mode = "ro" if read_only else "rwc"
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_WAIT_S, isolation_level=None
-    )
-
-
-def _lock(path: Path) -> BinaryIO | None:
-    """Keep other sweeps from writing the same file; the system frees it when the process ends."""
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise SweepError(f"{path}: another process is writing this sweep") from None
-    return lock
 
 
 def _prepare(store: SweepStore, study: Study) -> None:

@@ -12,8 +12,9 @@ from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
+from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS
-from stepsim.explore.sweep.store import SweepProgress, SweepStore, database_errors
+from stepsim.explore.sweep.store import SweepProgress, SweepStore
 
 _PIECE = 65_536
 _HASH = 2_654_435_761

@@ -1,0 +1,112 @@
+"""Results of plans in a SQLite file, each written when it is found.
+
+A file belongs to one search, told by the table `identity`. Nothing is read but what a search wrote:
+the schema must be its own, and a digest stands beside every result.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+from zlib import crc32
+
+from stepsim.base.errors import SweepError
+from stepsim.base.records import dataclass
+from stepsim.explore.sweep.database import connect, database_errors, lock_file, schema_of
+from stepsim.files.writing import check_writable
+
+_APPLICATION_ID = 0x57E9_51B  # names the file's kind in its header, see `man file`
+_OF = "a search of plans"
+_TABLES = {
+    "identity": "CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "plan": "CREATE TABLE plan (hash TEXT PRIMARY KEY, run BLOB NOT NULL, digest INTEGER NOT NULL)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanStore:
+    """An open file of results, which nobody else writes."""
+
+    path: Path
+    connection: sqlite3.Connection
+    lock: BinaryIO | None
+
+    def get(self, plan: str) -> bytes | None:
+        """The result of the plan with this hash; raises SweepError where it is damaged."""
+        with database_errors(self.path, _OF):
+            query = "SELECT run, digest FROM plan WHERE hash = ?"
+            found = self.connection.execute(query, (plan,)).fetchone()
+        if found is None:
+            return None
+        run, digest = found
+        if not isinstance(run, bytes) or digest != _digest(plan, run):
+            raise SweepError(
+                f"{self.path}: the database is damaged: a result is not what was written"
+            )
+        return run
+
+    def put(self, plan: str, run: bytes) -> None:
+        """Keep the result of a plan; raises SweepError."""
+        with database_errors(self.path, _OF):
+            row = plan, run, _digest(plan, run)
+            self.connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?, ?)", row)
+
+    def close(self) -> None:
+        """Let others write the file."""
+        # the lock last: closing any handle of a file drops SQLite's own locks on it
+        try:
+            self.connection.close()
+        finally:
+            if self.lock:
+                self.lock.close()
+
+
+def open_plans(path: Path, identity: Mapping[str, str], *, resume: bool) -> PlanStore:
+    """The file of a search: a new one, with `resume` the one that is there.
+
+    Raises SweepError when the file holds something else, results where none are expected, or is
+    being written by another process; OutputError when it cannot be written.
+    """
+    check_writable(path)
+    if path.exists() and path.stat().st_size and not resume:
+        raise SweepError(f"{path}: exists already: --resume continues the same search")
+    with database_errors(path, _OF):
+        lock = lock_file(path)
+        try:
+            store = PlanStore(path=path, connection=connect(path), lock=lock)
+        except BaseException:
+            if lock:
+                lock.close()
+            raise
+        try:
+            _prepare(store, identity)
+        except BaseException:
+            store.close()
+            raise
+    return store
+
+
+def _prepare(store: PlanStore, identity: Mapping[str, str]) -> None:
+    """Make the tables in an empty file, else check that they are this search's."""
+    connection, path = store.connection, store.path
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+        with connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            for table in _TABLES.values():
+                connection.execute(table)
+            connection.executemany("INSERT INTO identity VALUES (?, ?)", identity.items())
+        return
+    if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION_ID,):
+        raise SweepError(f"{path}: a database, but not of {_OF}")
+    if schema_of(connection) != _TABLES:
+        raise SweepError(f"{path}: the database is damaged: its tables are not of {_OF}")
+    held = dict(connection.execute("SELECT name, value FROM identity"))
+    for name in {**held, **identity}:
+        there, here = (each.get(name, "absent") for each in (held, identity))
+        if there != here:
+            raise SweepError(f"{path}: holds another search: {name} is {there} there, {here} here")
+
+
+def _digest(plan: str, run: bytes) -> int:
+    return crc32(run, crc32(plan.encode()))

@@ -1,0 +1,137 @@
+"""A damaged or hostile file of simulated plans is refused, or gives what was written."""
+
+import os
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from helpers import Run
+from sweeps import Quick, study
+
+from stepsim.base.errors import StepsimError
+from stepsim.explore.plan.store import open_plans
+from stepsim.explore.sweep import run_sweep
+
+SEARCH = {"model": "small 0123", "topology": "hgx-h100 4567"}
+RUNS = {f"{i:08x}": b'{"step_time_ps": %d}' % (i * 1_000_003) for i in range(60)}
+PLAN = ("plan", "gpt2", "--gpus", "2", "--global-batch", "2", "--sequence", "64", "--runs", "1")
+
+
+def made(path: Path) -> Path:
+    with closing(open_plans(path, SEARCH, resume=False)) as store:
+        for plan, run in RUNS.items():
+            store.put(plan, run)
+    return path
+
+
+def held(path: Path) -> dict[str, bytes]:
+    with closing(open_plans(path, SEARCH, resume=True)) as store:
+        found = {plan: store.get(plan) for plan in RUNS}
+    return {plan: run for plan, run in found.items() if run is not None}
+
+
+def damage(folder: Path, tries: int) -> dict[str, int]:
+    """What becomes of a file after each of so many damages of one byte."""
+    data, damaged = made(folder / "made.sqlite").read_bytes(), folder / "damaged.sqlite"
+    assert held(folder / "made.sqlite") == RUNS
+    chance = random.Random(tries)
+    used = [place for place, byte in enumerate(data) if byte]
+    found = {"refused": 0, "some": 0, "all": 0}
+    for _ in range(tries):
+        place, flip = chance.choice(used), chance.randrange(1, 256)
+        damaged.write_bytes(data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :])
+        try:
+            runs = held(damaged)
+        except StepsimError:
+            found["refused"] += 1
+        else:
+            assert runs.items() <= RUNS.items(), (place, flip)
+            found["all" if runs == RUNS else "some"] += 1
+    return found
+
+
+def test_a_damaged_byte_changes_no_result(tmp_path: Path) -> None:
+    assert damage(tmp_path, 60)["refused"] > 20
+
+
+@pytest.mark.slow
+def test_many_damaged_bytes_change_no_result(tmp_path: Path) -> None:
+    print(damage(tmp_path, 2000))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE identity SET value = 'another'",
+        "PRAGMA application_id = 0",
+        "CREATE TABLE more (a)",
+        "CREATE INDEX quick ON plan (run)",
+        "CREATE TRIGGER slow AFTER INSERT ON plan BEGIN INSERT INTO plan SELECT * FROM ("
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n); END",
+        "UPDATE plan SET run = '{}'",
+        "UPDATE plan SET run = zeroblob(100)",
+        "DROP TABLE plan",
+    ],
+)
+def test_a_hostile_file_is_refused(statement: str, tmp_path: Path) -> None:
+    path = made(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+    with pytest.raises(StepsimError, match=r"damaged|another search|not of a search"):
+        held(path)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"step_time_ps": -5}',
+        '{"step_time_ps": 1e999}',
+        '{"step_time_ps": 9223372036854775808}',
+        '{"breakdown_ps": {}}',
+        '{"breakdown_ps": {"compute": 1}}',
+        "[1]",
+        "null",
+    ],
+)
+def test_a_result_that_no_search_writes_is_refused(written: str, tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "a.sqlite"
+    more = ("-q", "--store", path)
+    assert run(*PLAN, *more)[0] == 0
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for (plan,) in connection.execute("SELECT hash FROM plan").fetchall():
+            digest = crc32(written.encode(), crc32(plan.encode()))
+            row = written.encode(), digest, plan
+            connection.execute("UPDATE plan SET run = ?, digest = ? WHERE hash = ?", row)
+    code, out, err = run(*PLAN, *more, "--resume")
+    assert (code, out) == (2, "")
+    assert "the database is damaged" in err
+    assert err.count("\n") == 1
+
+
+def test_the_database_of_a_sweep_stays_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.sqlite"
+    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    before = path.read_bytes()
+    with pytest.raises(StepsimError, match="a database, but not of a search of plans"):
+        open_plans(path, SEARCH, resume=True)
+    assert path.read_bytes() == before
+
+
+def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    store = open_plans(path, SEARCH, resume=False)
+    with pytest.raises(StepsimError, match="another process is writing it"):
+        open_plans(path, SEARCH, resume=True)
+    store.close()
+    open_plans(path, SEARCH, resume=True).close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices")
+def test_no_file_is_one_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(StepsimError, match="pipe or a device"):
+            open_plans(path, SEARCH, resume=True)
