@@ -48,7 +48,9 @@ def measure_command(
     sustain: Annotated[
         str, typer.Option("--sustain", help="How long products run without a pause; 0s: not.")
     ] = "10s",
-    place: Annotated[str, typer.Option("--on", help="Where: cuda, or cpu to try it.")] = "cuda",
+    without_gpu: Annotated[
+        bool, typer.Option("--without-gpu", help="Run on the CPU, to try the command.")
+    ] = False,
     csv: Annotated[
         Path | None, typer.Option("--csv", help="Write the products for calibrate model --gemm.")
     ] = None,
@@ -76,7 +78,7 @@ def measure_command(
     )
     base = read_device(device) if device else None
     known = read_framework(framework)
-    timer = torch_timer.make_timer(place, repeat=repeat)
+    timer = torch_timer.make_timer(on_gpu=not without_gpu, repeat=repeat)
     with working("timing kernels", enabled=not quiet):
         found = measure_device(timer, asked, base)
     warn(found.notes, quiet=quiet)

@@ -206,8 +206,9 @@ OPTIONS = {
     },
     "convert": {"--chunks", "--microbatches", "--pp"},
     "doctor": {"--json"},
-    "measure": {"--csv", "--device", "--framework", "--kineto", "--microbatch-size", "--on"}
-    | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"},
+    "measure": {"--csv", "--device", "--framework", "--kineto", "--microbatch-size"}
+    | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"}
+    | {"--without-gpu"},
     "diff": set[str](),
     "sensitivity": RUN_OPTIONS - {"--messages", "--activation-size"}
     | {"--chunks", "--csv", "--schedule"},

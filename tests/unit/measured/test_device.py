@@ -134,12 +134,12 @@ def test_torch_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         CalibrationError, match=r"measure needs torch \(pip install 'stepsim\[gpu\]'"
     ):
-        torch_timer.make_timer("cuda", repeat=1)
+        torch_timer.make_timer(on_gpu=True, repeat=1)
 
 
 def test_kernels_run_on_torch() -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra gpu)", exc_type=ImportError)
-    timer = torch_timer.make_timer("cpu", repeat=2)
+    timer = torch_timer.make_timer(on_gpu=False, repeat=2)
     for phase in Phase:
         call = ProductCall(phase=phase, tokens=8, inner=16, outer=32, precision=Precision.BF16)
         assert timer.product(call).median > 0
@@ -162,7 +162,7 @@ def test_kernels_run_on_torch() -> None:
 
 @pytest.fixture
 def formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_timer, "make_timer", lambda place, repeat: FormulaTimer(H100))
+    monkeypatch.setattr(torch_timer, "make_timer", lambda on_gpu, repeat: FormulaTimer(H100))
 
 
 @pytest.mark.usefixtures("formula")

@@ -32,31 +32,28 @@ _PRECISIONS = (Precision.BF16, Precision.FP16, Precision.FP8)
 Run = Callable[[], object]
 
 
-def make_timer(place: str, *, repeat: int) -> "TorchTimer":
-    """The timer of a place, `cuda` or `cpu`; raises CalibrationError where torch has none."""
+def make_timer(*, on_gpu: bool, repeat: int) -> "TorchTimer":
+    """The timer of the GPU, or of the CPU; raises CalibrationError where torch has none."""
     try:
         import torch
     except ImportError as error:
         raise CalibrationError(
             f"measure needs torch (pip install 'stepsim[gpu]'): {error}"
         ) from None
-    if place == "cuda" and not torch.cuda.is_available():
-        raise CalibrationError(
-            f"torch {torch.__version__} sees no GPU: --on cpu tries the command without one"
-        )
-    if place not in ("cuda", "cpu"):
-        raise CalibrationError(f"on is {place!r}: expected cuda or cpu")
-    return TorchTimer(torch, place, repeat)
+    if on_gpu and not torch.cuda.is_available():
+        version = torch.__version__
+        raise CalibrationError(f"torch {version} sees no GPU: --without-gpu tries the command")
+    return TorchTimer(torch, repeat, on_gpu=on_gpu)
 
 
 class TorchTimer:
     """A KernelTimer on one device of torch; each kernel runs `repeat` times after a warm-up."""
 
-    def __init__(self, torch: Any, place: str, repeat: int) -> None:
+    def __init__(self, torch: Any, repeat: int, *, on_gpu: bool) -> None:
         self._torch = torch
-        self._place = place
         self._repeat = repeat
-        self._on_gpu = place == "cuda"
+        self._on_gpu = on_gpu
+        self._place = "cuda" if on_gpu else "cpu"
         self._flush: Any = None
 
     @property
