@@ -13,7 +13,6 @@ from stepsim.cli.terminal import (
     warn,
     write_rows,
 )
-from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:
     from stepsim.measured.device.shapes import Shapes
@@ -34,8 +33,8 @@ def measure_command(
         int, typer.Option("--microbatch-size", "--mbs", min=1, help="Samples of a microbatch.")
     ] = 1,
     tp: Annotated[
-        str, typer.Option("--tp", help="Degrees whose parts of a layer are timed.")
-    ] = "1,8",
+        int, typer.Option("--tp", min=1, help="Ranks whose part of a layer is timed as well.")
+    ] = 8,
     precision: Annotated[
         str, typer.Option("--precision", "--dtype", help="Precisions of products: bf16, fp16, fp8.")
     ] = "bf16",
@@ -88,8 +87,8 @@ def measure_command(
     show_tables(device_shown(found, base, layer))
 
 
-def _shapes(model: Path, batch: int, sequence: int, tp: str) -> "Shapes":
-    """The kernels of a model at some splits; raises the errors of its reader."""
+def _shapes(model: Path, batch: int, sequence: int, tp: int) -> "Shapes":
+    """The kernels of a model, whole and split; raises the errors of its reader."""
     from stepsim.files.load import load_work
     from stepsim.measured.device.shapes import Shapes
     from stepsim.workload.model.model import Model
@@ -98,16 +97,9 @@ def _shapes(model: Path, batch: int, sequence: int, tp: str) -> "Shapes":
     read = load_work(model)
     if not isinstance(read, Model):
         raise CalibrationError(f"{read.source}: a workload file names no shapes: expected a model")
-    degrees = tuple(OPTIONS["tp"].of(each) for each in tp.split(","))
-    for each in degrees:
-        assert isinstance(each, int)
-        check_plan(read.architecture, ModelPlan(tp=each, sequence=sequence))
-    return Shapes(
-        architecture=read.architecture,
-        batch=batch,
-        sequence=sequence,
-        tp=tuple(each for each in degrees if isinstance(each, int)),
-    )
+    check_plan(read.architecture, ModelPlan(tp=tp, sequence=sequence))
+    degrees = (1, tp) if tp > 1 else (1,)
+    return Shapes(architecture=read.architecture, batch=batch, sequence=sequence, tp=degrees)
 
 
 def _precisions(text: str) -> "tuple[Precision, ...]":
