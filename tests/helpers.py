@@ -1,7 +1,9 @@
 """What several tests need: small workloads, stages and networks made by hand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from stepsim.engine.prices import Prices
@@ -32,6 +34,11 @@ def examples(most: int) -> settings:
     """How many inputs hypothesis tries: `most` by its thorough profile, at least 10."""
     allowed = (settings.default or settings()).max_examples
     return settings(max_examples=max(min(10, most), most * allowed // 100))
+
+
+def few(values: Iterable[Any], *quick: object) -> list[Any]:
+    """Values of a parametrized test, of which only the quick ones run by default."""
+    return [v if v in quick else pytest.param(v, marks=pytest.mark.slow) for v in values]
 
 
 def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attention") -> Row:

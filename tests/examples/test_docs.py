@@ -36,8 +36,8 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-SLOW = {"docs/performance.md"}
-"""Pages that compute for long: a million scenarios."""
+SLOW = {"docs/performance.md", "docs/figures.md"}
+"""Pages that compute for long: a million scenarios, every figure."""
 
 
 def to_run() -> list[Any]:

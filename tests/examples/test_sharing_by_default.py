@@ -6,6 +6,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from helpers import few
 
 import stepsim
 from stepsim.face import Result
@@ -140,7 +141,9 @@ SHIPPED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("topology", topology_names())
+@pytest.mark.parametrize(
+    "topology", few(topology_names(), "hgx-h100", "dgx-v100", "rail-only-h100", "tpu-v4")
+)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_siblings_equal_fair_where_only_siblings_meet(
     name: str, topology: str, workloads: Path

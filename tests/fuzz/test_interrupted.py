@@ -66,7 +66,7 @@ def test_interrupt(name: str, tmp_path: Path) -> None:
 def test_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     database = tmp_path / "sweep.sqlite"
     command = [*COMMAND, "sweep", str(ROOT / "workloads" / "gpt_tp4.txt"), "--db", str(database)]
-    command += ["--set", "microbatches=1..60", "--set", "npus=16,32,64", "--contention", "fair"]
+    command += ["--set", "microbatches=1..20", "--set", "npus=16,32,64", "--contention", "fair"]
     command += ["-q", "--jobs", "1"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

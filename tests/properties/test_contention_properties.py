@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fluid import capacities, replay, transfers_of
-from helpers import examples
+from helpers import examples, few
 from hypothesis import event, given
 from invariants import check_timeline, task_times
 from random_jobs import SCHEDULES, Job, jobs, networks
@@ -196,7 +196,7 @@ def test_shipped_jobs_fold(
 
 
 @pytest.mark.parametrize("topology", ["hgx-h100", "ring"])
-@pytest.mark.parametrize("name", ["gpt_tp4", "moe_128"])
+@pytest.mark.parametrize("name", few(["gpt_tp4", "moe_128"], "gpt_tp4"))
 def test_some_shipped_jobs_fold(name: str, topology: str, workloads: Path) -> None:
     """The quick ones of the slow test above."""
     options = SHIPPED[name] | {"microbatches": 2}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import examples
+from helpers import examples, few
 from hypothesis import given
 from hypothesis import strategies as st
 from random_jobs import listed
@@ -51,7 +51,10 @@ def way(topology: Topology, source: int, destination: int) -> Way:
     return shares, {name: count for name, count in hops if count}
 
 
-@pytest.mark.parametrize("name", sorted({*topology_names()} - {*SHARED_NICS}))
+@pytest.mark.parametrize(
+    "name",
+    few(sorted({*topology_names()} - {*SHARED_NICS}), "hgx-h100", "tpu-v4", "rail-only-h100"),
+)
 def test_routes_have_as_many_links_and_the_same_where_they_do_not_turn(name: str) -> None:
     topology = stepsim.load_topology(name, npus=32)
     listed_again = again(topology)
@@ -90,7 +93,7 @@ def test_every_collective_costs_the_same_on_switches(name: str) -> None:
     [
         ("gpt_tp4", {"npus": 32, "pp": 4, "microbatches": 8}),
         ("gpt_tp4", {"npus": 32, "pp": 2, "microbatches": 4, "contention": "fair"}),
-        ("moe_128", {"npus": 128, "pp": 2, "microbatches": 4, "p2p": "overlap"}),
+        ("moe_128", {"npus": 64, "pp": 2, "microbatches": 4, "p2p": "overlap"}),
     ],
 )
 def test_steps_take_as_long_on_switches(name: str, workload: str, options: dict[str, Any]) -> None:

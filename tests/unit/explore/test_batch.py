@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import row, uniform_workload
+from helpers import few, row, uniform_workload
 from jobs import make_batch
 from random_jobs import SCHEDULES
 
@@ -46,7 +46,7 @@ def check_equal(batch: Batch, columns: dict[str, Any], at: list[dict[str, Any]])
         assert found.parts_ps[i].tolist() == list(report.mean_breakdown_ps().values())
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", few(TOPOLOGIES, "hgx-h100", "dgx-v100", "ring"))
 @pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
 def test_shipped_jobs(file: Path, topology: str) -> None:
     job: dict[str, Any] = {"workload": stepsim.load_workload(file), "topology": topology}

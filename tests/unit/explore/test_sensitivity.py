@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Run, examples, row, uniform_workload
+from helpers import Run, examples, few, row, uniform_workload
 from hypothesis import given
 from random_jobs import Job, jobs, networks
 
@@ -42,11 +42,8 @@ def check_slopes(found: Sensitivity, rounding_ps: float) -> None:
             assert abs(slope.derivative - central) <= allowed, slope
 
 
-SIZES = [8, pytest.param(32, marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("microbatches", SIZES)
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("microbatches", few([8, 32], 8))
+@pytest.mark.parametrize("topology", few(TOPOLOGIES, "hgx-h100", "ring"))
 @pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 def test_shipped_jobs(file: Path, topology: str, schedule: str, microbatches: int) -> None:
