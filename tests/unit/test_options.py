@@ -15,7 +15,7 @@ import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError
 from stepsim.base.option import Panel
 from stepsim.base.quantities import Quantity
-from stepsim.cli.options import NO_MEMORY, ON_COMMAND_LINE
+from stepsim.cli.common.options import NO_MEMORY, ON_COMMAND_LINE
 from stepsim.cli.root import make_app
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.sweep.axes import OPTION_AXES

@@ -7,13 +7,20 @@ import typer
 import typer.core
 
 from stepsim.base.errors import CalibrationError, OutputError
+from stepsim.cli.common.terminal import (
+    JsonOption,
+    QuietOption,
+    check_outputs,
+    show,
+    show_tables,
+    warn,
+)
 from stepsim.cli.measured import (
     CommSourceOption,
     NcclOption,
     NodeSizeOption,
     RunsArgument,
 )
-from stepsim.cli.terminal import JsonOption, QuietOption, check_outputs, show, show_tables, warn
 
 if TYPE_CHECKING:
     from stepsim.measured.calibration.link_classes import Regime

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.cli import completion
-from stepsim.cli.figures import StyleOption
-from stepsim.cli.terminal import JsonOption, check_outputs, show
+from stepsim.cli.common import completion
+from stepsim.cli.common.figures import StyleOption
+from stepsim.cli.common.terminal import JsonOption, check_outputs, show
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:

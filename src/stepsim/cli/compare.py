@@ -7,8 +7,8 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
-from stepsim.cli import completion
-from stepsim.cli.figures import (
+from stepsim.cli.common import completion
+from stepsim.cli.common.figures import (
     MessagesOption,
     PlotOption,
     RanksOption,
@@ -18,9 +18,8 @@ from stepsim.cli.figures import (
     check_messages,
     check_trace,
 )
-from stepsim.cli.measured import CalibrationOption
-from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
-from stepsim.cli.terminal import (
+from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
+from stepsim.cli.common.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,
@@ -31,6 +30,7 @@ from stepsim.cli.terminal import (
     warn_of,
     write_rows,
 )
+from stepsim.cli.measured import CalibrationOption
 from stepsim.show.figures.style import FigureStyle
 
 

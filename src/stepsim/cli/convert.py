@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from stepsim.base.errors import OutputError
-from stepsim.cli import completion
-from stepsim.cli.options import ChunksOption
+from stepsim.cli.common import completion
+from stepsim.cli.common.options import ChunksOption
 
 
 def convert_command(

@@ -2,13 +2,12 @@
 
 import typer
 
-from stepsim.cli.terminal import JsonOption, check_outputs, show
+from stepsim.cli.common.terminal import JsonOption, check_outputs, show
 
 
 def doctor_command(json: JsonOption = None) -> None:
     """Check this installation; exit code 1 if something is broken."""
-    from stepsim.show.doctor import Diagnosis, Status, diagnose
-    from stepsim.show.tables.installation import checks_table
+    from stepsim.show.doctor import Diagnosis, Status, checks_table, diagnose
 
     check_outputs([], json=json)
     checks = tuple(diagnose())

@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from stepsim.base.errors import OutputError, PlanError
-from stepsim.cli.figures import StyleOption
+from stepsim.cli.common.figures import StyleOption
+from stepsim.cli.common.options import OF_MODEL, OF_SIZE, CommandOptions, takes
+from stepsim.cli.common.terminal import JsonOption, check_outputs, show, show_tables, warn
 from stepsim.cli.measured import (
     NodeSizeOption,
     inspect_measured,
     refuse_options,
     refuse_run_options,
 )
-from stepsim.cli.options import OF_MODEL, OF_SIZE, CommandOptions, takes
 from stepsim.cli.profiles.seen import inspect_profile, refuse_for_profiles
-from stepsim.cli.terminal import JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import CalibrationError
-from stepsim.cli.terminal import (
+from stepsim.cli.common.terminal import (
     QuietOption,
     check_outputs,
     show_tables,

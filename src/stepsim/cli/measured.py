@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError
-from stepsim.cli import completion
-from stepsim.cli.figures import StyleOption, TraceOutput
-from stepsim.cli.options import CommandOptions
-from stepsim.cli.terminal import (
+from stepsim.cli.common import completion
+from stepsim.cli.common.figures import StyleOption, TraceOutput
+from stepsim.cli.common.options import CommandOptions
+from stepsim.cli.common.terminal import (
     JsonOption,
     QuietOption,
     check_outputs,

@@ -7,8 +7,8 @@ import typer
 
 from stepsim.base.errors import PlanError, printable
 from stepsim.base.records import dataclass
-from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
-from stepsim.cli.terminal import (
+from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
+from stepsim.cli.common.terminal import (
     CsvOption,
     JsonOption,
     QuietOption,
@@ -167,7 +167,7 @@ def check_command(
 ) -> None:
     """Simulate a PLAN and compare it with a budget; exit code 1 if it exceeds the budget."""
     from stepsim.explore.plan.budget import check_plan_file, parse_budget
-    from stepsim.show.tables.budget import budget_shown
+    from stepsim.show.tables.plan import budget_shown
 
     check_outputs([plan], json=json)
     budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)

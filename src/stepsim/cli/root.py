@@ -5,7 +5,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -17,48 +17,20 @@ import typer
 
 from stepsim import __version__
 from stepsim.base.errors import StepsimError, one_line
-from stepsim.cli.terminal import Stopped
-from stepsim.cli.values import LightCommand, LightGroup
+from stepsim.cli.commands import COMMANDS
+from stepsim.cli.common.terminal import Stopped
+from stepsim.cli.common.values import LightCommand, LightGroup
 
 _STDOUT = "<stdout>"
 _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
-_MODULES = {
-    "simulate": "simulate",
-    "compare": "compare",
-    "inspect": "inspect",
-    "convert": "convert",
-    "diff": "compare",
-    "collective": "collective",
-    "sensitivity": "sensitivity",
-    "noise": "sensitivity",
-    "validate": "measured",
-    "what-if": "measured",
-    "improve": "profiles.improve",
-    "sweep": "sweep",
-    "sweep-report": "sweep",
-    "plan": "plan",
-    "check": "plan",
-    "serve": "serve",
-    "export-site": "serve",
-    "report": "documents",
-    "schema": "documents",
-    "measure": "measure",
-    "doctor": "doctor",
-}
-"""The module of each command, in the order of the help."""
-_GROUPS = {"calibrate": "calibrate"}
-"""The module of each group of commands."""
-COMMANDS = (*_MODULES, *_GROUPS)
-"""Names of commands, in the order of the help."""
-
 
 @cache
-def make_app(names: tuple[str, ...] = COMMANDS, *, listed: bool = False) -> typer.Typer:
+def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> typer.Typer:
     """The command line with the commands named; only their modules are imported.
 
-    Where they are just `listed` they have their help but no options, which take time to make.
+    Where they are just `listed` no module is: they have their help in a line, and no options.
     """
     app = typer.Typer(
         name="stepsim",
@@ -70,14 +42,15 @@ def make_app(names: tuple[str, ...] = COMMANDS, *, listed: bool = False) -> type
     )
     app.callback(invoke_without_command=True)(_root)
     for name in names:
-        if name in _GROUPS:
-            group = import_module(f"stepsim.cli.{_GROUPS[name]}").app
+        if listed:
+            app.command(name, help=COMMANDS[name].help)(_nothing)
+        elif COMMANDS[name].is_group:
+            group = _module(name).app
             app.add_typer(group, name=name)
             _leave_files_to_readers(group)
         else:
-            module = import_module(f"stepsim.cli.{_MODULES[name]}")
-            command = getattr(module, name.replace("-", "_") + "_command")
-            app.command(name, cls=LightCommand)(_without_options(command) if listed else command)
+            command = getattr(_module(name), name.replace("-", "_") + "_command")
+            app.command(name, cls=LightCommand)(command)
     _leave_files_to_readers(app)
     return app
 
@@ -91,14 +64,12 @@ def _root(
         raise typer.Exit
 
 
-def _without_options(command: Callable[..., None]) -> Callable[[], None]:
-    """A command that does nothing and has the same help."""
+def _module(name: str) -> Any:
+    return import_module(f"stepsim.cli.{COMMANDS[name].module}")
 
-    def nothing() -> None:
-        """Stand for the command in a list."""
 
-    nothing.__doc__ = command.__doc__
-    return nothing
+def _nothing() -> None:
+    """Stand for a command in a list."""
 
 
 def _asked(words: list[str]) -> typer.Typer:

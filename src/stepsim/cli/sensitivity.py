@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.records import dataclass
-from stepsim.cli.figures import StyleOption
-from stepsim.cli.options import RunOptions, SetOption, takes
-from stepsim.cli.terminal import (
+from stepsim.cli.common.figures import StyleOption
+from stepsim.cli.common.options import RunOptions, SetOption, takes
+from stepsim.cli.common.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,

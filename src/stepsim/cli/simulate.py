@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.figures import (
+from stepsim.cli.common.figures import (
     MessagesOption,
     PlotMemoryOption,
     PlotOption,
@@ -17,17 +17,8 @@ from stepsim.cli.figures import (
     check_messages,
     check_trace,
 )
-from stepsim.cli.measured import (
-    CalibrationOption,
-    NodeSizeOption,
-    TimesOption,
-    refuse_options,
-    refuse_run_options,
-    simulate_measured,
-)
-from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
-from stepsim.cli.profiles.seen import refuse_for_profiles, simulate_profile
-from stepsim.cli.terminal import (
+from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
+from stepsim.cli.common.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,
@@ -37,6 +28,15 @@ from stepsim.cli.terminal import (
     warn,
     warn_of,
 )
+from stepsim.cli.measured import (
+    CalibrationOption,
+    NodeSizeOption,
+    TimesOption,
+    refuse_options,
+    refuse_run_options,
+    simulate_measured,
+)
+from stepsim.cli.profiles.seen import refuse_for_profiles, simulate_profile
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:

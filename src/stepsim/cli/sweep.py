@@ -9,10 +9,10 @@ import typer
 
 from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.base.records import dataclass
-from stepsim.cli import completion
-from stepsim.cli.figures import ReportOption, StyleOption
-from stepsim.cli.options import NO_MEMORY, RunOptions, SetOption, takes
-from stepsim.cli.terminal import (
+from stepsim.cli.common import completion
+from stepsim.cli.common.figures import ReportOption, StyleOption
+from stepsim.cli.common.options import NO_MEMORY, RunOptions, SetOption, takes
+from stepsim.cli.common.terminal import (
     CsvOption,
     JsonOption,
     Stopped,

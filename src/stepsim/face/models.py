@@ -7,7 +7,7 @@ from stepsim.base.errors import PlanError
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.models.load import read_model
 from stepsim.files.shipped import DEFAULT_FRAMEWORK
-from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model

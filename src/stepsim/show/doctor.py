@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 from stepsim.base.documents import Document, Entry
 from stepsim.base.errors import StepsimError
 from stepsim.files.writing import FIGURE_SUFFIXES
+from stepsim.show.tables.model import LONG, TEXT, Table, table_of
 
 _DISTRIBUTION = "stepsim"
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
@@ -176,3 +177,13 @@ def _terminal() -> str:
     colour = "no colour (NO_COLOR)" if os.environ.get("NO_COLOR") else "colour on a terminal"
     width = shutil.get_terminal_size().columns
     return f"{width} columns, {sys.stdout.encoding}, {colour}"
+
+
+def checks_table(checks: Sequence[Check]) -> Table:
+    """A row per check."""
+    columns = {
+        "status": TEXT.of("status"),
+        "check": TEXT.of("name"),
+        "what was found": LONG.of("detail"),
+    }
+    return table_of("checks of this installation", checks, columns)

@@ -12,7 +12,7 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect

@@ -4,10 +4,15 @@ import errno
 import os
 import subprocess
 import sys
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
+import typer.main
 from helpers import Run
+
+from stepsim.cli import make_app
+from stepsim.cli.commands import COMMANDS
 
 COMMAND = "from stepsim.cli import main; main()"
 
@@ -69,3 +74,11 @@ def test_too_many_open_files_are_no_matter_of_stdout(moe: Path, tmp_path: Path) 
     assert err.splitlines()[-1].endswith("Too many open files")
     assert "stdout" not in err
     assert "Traceback" not in err
+
+
+def test_the_list_of_commands_says_what_the_commands_say() -> None:
+    app = typer.main.get_command(make_app())
+    said = {name: str(each.help) for name, each in app.commands.items()}  # type: ignore[attr-defined]
+    first = {n: " ".join(cleandoc(t).partition("\n\n")[0].split()) for n, t in said.items()}
+    assert {name: each.help for name, each in COMMANDS.items()} == first
+    assert list(COMMANDS) == list(app.commands)  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.terminal import (
+from stepsim.cli.common.terminal import (
     CsvOption,
     JsonOption,
     QuietOption,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.terminal import check_outputs, show, warn
+from stepsim.cli.common.terminal import check_outputs, show, warn
 
 if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile

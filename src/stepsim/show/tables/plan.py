@@ -1,7 +1,8 @@
-"""A search of plans as tables."""
+"""A search of plans, and a plan against its budget, as tables."""
 
 from collections.abc import Iterator
 
+from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.show.tables.model import (
     COUNT,
@@ -74,3 +75,17 @@ def plans_table(found: PlanDocument) -> Table:
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
     return any(getattr(plan, name) not in (1, "none") for plan in plans)
+
+
+def budget_shown(found: BudgetDocument) -> Iterator[Shown]:
+    """A plan against its budget, a row per number."""
+    yield table_of(
+        found.plan,
+        found.lines,
+        {
+            "": TEXT.of("what"),
+            "budget": TEXT.of(lambda line: line.budget or "-"),
+            "predicted": TEXT.of("predicted"),
+            "verdict": TEXT.of(lambda line: "holds" if line.holds else "exceeded"),
+        },
+    )

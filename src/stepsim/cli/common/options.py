@@ -12,8 +12,8 @@ import typer
 from stepsim.base.option import Option, Panel
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
-from stepsim.cli import completion
-from stepsim.cli.terminal import log_shown
+from stepsim.cli.common import completion
+from stepsim.cli.common.terminal import log_shown
 from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:

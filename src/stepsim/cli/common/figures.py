@@ -8,7 +8,7 @@ import typer
 
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.records import dataclass
-from stepsim.cli.terminal import command_line
+from stepsim.cli.common.terminal import command_line
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
