@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from stepsim.parallel.schedules import ActionKind, build
+from stepsim.parallel.schedules import ActionKind, Schedule, build
 
 HOP = 0.25
 """Seconds of a message once both ends are there."""
@@ -19,8 +19,12 @@ def made_rows(
     chunks: int = 1,
     steps: int = 1,
     slow: int = -1,
+    schedule: str = "",
+    share: float = 1,
 ) -> Rows:
     """Rows of every worker: forwards take 1 s, backwards 2 s, twice that on the stage `slow`.
+
+    They take a `share` of that. The schedule is 1F1B, or interleaved, if none is named.
 
     Operations start as soon as they can; parameters are gathered and gradients reduced in 0.5 s. A
     message is received from when its rank is free, and takes `HOP` from when it was sent.
@@ -28,18 +32,14 @@ def made_rows(
     rows: Rows = []
     for step in range(steps):
         for replica in range(replicas):
-            rows += _replica_rows(stages, replica, microbatches, chunks, step, slow)
+            name = schedule or ("interleaved" if chunks > 1 else "1f1b")
+            order = build(name, ranks=stages, microbatches=microbatches, chunks=chunks)
+            rows += _replica_rows(order, replica, step, slow, share)
     return rows
 
 
-def _replica_rows(
-    stages: int, replica: int, microbatches: int, chunks: int, step: int, slow: int
-) -> Rows:
-    schedule = (
-        build("interleaved", ranks=stages, microbatches=microbatches, chunks=chunks)
-        if chunks > 1
-        else build("1f1b", ranks=stages, microbatches=microbatches)
-    )
+def _replica_rows(schedule: Schedule, replica: int, step: int, slow: int, share: float) -> Rows:
+    stages, chunks = schedule.placement.ranks, schedule.placement.chunks
     rows: Rows = []
     count: dict[tuple[str, int], int] = {}
 
@@ -83,7 +83,7 @@ def _replica_rows(
                         break
                     arrival = arrived[way, source, action.microbatch] + HOP
                     add(rank, f"{way}-recv", clock[rank], max(arrival - clock[rank], 0))
-                took = (1.0 if way == "forward" else 2.0) * (2 if rank == slow else 1)
+                took = (1.0 if way == "forward" else 2.0) * (2 if rank == slow else 1) * share
                 start = max(clock[rank], arrival)
                 clock[rank] = start + took
                 add(

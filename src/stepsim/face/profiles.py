@@ -29,6 +29,13 @@ class ImprovementsResult(Viewed, Improvements):
     def _shown(self) -> Iterable[Shown]:
         return improvements_shown(self)
 
+    @checked
+    def write_report(self, path: str | Path) -> None:
+        """Write everything there is to see as one HTML page; raises OutputError."""
+        from stepsim.show.page.write import write_improvements
+
+        write_improvements(self, path, command="")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StragglersResult(Viewed, Stragglers):
@@ -51,12 +58,13 @@ def stragglers(run: Profile | str | Path) -> StragglersResult:
 
 
 @checked
-def improve(run: Profile | str | Path) -> ImprovementsResult:
+def improve(run: Profile | str | Path, *, node_size: int | None = None) -> ImprovementsResult:
     """Named changes of a profile, ranked by what they would gain.
 
-    Raises TraceError for profiles that cannot be read or replayed.
+    `node_size` is the ranks per node where the profile does not tell them. Raises TraceError for
+    profiles that cannot be read or replayed.
     """
-    return taken_as(ImprovementsResult, improve_profile(_profile(run)))
+    return taken_as(ImprovementsResult, improve_profile(_profile(run).on_nodes(node_size)))
 
 
 def _profile(run: Profile | str | Path) -> Profile:

@@ -5,67 +5,47 @@ messages are posted where the program posted them, everything else waits as it d
 the sum of what was made shorter, but what is left of it on the way to the end of the step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.documents import Document, Entry
+from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Seconds, Share
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import (
-    COMMUNICATIONS,
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    Profile,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.stragglers import (
-    Stragglers,
     find_stragglers,
     ideal_ps,
     mean_share,
     share_of_steps,
 )
 from stepsim.measured.profile.waits import Waits
-from stepsim.measured.run import Bools
+from stepsim.validation.changes.computes import compute_changes
+from stepsim.validation.changes.made import Changes, RunChange, UntoldChange
+from stepsim.validation.changes.schedules import schedule_changes
+from stepsim.validation.changes.transfers import transfer_changes
 
-_FASTER_NETWORK = 2
 _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RunChangeTimes:
-    """A change of a profile: what operations take and the host's delays, in ps, once it is made.
-
-    `assumed` is what has to hold for it.
-    """
-
-    name: str
-    what: str
-    own_ps: Ints
-    delay_ps: Ints
-    assumed: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
     """What a change gains: the mean step with it, and shares of the mean replayed step.
 
-    `low` and `high` are the least and the largest gain of a step.
+    `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what
+    is changed is as good as can be: links that take no time, a pipeline without bubbles.
     """
 
     name: str
     what: str
     step_ps: int
     gain: float
+    ceiling: float
     low: float
     high: float
     assumed: str
@@ -75,7 +55,8 @@ class Improvement:
 class Improvements:
     """Changes of a profile, the largest gain first. Steps are means in ps.
 
-    `ceiling` is the gain where every worker, every microbatch and the host were ideal.
+    `ceiling` is the gain where every worker, every microbatch and the host were ideal. Changes
+    `without_gain` are known by name; those `untold` cannot be told from the profile.
     """
 
     profile: Profile
@@ -83,6 +64,8 @@ class Improvements:
     replayed_ps: int
     ceiling: float
     changes: tuple[Improvement, ...]
+    without_gain: tuple[str, ...]
+    untold: tuple[UntoldChange, ...]
 
 
 class _ChangeEntry(Entry, frozen=True, kw_only=True):
@@ -92,9 +75,17 @@ class _ChangeEntry(Entry, frozen=True, kw_only=True):
     what: str
     step_s: Seconds
     gain: Share
+    ceiling: Share
     low: Share
     high: Share
     assumed: str
+
+
+class _UntoldEntry(Entry, frozen=True, kw_only=True):
+    """A change that cannot be told from the profile, and why."""
+
+    name: str
+    why: str
 
 
 class ImprovementsDocument(Document, frozen=True, kw_only=True):
@@ -105,177 +96,77 @@ class ImprovementsDocument(Document, frozen=True, kw_only=True):
     replayed_s: Seconds
     ceiling: Share
     changes: tuple[_ChangeEntry, ...]
+    without_gain: Names
+    untold: tuple[_UntoldEntry, ...]
 
     @classmethod
     def of(cls, found: Improvements) -> Self:
         """The document of the changes."""
-        changes = [*map(_ChangeEntry.taken_from, found.changes)]
-        return cls.taken_from(found, source=found.profile.source, changes=changes)
+        return cls.taken_from(
+            found,
+            source=found.profile.source,
+            changes=[*map(_ChangeEntry.taken_from, found.changes)],
+            untold=[*map(_UntoldEntry.taken_from, found.untold)],
+        )
 
 
 def improve_profile(profile: Profile) -> Improvements:
     """Replay a profile with every change that could gain something."""
     waits = pipeline_waits(profile, posted=True)
     base = waits.steps_ps(waits.own_ps, waits.delay_ps)
-    found = [_gained(waits, change, base) for change in changes_of(waits)]
-    found = [each for each in found if each.gain >= _LEAST_GAIN]
+    found, untold = [], []
+    for change in changes_of(waits):
+        if isinstance(change, UntoldChange):
+            untold.append(change)
+        else:
+            found.append(_gained(change, base))
     return Improvements(
         profile=profile,
         measured_ps=int(profile.step_times_ps().mean()),
         replayed_ps=int(base.mean()),
         ceiling=1 - mean_share(waits.steps_ps(ideal_ps(waits)), base),
-        changes=tuple(sorted(found, key=lambda each: (-each.gain, each.name))),
+        changes=_ranked([each for each in found if each.gain >= _LEAST_GAIN]),
+        without_gain=tuple(each.name for each in found if each.gain < _LEAST_GAIN),
+        untold=tuple(untold),
     )
 
 
 def change_profile(profile: Profile, name: str) -> Profile:
     """The profile once a change is made; raises PlanError for a name that none has."""
-    waits = pipeline_waits(profile, posted=True)
-    known = {change.name: change for change in changes_of(waits)}
-    if name not in known:
-        raise PlanError(f"change is {name!r}: expected one of {', '.join(sorted(known))}")
-    own = known[name].own_ps
-    ends = waits.ends_ps(own, known[name].delay_ps)
-    return waits.retimed(ends - own, ends)
+    every = changes_of(pipeline_waits(profile, posted=True))
+    known = {change.name: change for change in every}
+    change = known.get(name)
+    if isinstance(change, UntoldChange):
+        raise PlanError(f"{profile.source}: {name} cannot be told: {change.why}")
+    if change is None:
+        told = sorted(each.name for each in known.values() if isinstance(each, RunChange))
+        raise PlanError(f"change is {name!r}: expected one of {', '.join(told)}")
+    ends = change.waits.ends_ps(change.own_ps, change.delay_ps)
+    return change.waits.retimed(ends - change.own_ps, ends)
 
 
-def changes_of(waits: Waits) -> Iterator[RunChangeTimes]:
-    """Every change that the operations of a profile allow."""
-    own, delay = waits.own_ps, waits.delay_ps
-    stragglers = find_stragglers(pipeline_waits(waits.profile))
-    for name, what, changed, assumed in _computes(waits, stragglers):
-        yield _change(name, what, changed, delay, assumed)
-    for name, what, changed, assumed in _communications(waits):
-        yield _change(name, what, changed, delay, assumed)
-    yield _change(
-        "no-host-gaps",
-        "operations start when what they wait for has ended",
-        own,
-        np.zeros_like(delay),
-        "launches cost nothing",
-    )
+def changes_of(waits: Waits) -> Changes:
+    """Every change that the operations of a profile allow, and those that they do not tell."""
+    yield from compute_changes(waits, find_stragglers(pipeline_waits(waits.profile)))
+    yield from transfer_changes(waits)
+    yield from schedule_changes(waits)
 
 
-def _gained(waits: Waits, change: RunChangeTimes, base: Ints) -> Improvement:
-    steps = waits.steps_ps(change.own_ps, change.delay_ps)
+def _ranked(found: Iterable[Improvement]) -> tuple[Improvement, ...]:
+    return tuple(sorted(found, key=lambda each: (-each.gain, each.name)))
+
+
+def _gained(change: RunChange, base: Ints) -> Improvement:
+    steps = change.steps_ps
     gains = 1 - share_of_steps(steps, base)
+    best = steps if change.best_ps is None else change.best_ps
     return Improvement(
         name=change.name,
         what=change.what,
         step_ps=int(steps.mean()),
         gain=float(1 - mean_share(steps, base)),
+        ceiling=float(1 - mean_share(np.minimum(best, steps), base)),
         low=float(gains.min()),
         high=float(gains.max()),
         assumed=change.assumed,
     )
-
-
-def _change(name: str, what: str, own: Ints, delay: Ints, assumed: str) -> RunChangeTimes:
-    return RunChangeTimes(name=name, what=what, own_ps=own, delay_ps=delay, assumed=assumed)
-
-
-_Named = tuple[str, str, Ints, str]
-
-
-def _computes(waits: Waits, stragglers: Stragglers) -> Iterator[_Named]:
-    """Changes of what computes and the host take."""
-    profile, own = waits.profile, waits.own_ps
-    events = profile.events
-    compute, host = events.of_kind(EventKind.COMPUTE), events.of_kind(EventKind.HOST)
-    slow = max(stragglers.workers, key=lambda worker: worker.slowdown)
-    stage, step = profile.column_of_ranks("stage"), events.step
-    mine = events.rank == _place(profile, slow.rank)
-    of_others = (stage == stage[mine][0]) & ~mine & compute
-    if of_others.any():
-        yield (
-            f"replace-rank-{slow.rank}",
-            f"rank {slow.rank} computes as the others{_of_stage(slow.stage)} do",
-            _as_mean(own, mine & compute, of_others, same(events.name, step)),
-            "its computes take the mean of theirs",
-        )
-    name = events.name
-    if stage.max() > 0:
-        yield (
-            "even-stages",
-            _even_stages(stragglers),
-            _evened(own, compute, same(name, step)),
-            "layers can be shared out evenly; messages stay as long",
-        )
-    if len(profile.ranks) > 1:
-        yield (
-            "even-replicas",
-            "replicas of a stage compute equally long",
-            _evened(own, compute, same(name, step, stage, _number(events))),
-            "their microbatches hold equally much work",
-        )
-    if events.microbatch.max() > 0:
-        yield (
-            "even-microbatches",
-            "microbatches of a rank compute equally long",
-            _evened(own, compute, same(name, step, events.rank)),
-            "sequences can be shared out evenly",
-        )
-    yield ("no-gc", "the host never stops", np.where(host, 0, own), "memory is freed elsewhere")
-
-
-def _communications(waits: Waits) -> Iterator[_Named]:
-    """Changes of what communications take once everybody is there."""
-    profile, own = waits.profile, waits.own_ps
-    events = profile.events
-    passes = events.phase != EventPhase.UPDATE
-    collective = events.of_kind(EventKind.COLLECTIVE) & passes
-    for name in profile.names:
-        which = profile.named(name) & collective
-        if which.any():
-            yield (
-                f"overlap-{name.replace(' ', '-')}",
-                f"{name} runs beside computes",
-                np.where(which, 0, own),
-                "it is hidden as a whole, and slows nothing down",
-            )
-    yield (
-        "twice-the-network",
-        "collectives and messages take half as long",
-        np.where(events.of_kind(*COMMUNICATIONS), own // _FASTER_NETWORK, own),
-        "bandwidth is all they wait for",
-    )
-
-
-def _place(profile: Profile, rank: int) -> int:
-    return next(place for place, each in enumerate(profile.ranks) if each.rank == rank)
-
-
-def _of_stage(stage: int | None) -> str:
-    return "" if stage is None else f" of stage {stage}"
-
-
-def _number(events: Events) -> Ints:
-    """The microbatch of every operation, else its place among those of its name."""
-    place = counted(events.rank, events.step, events.name)
-    return np.where(events.microbatch == UNKNOWN, place, events.microbatch)
-
-
-def _even_stages(stragglers: Stragglers) -> str:
-    slow = int(np.argmax(stragglers.by_stage))
-    return f"every stage computes as long as their mean; stage {slow} is the slowest"
-
-
-def _evened(own: Ints, which: Bools, alike: Ints) -> Ints:
-    """Operations with the mean of those that are alike."""
-    places = np.flatnonzero(which)
-    key = alike[places]
-    sums = np.bincount(key, weights=own[places])
-    changed = own.copy()
-    changed[places] = np.rint((sums / np.maximum(np.bincount(key), 1))[key]).astype(np.int64)
-    return changed
-
-
-def _as_mean(own: Ints, which: Bools, others: Bools, alike: Ints) -> Ints:
-    """Operations with the mean of the others that are alike; without any they stay."""
-    size = int(alike.max()) + 1
-    count = np.bincount(alike[others], minlength=size)
-    mean = np.bincount(alike[others], weights=own[others], minlength=size) / np.maximum(count, 1)
-    changed = own.copy()
-    places = np.flatnonzero(which & (count[alike] > 0))
-    changed[places] = np.rint(mean[alike[places]]).astype(np.int64)
-    return changed

@@ -188,7 +188,9 @@ OPTIONS = {
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
     "calibrate model": {"--device", "--gemm", "--output", "--precision", "--quiet"},
-    "improve": {"--apply", "--csv", "--json", "--output", "--quiet"},
+    "improve": {
+        *("--apply", "--csv", "--json", "--node-size", "--output", "--quiet", "--report"),
+    },
     "calibrate nccl": {
         "--fabric-bandwidth",
         "--json",

@@ -11,6 +11,7 @@ from stepsim.cli.common.terminal import (
     JsonOption,
     QuietOption,
     check_outputs,
+    command_line,
     show,
     warn,
     write_rows,
@@ -31,6 +32,13 @@ def improve_command(
             "--output", "-o", help="Where --apply writes: a .parquet, or a folder for Chakra."
         ),
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a page, one HTML file.")
+    ] = None,
+    node_size: Annotated[
+        int | None,
+        typer.Option("--node-size", min=1, help="Ranks per node, where the run does not tell."),
+    ] = None,
     json: JsonOption = None,
     csv: CsvOption = None,
     quiet: QuietOption = False,
@@ -47,13 +55,17 @@ def improve_command(
         raise PlanError("expected --apply NAME and --output FILE together")
     one_file = output is not None and output.suffix == ".parquet"
     files, folders = ([csv, output], []) if one_file else ([csv], [output])
-    check_outputs([run], json=json, files=files, folders=folders)
-    profile = load_profile(run)
+    check_outputs([run], json=json, files=files, folders=folders, page=report)
+    profile = load_profile(run).on_nodes(node_size)
     warn(profile.warnings, quiet=quiet)
     if apply and output:
         write = write_ndtimeline if one_file else write_chakra
         write(change_profile(profile, apply), output)
     found = improve_profile(profile)
     document = ImprovementsDocument.of(found)
+    if report:
+        from stepsim.show.page.write import write_improvements
+
+        write_improvements(found, report, command=command_line())
     write_rows(csv, tables_of(document))
     show(json, document.to_json, improvements_shown(found))

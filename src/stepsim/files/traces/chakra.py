@@ -46,6 +46,12 @@ GROUPS_FILE = "comm_groups.json"
 """Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""
 _RANK = re.compile(r"(?:\.|rank[-_]?|npu[-_]?)(\d{1,9})\.et")
 _PS_PER_US = 10**6
+_ATTRIBUTE = 2
+_MOST_PLACES = 1 << 20
+PLACES = ("stage", "replica")
+"""Attributes that stepsim's own traces have of their rank, in the metadata."""
+STEP = "step"
+"""Attribute that numbers the steps of stepsim's own traces of several."""
 TOLD = ("stream", "phase", "chunk", "microbatch")
 """Columns of a profile that stepsim's own traces hold as attributes."""
 
@@ -147,7 +153,9 @@ def read_chakra(path: Path) -> Profile:
         told = _RANK.search(Path(name).name)
         try:
             nodes = _nodes(data)
-            parts.append(_of_rank(name, nodes, int(told[1]) if told else place, groups))
+            part = _of_rank(name, nodes, int(told[1]) if told else place, groups)
+            stage, replica = (_places(data).get(name) for name in PLACES)
+            parts.append(replace(part, stage=stage, replica=replica))
             clocks.add(_Clock.of(nodes))
         except (ValueError, OverflowError) as error:
             raise TraceError(f"{name}: not a Chakra trace: {error}") from None
@@ -202,6 +210,14 @@ def _nodes(data: bytes) -> list[_Node]:
     return nodes
 
 
+def _places(data: bytes) -> dict[str, int]:
+    """Stage and replica of a rank, where its metadata tell them."""
+    fields = (v for number, v in read_fields(next(read_messages(data))) if number == _ATTRIBUTE)
+    told = dict(_attribute(each) for each in fields if isinstance(each, bytes))
+    found = {name: told.get(name) for name in PLACES}
+    return {k: n for k, n in found.items() if isinstance(n, int) and 0 <= n <= _MOST_PLACES}
+
+
 def _of_rank(
     name: str, nodes: Sequence[_Node], rank: int, groups: Mapping[str, tuple[int, ...]]
 ) -> RankOperations:
@@ -209,9 +225,13 @@ def _of_rank(
     start = np.array([node.ps("start") for node in nodes], dtype=np.int64)
     took = np.array([node.ps("duration") for node in nodes], dtype=np.int64)
     base = int(start.min()) if _Clock.of(nodes) is _Clock.RECORDED else 0
+    steps, step = np.unique(
+        np.array([node.number_of(STEP, 0) for node in nodes], dtype=np.int64), return_inverse=True
+    )
     named = [str(node.attributes.get("pg_name", "")) for node in nodes]
+    described = [str(node.attributes.get("pg_desc", "")) for node in nodes]
     columns = {
-        "step": np.zeros(len(nodes), dtype=np.int64),
+        "step": step.astype(np.int64),
         "kind": np.array([node.event for node in nodes], dtype=np.int64),
         "start_ps": start - base,
         "end_ps": start - base + took,
@@ -230,9 +250,12 @@ def _of_rank(
         rank=rank,
         world=None,
         file=name,
-        steps=(0,),
+        steps=tuple(steps.tolist()),
         names=[node.name or f"node {node.number}" for node in nodes],
-        groups=[(each, groups.get(each, ())) for each in named],
+        groups=[
+            (" ".join(filter(None, (each, called))), groups.get(each, ()))
+            for each, called in zip(named, described, strict=True)
+        ],
         columns=columns,
         left_out=0,
         base_ps=base,

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from stepsim import __version__
-from stepsim.base.errors import TraceError
 from stepsim.files.traces.chakra import (
     GROUPS_FILE,
+    PLACES,
+    STEP,
     TOLD,
     AttributeField,
     ChakraNode,
@@ -43,11 +44,9 @@ _COLLECTIVES = (
 def write_chakra(profile: Profile, folder: Path) -> list[Path]:
     """Write `stepsim.RANK.et` of every rank and the ranks of groups; returns the files.
 
-    Raises TraceError for a profile of several steps, OutputError for a folder that is not empty or
+    Steps lie side by side, each from 0 on. Raises OutputError for a folder that is not empty or
     cannot be written.
     """
-    if len(profile.steps) > 1:
-        raise TraceError(f"{profile.source}: {len(profile.steps)} steps: expected one")
     return write_folder(folder, _files(profile))
 
 
@@ -68,7 +67,17 @@ class _Writing:
         self.columns: dict[str, list[int]] = {
             name: getattr(events, name).tolist()
             for name in (
-                *("kind", "name", "start_ps", "end_ps", "size_bytes", "group", "peer", "meeting"),
+                *(
+                    "kind",
+                    "name",
+                    "start_ps",
+                    "end_ps",
+                    "size_bytes",
+                    "group",
+                    "peer",
+                    "meeting",
+                    "step",
+                ),
                 *TOLD,
             )
         }
@@ -85,8 +94,12 @@ class _Writing:
     def rank(self, place: int) -> Iterator[bytes]:
         """Metadata and nodes of one rank."""
         version = _attribute("schema", AttributeField.STRING, f"stepsim {__version__}")
-        yield write_message(write_field(1, "0.0.4") + write_field(2, version))
-        number = self.profile.ranks[place].rank
+        rank = self.profile.ranks[place]
+        told = [(name, getattr(rank, name)) for name in PLACES]
+        places = [_attribute(k, AttributeField.INT64, n) for k, n in told if n is not None]
+        fields = [write_field(2, each) for each in (version, *places)]
+        yield write_message(write_field(1, "0.0.4") + b"".join(fields))
+        number = rank.rank
         for event in self.of_rank[place].tolist():
             yield write_message(b"".join(self._node(event, number)))
 
@@ -120,6 +133,9 @@ class _Writing:
 
     def _told(self, columns: dict[str, int], rank: int, kind: EventKind) -> Iterator[bytes]:
         """Attributes of what is known: bytes, ends and tag of a transfer, part of the step."""
+        if len(self.profile.steps) > 1:
+            step = self.profile.steps[columns["step"]]
+            yield self._attribute(STEP, AttributeField.INT64, step)
         for name in TOLD:
             if columns[name] != UNKNOWN:
                 yield self._attribute(name, AttributeField.INT64, columns[name])
@@ -131,7 +147,10 @@ class _Writing:
             if number is not None:
                 yield self._attribute("comm_type", AttributeField.INT64, number)
             if columns["group"] != UNKNOWN:
-                yield self._attribute("pg_name", AttributeField.STRING, str(columns["group"]))
+                group = columns["group"]
+                yield self._attribute("pg_name", AttributeField.STRING, str(group))
+                called = self.profile.groups[group].name
+                yield self._attribute("pg_desc", AttributeField.STRING, called)
         elif columns["peer"] != UNKNOWN:
             peer = self.profile.ranks[columns["peer"]].rank
             ends = (rank, peer) if kind is EventKind.SEND else (peer, rank)

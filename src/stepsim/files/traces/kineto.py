@@ -61,10 +61,16 @@ class _Arguments(msgspec.Struct):
     elements_out: int = msgspec.field(default=UNKNOWN, name="Out msg nelems")
     dtype: str = ""
     group: str = msgspec.field(default="", name="Process Group Name")
+    described: str = msgspec.field(default="", name="Process Group Description")
     ranks: str = msgspec.field(default="", name="Process Group Ranks")
     sender: int = msgspec.field(default=UNKNOWN, name="Src Rank")
     receiver: int = msgspec.field(default=UNKNOWN, name="Dst Rank")
     number: int | str = msgspec.field(default=0, name="Comms Id")
+
+    @property
+    def group_name(self) -> str:
+        """The group's name and what the program calls it."""
+        return " ".join(filter(None, (self.group, self.described)))
 
 
 class _Distributed(msgspec.Struct):
@@ -79,6 +85,7 @@ class _Trace(msgspec.Struct):
 
     events: list[_Event] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
+    devices: list[msgspec.Raw] = msgspec.field(default_factory=list, name="deviceProperties")
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
@@ -139,10 +146,11 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         file=name,
         steps=tuple(steps[place] for place in used.tolist()),
         names=[kinds[i][1] for i in kept.tolist()],
-        groups=[(arguments[i].group, _ranks(arguments[i].ranks)) for i in kept.tolist()],
+        groups=[(arguments[i].group_name, _ranks(arguments[i].ranks)) for i in kept.tolist()],
         columns={key: column[kept] for key, column in columns.items()},
         left_out=len(kernels) - len(kept),
         base_ps=base * _PS_PER_US + (trace.base_ns or 0) * 1000,
+        node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
     )
 
 

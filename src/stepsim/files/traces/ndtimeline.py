@@ -54,6 +54,7 @@ def _name(kind: EventKind, phase: EventPhase, stream: int) -> _Name:
 _F, _B, _U = EventPhase.FORWARD, EventPhase.BACKWARD, EventPhase.UPDATE
 _NAMES = {
     "forward-compute": _name(EventKind.COMPUTE, _F, _COMPUTE),
+    "weight-compute": _name(EventKind.COMPUTE, _B, _COMPUTE),
     "backward-compute": _name(EventKind.COMPUTE, _B, _COMPUTE),
     "gc": _name(EventKind.HOST, EventPhase.UNKNOWN, _COMPUTE),
     "forward-send": _name(EventKind.SEND, _F, _MESSAGES),

@@ -120,6 +120,7 @@ def _rank(
         columns=columns,
         left_out=0,
         base_ps=base * PS_PER_NS,
+        node=0,
     )
 
 

@@ -44,7 +44,7 @@ class EventPhase(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlace:
-    """A traced rank: its pipeline stage and its data-parallel replica, None where not known.
+    """A traced rank: its stage, its data-parallel replica and its node, None where not known.
 
     Ranks of the same `clock` have comparable times. `file` is where it was read.
     """
@@ -52,6 +52,7 @@ class RankPlace:
     rank: int
     stage: int | None = None
     replica: int | None = None
+    node: int | None = None
     clock: int = 0
     file: str = ""
 
@@ -177,6 +178,13 @@ class Profile:
             place, both = np.cumsum(inside) - 1, inside[self.follows[0]] & inside[self.follows[1]]
             follows = place[self.follows[0][both]], place[self.follows[1][both]]
         return replace(self, steps=steps, events=replace(chosen, step=step), follows=follows)
+
+    def on_nodes(self, size: int | None) -> "Profile":
+        """The profile where as many ranks in turn share a node; as it is without a size."""
+        if size is None:
+            return self
+        ranks = tuple(replace(each, node=each.rank // size) for each in self.ranks)
+        return replace(self, ranks=ranks)
 
     def rank_number(self, place: int) -> int:
         """The rank that ran an operation."""

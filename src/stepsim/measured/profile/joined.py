@@ -44,6 +44,9 @@ class RankOperations:
     left_out: int
     base_ps: int
     follows: Following | None = None
+    node: int | None = None
+    stage: int | None = None
+    replica: int | None = None
 
 
 def join_ranks(
@@ -89,7 +92,16 @@ def join_ranks(
     profile = Profile(
         source=source,
         format=form,
-        ranks=tuple(RankPlace(rank=part.rank, file=part.file) for part in parts),
+        ranks=tuple(
+            RankPlace(
+                rank=part.rank,
+                stage=part.stage,
+                replica=part.replica,
+                node=part.node,
+                file=part.file,
+            )
+            for part in parts
+        ),
         steps=tuple(steps),
         names=tuple(names),
         groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),

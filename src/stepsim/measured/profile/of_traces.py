@@ -73,6 +73,7 @@ def profile_of_traces(summary: RunSummary) -> Profile:
                 rank=trace.rank,
                 stage=trace.stage,
                 replica=trace.rank % width,
+                node=int(node),
                 clock=int(node),
                 file=trace.file,
             )

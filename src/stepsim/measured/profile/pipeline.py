@@ -51,8 +51,8 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     found = [
         chained(events.rank, events.step, events.stream, order=in_order),
         *_messages(events),
-        *_parameters(events, in_order),
-        *_gradients(events, in_order),
+        *parameter_waits(events, in_order),
+        *gradient_waits(events, in_order),
         *(_posted(events) if posted else []),
         *([_soon_after(events)] if not _tells_phases(events) else []),
     ]
@@ -77,14 +77,27 @@ def _posted(events: Events) -> list[Following]:
     if not len(compute) or not len(message):
         return []
     start, end = events.start_ps, events.end_ps
-    before = _last_by(events, compute, end[compute], message, start[message] + _ROUNDING_PS)
+    before = last_computes(events, compute, message)
     after = _last_by(events, compute, -start[compute], message, -end[message] + _ROUNDING_PS)
-    started = _last_by(events, compute, start[compute], message, end[message] - _ROUNDING_PS)
-    beside = (started >= 0) & (end[started] > start[message] + _ROUNDING_PS)
     found = [(before[before >= 0], message[before >= 0])]
-    if not beside.any():
+    if messages_block(events):
         found.append((message[after >= 0], after[after >= 0]))
     return found
+
+
+def last_computes(events: Events, compute: Ints, message: Ints) -> Ints:
+    """Of these computes, the one that each message's rank ended last before it; -1 for none."""
+    limits = events.start_ps[message] + _ROUNDING_PS
+    return _last_by(events, compute, events.end_ps[compute], message, limits)
+
+
+def messages_block(events: Events) -> bool:
+    """Whether no message runs beside a compute of its rank: the program waits for its messages."""
+    is_message = events.of_kind(EventKind.SEND, EventKind.RECV)
+    compute, message = np.flatnonzero(~is_message), np.flatnonzero(is_message)
+    start, end = events.start_ps, events.end_ps
+    started = _last_by(events, compute, start[compute], message, end[message] - _ROUNDING_PS)
+    return not ((started >= 0) & (end[started] > start[message] + _ROUNDING_PS)).any()
 
 
 def _tells_phases(events: Events) -> bool:
@@ -122,13 +135,13 @@ def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Int
     return found[len(these) :]
 
 
-def _parameters(events: Events, in_order: Ints) -> list[Following]:
+def parameter_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gathered parameters come before the first forward of their chunk, or of all chunks."""
     first = _ends_of_chunks(events, EventPhase.FORWARD, -in_order)
     return _with_chunks(events, EventPhase.FORWARD, first, gathers=True)
 
 
-def _gradients(events: Events, in_order: Ints) -> list[Following]:
+def gradient_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gradients are reduced after the last backward of their chunk, or of all chunks."""
     last = _ends_of_chunks(events, EventPhase.BACKWARD, in_order)
     return _with_chunks(events, EventPhase.BACKWARD, last, gathers=False)

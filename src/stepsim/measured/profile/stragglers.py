@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile
+from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.run import Bools
 
@@ -129,15 +129,18 @@ def find_stragglers(waits: Waits) -> Stragglers:
 
 
 def ideal_ps(waits: Waits) -> Ints:
-    """The ideal of every operation's name: means of computes, medians of communications."""
-    events, found = waits.profile.events, np.zeros(len(waits.profile.events), dtype=np.int64)
+    """The ideal of every operation's name and phase: computes' means, communications' medians."""
+    events = waits.profile.events
     communicates = events.of_kind(*COMMUNICATIONS)
-    for name in range(len(waits.profile.names)):
-        for which, middle in ((communicates, np.median), (~communicates, np.mean)):
-            chosen = which & (events.name == name)
-            if chosen.any():
-                found[chosen] = round(float(middle(waits.own_ps[chosen])))
-    return found
+    key = same(events.name, events.phase, communicates.astype(np.int64))
+    order = np.lexsort((waits.own_ps, key))
+    own = waits.own_ps[order]
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    count = np.diff(np.append(first, len(own)))
+    lower, upper = own[first + (count - 1) // 2], own[first + count // 2]
+    mean, median = np.add.reduceat(own, first) / count, (lower + upper) / 2
+    ideal = np.where(communicates[order][first], median, mean)
+    return np.asarray(np.rint(ideal).astype(np.int64)[key])
 
 
 def _kinds(profile: Profile) -> dict[str, Bools]:

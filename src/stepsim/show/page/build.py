@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.sensitivity import Sensitivity
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.results.document import ResultDocument
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.page import Page, Section
@@ -18,6 +19,7 @@ from stepsim.show.page.sections import (
     what_if_section,
 )
 from stepsim.show.tables.comparison import schedules_table
+from stepsim.show.tables.profiles import changes_table, untold_table, where_steps_go
 from stepsim.show.tables.step import (
     job_pairs,
     job_words,
@@ -26,7 +28,12 @@ from stepsim.show.tables.step import (
     whole_run_pairs,
 )
 from stepsim.step.document import ComparisonDocument
+from stepsim.validation.improve import Improvements
 
+_OF_GAINS = (
+    "Every change is replayed through all steps. Least and most are the extremes over the steps; "
+    "the ceiling is the gain where what is changed is as good as can be."
+)
 _NO_SPANS = "The file holds no tasks, so there is no timeline: --report of {} draws it."
 _NO_WHAT_IF = "The file holds no sensitivities: --report of {} finds them."
 
@@ -112,6 +119,38 @@ def sensitivity_page(found: Sensitivity, *, command: str) -> Page:
             ("schedule", found.schedule),
         ),
         sections=(what_if_section({"": found}), notes_section(found.warnings)),
+        command=command,
+    )
+
+
+def improvements_page(found: Improvements, *, command: str) -> Page:
+    """What would help a profiled run, where its steps go, and what cannot be told."""
+    profile = found.profile
+    best = found.changes[0] if found.changes else None
+    shares, path = where_steps_go(pipeline_waits(profile, posted=True))
+    return Page(
+        title=f"{profile.source}: what would help",
+        subtitle=f"{profile.format}, {len(profile.ranks)} ranks, {len(profile.steps)} steps",
+        facts=(
+            ("mean step", format_time_ps(found.measured_ps)),
+            ("replayed", format_time_ps(found.replayed_ps)),
+            ("largest gain", f"{best.gain:.1%}, {best.name}" if best else "none"),
+            ("ceiling", f"{found.ceiling:.1%}"),
+        ),
+        settings=(("operations", f"{len(profile.events):,}"),),
+        sections=(
+            Section(
+                name="changes",
+                heading="What would help",
+                text=_OF_GAINS,
+                tables=(changes_table(found),),
+                missing="" if found.changes else "No change gains anything.",
+            ),
+            Section(name="others", heading="No gain, or not told", tables=(untold_table(found),)),
+            Section(name="ranks", heading="Where the mean step goes", tables=(shares,)),
+            Section(name="path", heading="Critical path", tables=(path,)),
+            notes_section(profile.warnings),
+        ),
         command=command,
     )
 

@@ -11,13 +11,19 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
 from stepsim.results.document import ResultDocument
-from stepsim.show.page.build import comparison_page, sensitivity_page, step_page
+from stepsim.show.page.build import (
+    comparison_page,
+    improvements_page,
+    sensitivity_page,
+    step_page,
+)
 from stepsim.show.page.columns import MOST_SPANS, span_columns
 from stepsim.show.page.page import Page, render
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.step.compare import ComparedSchedules
 from stepsim.step.document import ComparisonDocument
 from stepsim.step.simulate import SimulatedStep
+from stepsim.validation.improve import Improvements
 
 _DATABASE = b"SQLite format 3\0"
 _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"
@@ -63,6 +69,11 @@ def write_sweep(table: SweepTable, path: str | Path, *, command: str, axes: Sequ
 def write_sensitivity(found: Sensitivity, path: str | Path, *, command: str) -> None:
     """Write what each parameter is worth; raises OutputError."""
     _write(sensitivity_page(found, command=command), path)
+
+
+def write_improvements(found: Improvements, path: str | Path, *, command: str) -> None:
+    """Write what would help a profiled run; raises OutputError."""
+    _write(improvements_page(found, command=command), path)
 
 
 def write_file(source: Path, path: str | Path, *, command: str) -> None:

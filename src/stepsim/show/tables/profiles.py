@@ -13,9 +13,11 @@ from stepsim.measured.profile.path import PathPart, critical_path
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.shares import device_shares, rank_shares
 from stepsim.measured.profile.stragglers import Stragglers
+from stepsim.measured.profile.waits import Waits
 from stepsim.show.tables.model import (
     COUNT,
     ERROR,
+    LONG,
     SHARE,
     SIZE,
     TEXT,
@@ -79,10 +81,32 @@ def improvements_shown(found: Improvements) -> Iterator[Shown]:
     yield (
         *_profile_pairs(found.profile)[:3],
         ("mean step", f"{format_time_ps(found.measured_ps)} measured, {replayed}"),
-        ("ceiling", f"{found.ceiling:.1%}, with every worker, microbatch and the host ideal"),
+        ("all ideal", f"{found.ceiling:.1%} less: every worker, microbatch and the host"),
     )
-    yield table_of("what would help, by its gain", found.changes, _CHANGES)
+    yield changes_table(found)
     yield from (f"{each.name}: {each.what}; if {each.assumed}" for each in found.changes)
+    if found.without_gain:
+        yield f"no gain: {', '.join(found.without_gain)}"
+    yield from (f"not told: {each.name}: {each.why}" for each in found.untold)
+
+
+def changes_table(found: Improvements) -> Table:
+    """The changes that gain something, the largest gain first."""
+    return table_of("what would help, by its gain", found.changes, _CHANGES)
+
+
+def untold_table(found: Improvements) -> Table:
+    """The changes that gain nothing, and those that cannot be told."""
+    rows = [(name, "it gains nothing") for name in found.without_gain]
+    rows += [(each.name, each.why) for each in found.untold]
+    columns = {"change": TEXT, "why": LONG}
+    return Table(caption="changes without a gain", columns=columns, rows=tuple(rows))
+
+
+def where_steps_go(waits: Waits) -> Iterator[Table]:
+    """Where the mean step goes on every rank, and the critical path across ranks."""
+    yield table_of("mean step of every rank", rank_shares(waits), _SHARES)
+    yield _path_table(critical_path(waits))
 
 
 def _profile_pairs(profile: Profile) -> Pairs:
@@ -183,6 +207,19 @@ _CHANGES = {
     "change": TEXT.of("name"),
     "step": TIME.of("step_ps"),
     "gain": SHARE.of("gain"),
+    "ceiling": SHARE.of("ceiling"),
     "least": SHARE.of("low"),
     "most": SHARE.of("high"),
+    "what": LONG.of("what").on_pages,
+    "if": LONG.of("assumed").on_pages,
+}
+_SHARES = {
+    "rank": COUNT.of("rank"),
+    "stage": COUNT.of("stage"),
+    "replica": COUNT.of("replica"),
+    "compute": TIME.of("compute_ps"),
+    "communication": TIME.of("communication_ps"),
+    "exposed": TIME.of("exposed_ps"),
+    "idle": TIME.of("idle_ps"),
+    "waiting": TIME.of("waiting_ps"),
 }
