@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stepsim.parallel.p2p import P2PMode
     from stepsim.parallel.ranks import ParallelPlan
     from stepsim.parallel.schedules import Schedule
+    from stepsim.workload.model.calibration import ModelCalibration
     from stepsim.workload.model.device import Device
     from stepsim.workload.model.framework import Framework
     from stepsim.workload.scaling import ComputeScale, SlowRanks
@@ -122,6 +123,12 @@ def _framework_class() -> type:
     from stepsim.workload.model.framework import Framework
 
     return Framework
+
+
+def _calibration_class() -> type:
+    from stepsim.workload.model.calibration import ModelCalibration
+
+    return ModelCalibration
 
 
 def _named(noun: Any) -> str:
@@ -475,6 +482,16 @@ class StepOptions:
         read=_scale,
         write=str,
         durations_only=True,
+    )
+    calibration: "ModelCalibration | None" = asked(
+        None,
+        _NAME,
+        _COMPUTE,
+        "What stepsim calibrate found out of the machine, a TOML file.",
+        noun=_calibration_class,
+        write=lambda calibration: calibration.path or "in memory",
+        is_file=True,
+        is_axis=False,
     )
     fill_placeholders: bool = asked(
         False,

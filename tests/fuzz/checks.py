@@ -153,9 +153,9 @@ def check_sweep_file(path: Path) -> None:
 
 def check_calibration(path: Path) -> None:
     from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
+    from stepsim.measured.calibration.applied import with_calibration
     from stepsim.options import StepOptions
     from stepsim.show.tables.calibration import calibration_shown
-    from stepsim.validation.runtime import with_calibration
 
     calibration = read_calibration(path)
     with_calibration(StepOptions(), calibration)

@@ -99,7 +99,7 @@ UNCHANGED = {"contention", "fold_ranks", "npus"}
 
 def test_every_field_is_an_option_and_every_option_is_tried() -> None:
     assert {option.field for option in OPTIONS.values()} == {f.name for f in fields(StepOptions)}
-    assert TYPED.keys() == OPTIONS.keys() - {"plan", "eager_transfers", "comm_table"}
+    assert TYPED.keys() == OPTIONS.keys() - {"plan", "eager_transfers", "comm_table", "calibration"}
 
 
 @pytest.mark.parametrize("command", ["simulate", "sensitivity", "noise", "sweep"])
@@ -115,10 +115,11 @@ def test_compare_leaves_out_what_it_compares() -> None:
 
 def test_tables_of_steps_and_axes_have_the_same_options() -> None:
     columns = set(MeasuredStepRow.__struct_fields__) & OPTIONS.keys()
-    assert columns == ON_COMMAND_LINE - {"comm_table", "expert_load"}
+    assert columns == ON_COMMAND_LINE - {"calibration", "comm_table", "expert_load"}
     assert OPTION_AXES.keys() < OPTIONS.keys()
     assert OPTIONS.keys() - OPTION_AXES.keys() == {
-        *("plan", "comm_table", "expert_load", "slow", "activation_size", "fold_ranks"),
+        *("plan", "calibration", "comm_table", "expert_load", "slow", "activation_size"),
+        "fold_ranks",
     }
 
 

@@ -30,7 +30,6 @@ from stepsim.cli.common.terminal import (
     warn_of,
     write_rows,
 )
-from stepsim.cli.measured import CalibrationOption
 from stepsim.show.figures.style import FigureStyle
 
 
@@ -58,7 +57,6 @@ def compare_command(
     ranks: RanksOption = None,
     report: ReportOption = None,
     style: StyleOption = FigureStyle.SCREEN,
-    calibration: CalibrationOption = None,
 ) -> None:
     """Compare pipeline schedules on a model or a workload FILE."""
     from stepsim.files.asked import read_schedules
@@ -73,7 +71,7 @@ def compare_command(
     check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
     check_messages(messages, plot)
     traced = check_trace(trace, ranks)
-    job = options.inputs(file, calibration)
+    job = options.inputs(file)
     named = read_schedules(schedules.split(","))
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = compare_schedules(

@@ -312,9 +312,9 @@ def _draw(
         plot_measured(run, result, plot, style=style)
 
 
-def refuse_options(path: Path, options: CommandOptions, *others: str) -> None:
+def refuse_options(path: Path, options: CommandOptions, *others: str, but: str = "") -> None:
     """A run is taken as it ran: raise PlanError for options that would do nothing."""
-    asked = [*options.flags, *others]
+    asked = [flag for flag in (*options.flags, *others) if flag != but]
     if asked:
         raise PlanError(
             f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "

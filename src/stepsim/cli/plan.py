@@ -19,6 +19,7 @@ from stepsim.cli.common.terminal import (
     warn,
     write_rows,
 )
+from stepsim.cli.measured import CalibrationOption
 
 if TYPE_CHECKING:
     from stepsim.explore.plan.asked import PlanQuestion
@@ -117,7 +118,8 @@ def plan_command(
         from stepsim.files.plan_toml import write_plan
 
         name = options.topology or job.topology.name
-        write_plan(options.toml, str(model), name, document.plans[0].options)
+        found_options = {**document.plans[0].options, **options.typed_files()}
+        write_plan(options.toml, str(model), name, found_options)
     write_rows(options.csv, tables_of(document))
     show(options.json, document.to_json, plans_shown(document))
     if options.explain:
@@ -162,6 +164,7 @@ def check_command(
     max_bubble: Annotated[
         str | None, typer.Option("--max-bubble", help="Largest pipeline bubble, e.g. 8%.")
     ] = None,
+    calibration: CalibrationOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -171,7 +174,7 @@ def check_command(
 
     check_outputs([plan], json=json)
     budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)
-    found = check_plan_file(plan, budget)
+    found = check_plan_file(plan, budget, calibration)
     warn(found.warnings, quiet=quiet)
     show(json, found.to_json, budget_shown(found))
     if not found.holds:

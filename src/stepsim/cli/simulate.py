@@ -29,7 +29,6 @@ from stepsim.cli.common.terminal import (
     warn_of,
 )
 from stepsim.cli.measured import (
-    CalibrationOption,
     NodeSizeOption,
     TimesOption,
     refuse_options,
@@ -68,7 +67,6 @@ def simulate_command(
         Path | None,
         typer.Option("--kineto", help="Write traces as PyTorch's profiler does: a folder."),
     ] = None,
-    calibration: CalibrationOption = None,
     times: TimesOption = None,
     node_size: NodeSizeOption = None,
 ) -> None:
@@ -100,8 +98,9 @@ def simulate_command(
         "--kineto": kineto,
     }
     refused += [name for name, path in told.items() if path]
+    calibration = options.file_of("calibration")
     if is_profile(file):
-        refuse_options(file, options, *refused)
+        refuse_options(file, options, *refused, but="--calibration")
         refuse_for_profiles(
             file,
             plot=plot,
@@ -115,7 +114,7 @@ def simulate_command(
         simulate_profile(file, json=json, quiet=options.quiet)
         return
     if is_measured(file):
-        refuse_options(file, options, *refused)
+        refuse_options(file, options, *refused, but="--calibration")
         simulate_measured(
             file,
             calibration=calibration,
@@ -131,7 +130,7 @@ def simulate_command(
         )
         return
     refuse_run_options(file, times=times, node_size=node_size)
-    job = options.inputs(file, calibration)
+    job = options.inputs(file)
     with progress_bar(enabled=not options.quiet) as progress:
         result = simulate_step(
             job.workload, job.topology, job.options, notes=job.notes, weigh=True, progress=progress

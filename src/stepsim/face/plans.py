@@ -81,13 +81,15 @@ def assert_plan(
     max_step: str | None = None,
     max_memory: str | None = None,
     max_bubble: str | None = None,
+    calibration: str | Path | None = None,
 ) -> BudgetDocument:
     """Simulate a plan file, for a test: raises AssertionError with every number that is exceeded.
 
-    Limits are texts such as "12.5s", "76GiB" and "8%". Raises PlanError where none is given.
+    Limits are texts such as "12.5s", "76GiB" and "8%". A `calibration` replaces that of
+    the plan. Raises PlanError where no limit is given.
     """
     budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)
-    found = check_plan_file(Path(plan), budget)
+    found = check_plan_file(Path(plan), budget, calibration)
     exceeded = [line for line in found.lines if not line.holds]
     said = (f"{line.what} is {line.predicted}, above {line.budget}" for line in exceeded)
     if exceeded:

@@ -1,6 +1,6 @@
 """Options as people type them: texts with units, names, numbers, files to read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -14,13 +14,18 @@ from stepsim.base.records import dataclass
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_comm_table, load_topology, load_work
+from stepsim.files.model_calibration import is_model_calibration, read_model_calibration
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
 from stepsim.files.topology.typed import infinite, with_numbers
+from stepsim.files.traces.calibration_toml import read_calibration
+from stepsim.measured.calibration.applied import with_calibration, workload_notes
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
+from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
@@ -29,6 +34,9 @@ from stepsim.workload.rows import Workload
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
+_MACHINES: Mapping[str, tuple[type, Callable[[str], object]]] = MappingProxyType(
+    {"device": (Device, read_device), "framework": (Framework, read_framework)}
+)
 _NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 
 
@@ -48,9 +56,17 @@ def read_options(
         if value is not None and not (isinstance(value, list | tuple) and not value):
             option = OPTIONS[name]
             fields[option.field] = _read(option, value, comm_source, notes)
+    traced = fields.pop("calibration", None)
+    if isinstance(traced, ModelCalibration):
+        fields["calibration"], traced = traced, None
     if comm_source and not fields.get("comm_table"):
         raise PlanError("--comm-source chooses curves of a --comm-table: name one")
-    return StepOptions(**fields), notes
+    options = StepOptions(**fields)
+    if traced is None:
+        return options, notes
+    if options.comm_table and traced.comm_table():
+        notes.append("--comm-table replaces the calibration's collectives and messages")
+    return with_calibration(options, traced), [*workload_notes(traced), *notes]
 
 
 def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepOptions:
@@ -154,14 +170,24 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
             table, found = load_comm_table(value, source=comm_source)
             notes += found
             return table
-        case "device" if not isinstance(value, Device):
-            return read_device(_name_or_path(option, value))
-        case "framework" if not isinstance(value, Framework):
-            return read_framework(_name_or_path(option, value))
+        case "device" | "framework" if not isinstance(value, _MACHINES[option.name][0]):
+            return _MACHINES[option.name][1](_name_or_path(option, value))
+        case "calibration" if not isinstance(value, ModelCalibration):
+            return _calibration(value)
         case "expert_load":
             return _expert_load(value)
         case _:
             return option.of(value)
+
+
+def _calibration(value: object) -> ModelCalibration | Calibration:
+    """What a file of stepsim calibrate holds: of predictions, or of measured runs."""
+    if isinstance(value, Calibration):
+        return value
+    if not isinstance(value, str | Path):
+        raise PlanError(f"calibration is {value!r}: expected a file of stepsim calibrate")
+    path = Path(value)
+    return read_model_calibration(path) if is_model_calibration(path) else read_calibration(path)
 
 
 def _name_or_path(option: Option, value: object) -> str:

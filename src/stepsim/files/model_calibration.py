@@ -90,6 +90,7 @@ def read_model_calibration(path: Path) -> ModelCalibration:
         ),
         sources=tuple(file.sources),
         notes=tuple(file.notes),
+        path=str(path),
     )
 
 

@@ -4,13 +4,14 @@ from dataclasses import replace
 from math import lcm
 from typing import Any
 
-from stepsim.base.errors import PlanError, TopologyError
+from stepsim.base.errors import CalibrationError, PlanError, TopologyError
 from stepsim.base.option import Panel
 from stepsim.base.records import dataclass
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
+from stepsim.step.calibrated import as_measured, said_of_calibration
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.device import Device
@@ -72,11 +73,16 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
             )
         why = "only a model can be asked that, and this is a workload file"
         options.refuse(_MODEL_ALONE, why)
+        if options.calibration is not None:
+            raise CalibrationError(
+                "this calibration is of predictions of models: expected a model on a known device"
+            )
         return MadeWork(workload=source, options=options, sized=options)
     options = _with_chunks(options)
     try:
         plan, notes = model_plan(source, topology, options)
         device, framework = machine_of(topology, options)
+        notes += said_of_calibration(device, framework, options)
         check_plan(source.architecture, plan)
         network = topology.fit(plan.npus)
         workload = build_workload(source, plan, device, framework, _interconnect(network))
@@ -205,7 +211,8 @@ def machine_of(topology: Topology, options: StepOptions) -> tuple[Device, Framew
             "framework: expected a training framework, e.g. megatron-core (--framework)"
         )
     precision = options.precision
-    return device, framework.of_casts if precision and precision.casts else framework
+    framework = framework.of_casts if precision and precision.casts else framework
+    return as_measured(device, framework, options)
 
 
 def _interconnect(network: Topology) -> Interconnect | None:

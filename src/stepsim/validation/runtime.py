@@ -1,16 +1,14 @@
-"""What a measured run is replayed with, and what a calibration sets for workload files."""
+"""What a measured run is replayed with."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.base.units import format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.summary import RunSummary
-from stepsim.options import StepOptions
 from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.replay import ReplayRuntime
 
@@ -33,42 +31,6 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRun
         notes.append("the calibration has no point_to_point: messages are free")
     network = message_topology(calibration.point_to_point, summary.clocks.node_size)
     return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
-
-
-def with_calibration(options: StepOptions, calibration: Calibration) -> StepOptions:
-    """The options for a workload file with what a calibration knows, where nothing else was asked.
-
-    Host time, and times of collectives and messages.
-    """
-    host, table = calibration.host_overhead, calibration.comm_table()
-    if host and not options.host_overhead_ps:
-        options = replace(options, host_overhead_ps=round(host.value))
-    if table and options.comm_table is None:
-        options = replace(options, comm_table=table)
-    return options
-
-
-_OF_RUNS = (
-    "gradient_launch",
-    "gradient_scaling",
-    "optimizer",
-    "leaf_overhead",
-    "expert_imbalance",
-    "layer_times",
-)
-"""Fields of a calibration that measured runs alone make use of."""
-
-
-def workload_notes(calibration: Calibration) -> list[str]:
-    """What to know of a calibration that is used for a workload file."""
-    unused = [name for name in _OF_RUNS if getattr(calibration, name)]
-    notes = [f"of the calibration not used: {', '.join(unused)}"] if unused else []
-    return notes + [
-        f"messages {link.placement} were measured at {format_size_bytes(link.sizes[0])} only: "
-        "other sizes take what their calibrated line says"
-        for link in calibration.point_to_point
-        if len(link.sizes) == 1
-    ]
 
 
 def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:

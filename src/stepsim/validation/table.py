@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from stepsim.base.errors import StepsimError, TraceError
 from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
+from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
 from stepsim.step.simulate import SimulatedStep, simulate_step
-from stepsim.validation.runtime import with_calibration
 from stepsim.validation.validate import Compared, Source
 
 

@@ -74,6 +74,7 @@ MODEL_OPTIONS = {
 RUN_OPTIONS = (PLAN_OPTIONS | MODEL_OPTIONS) | {
     "--activation-size",
     "--algorithm",
+    "--calibration",
     "--comm-source",
     "--comm-table",
     "--contention",
@@ -123,6 +124,7 @@ SWEEP_OPTIONS = {
 SEARCH_OPTIONS = {
     "--algorithm",
     "--attention",
+    "--calibration",
     "--comm-source",
     "--comm-table",
     "--compute-scale",
@@ -176,11 +178,11 @@ SEARCH_OPTIONS = {
 OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--calibration", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
+    | {"--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
     | {"--chakra", "--kineto", "--plot-memory", "--set", "--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--calibration", "--csv", "--report", "--schedules", "--set", "--with"},
+    | {"--csv", "--report", "--schedules", "--set", "--with"},
     "inspect": PLAN_OPTIONS | MODEL_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
@@ -235,7 +237,7 @@ OPTIONS = {
     "export-site": set[str](),
     "plan": SEARCH_OPTIONS
     | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--store"},
-    "check": {"--json", "--max-bubble", "--max-memory", "--max-step", "--quiet"},
+    "check": {"--calibration", "--json", "--max-bubble", "--max-memory", "--max-step", "--quiet"},
     "schema": set[str](),
 }
 

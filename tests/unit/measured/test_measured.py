@@ -13,6 +13,7 @@ from stepsim.face import simulate
 from stepsim.face.runs import simulate_run
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.megatron_trace import read_megatron_trace
+from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LinkFit, message_topology
 from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
@@ -28,7 +29,6 @@ from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.runtime import (
     with_bandwidth,
-    with_calibration,
     with_runtime,
 )
 from stepsim.validation.validate import validate_run, validate_runs

@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
@@ -90,12 +91,28 @@ class CommandOptions:
         given = ["--" + name.replace("_", "-") for name in names]
         return [*given, "--set"] if getattr(self, "numbers", None) else given
 
-    def inputs(self, file: Path, calibration: Path | None = None) -> "StepInputs":
+    def file_of(self, name: str) -> Path | None:
+        """The file that was typed as an option."""
+        typed = self.asked.get(name)
+        return None if typed is None else Path(str(typed))
+
+    def typed_files(self) -> dict[str, str]:
+        """Options that name a file, or what may lie in one, as they were typed."""
+        found = {}
+        for name, typed in self.asked.items():
+            if OPTIONS[name].is_file or OPTIONS[name].noun:
+                several = typed if isinstance(typed, list) else [typed]
+                if len(several) > 1:
+                    raise PlanError(f"{name}: a plan file names one file: give one")
+                found[name] = str(several[0])
+        return found
+
+    def inputs(self, file: Path) -> "StepInputs":
         """Read everything that the options name; raises the errors of the readers."""
         from stepsim.files.asked import read_inputs
         from stepsim.files.topology.typed import read_numbers
 
-        read = read_inputs(
+        return read_inputs(
             file,
             self.topology,
             self.asked,
@@ -103,7 +120,6 @@ class CommandOptions:
             strict=self.strict,
             numbers=read_numbers(getattr(self, "numbers", None) or ()),
         )
-        return _calibrated(read, calibration) if calibration else read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,23 +149,6 @@ class OneStepOptions(RunOptions):
             rich_help_panel=Panel.NETWORK.value,
         ),
     ] = None
-
-
-def _calibrated(read: "StepInputs", path: Path) -> "StepInputs":
-    """The inputs with what a calibration knows and the options do not."""
-    from stepsim.files.model_calibration import is_model_calibration, read_model_calibration
-    from stepsim.files.traces.calibration_toml import read_calibration
-    from stepsim.step.calibrated import with_model_calibration
-    from stepsim.validation.runtime import with_calibration, workload_notes
-
-    if is_model_calibration(path):
-        options, said = with_model_calibration(read.options, read_model_calibration(path))
-        return replace(read, options=options, notes=(*read.notes, *said))
-    known = read_calibration(path)
-    notes = [*read.notes, *workload_notes(known)]
-    if read.options.comm_table and known.comm_table():
-        notes.append("--comm-table replaces the calibration's collectives and messages")
-    return replace(read, options=with_calibration(read.options, known), notes=tuple(notes))
 
 
 Options = TypeVar("Options", bound="DataclassInstance")

@@ -80,10 +80,16 @@ def _share(text: str) -> float:
     return value
 
 
-def check_plan_file(path: Path, budget: PlanBudget) -> BudgetDocument:
-    """Simulate the plan in a file and compare; raises the errors of the readers."""
+def check_plan_file(
+    path: Path, budget: PlanBudget, calibration: str | Path | None = None
+) -> BudgetDocument:
+    """Simulate the plan in a file and compare; raises the errors of the readers.
+
+    A `calibration` replaces that of the plan.
+    """
     file = read_plan(path)
-    job = read_inputs(file.model, file.topology, dict(file.options))
+    also = {} if calibration is None else {"calibration": calibration}
+    job = read_inputs(file.model, file.topology, {**file.options, **also})
     if not isinstance(job.workload, Model):
         raise PlanError(f"{path}: model is {file.model!r}: expected a model, not a workload file")
     report = simulate_step(job.workload, job.topology, job.options, notes=job.notes).report

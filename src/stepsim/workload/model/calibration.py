@@ -41,12 +41,13 @@ class MeasuredRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCalibration:
-    """Everything that measurements said; `notes` are what they could not say."""
+    """Everything that measurements said; `notes` are what they could not say, `path` its file."""
 
     factors: tuple[MachineFactor, ...] = ()
     rates: tuple[MeasuredRate, ...] = ()
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    path: str = ""
 
     def factor_of(
         self, device: Device, framework: Framework, precision: Precision

@@ -1,0 +1,42 @@
+"""What a calibration of measured runs sets among the options of a step."""
+
+from dataclasses import replace
+
+from stepsim.base.units import format_size_bytes
+from stepsim.measured.calibration.calibration import Calibration
+from stepsim.options import StepOptions
+
+_OF_RUNS = (
+    "gradient_launch",
+    "gradient_scaling",
+    "optimizer",
+    "leaf_overhead",
+    "expert_imbalance",
+    "layer_times",
+)
+"""Fields of a calibration that measured runs alone make use of."""
+
+
+def with_calibration(options: StepOptions, calibration: Calibration) -> StepOptions:
+    """The options for a workload file with what a calibration knows, where nothing else was asked.
+
+    Host time, and times of collectives and messages.
+    """
+    host, table = calibration.host_overhead, calibration.comm_table()
+    if host and not options.host_overhead_ps:
+        options = replace(options, host_overhead_ps=round(host.value))
+    if table and options.comm_table is None:
+        options = replace(options, comm_table=table)
+    return options
+
+
+def workload_notes(calibration: Calibration) -> list[str]:
+    """What to know of a calibration that is used for a step, without its runs."""
+    unused = [name for name in _OF_RUNS if getattr(calibration, name)]
+    notes = [f"of the calibration not used: {', '.join(unused)}"] if unused else []
+    return notes + [
+        f"messages {link.placement} were measured at {format_size_bytes(link.sizes[0])} only: "
+        "other sizes take what their calibrated line says"
+        for link in calibration.point_to_point
+        if len(link.sizes) == 1
+    ]
