@@ -49,6 +49,15 @@ def test_simulate_replays_every_step(job: Path) -> None:
     assert "0.000% off on average" in call("simulate", job)
     document = json.loads(call("simulate", job, "--json", "-"))
     assert all(abs(step["error"]) < 1e-6 for step in document["steps"])
+    for part in ("replayed_ranks", "replayed_kinds"):
+        others = [each for each in document[part] if each["name"] != "send"]
+        assert all(abs(each["largest"]) < 1e-6 for each in others), "sends do not wait here"
+    assert [each["name"] for each in document["replayed_ranks"]] == ["0", "1", "100", "101"]
+    assert {each["name"] for each in document["replayed_kinds"]} == {
+        *("compute", "collective", "send", "recv"),
+    }
+    last = max(each["measured_s"] for each in document["replayed_ranks"])
+    assert last == pytest.approx(document["steps"][0]["measured_s"])
 
 
 def test_improve_ranks_changes_and_applies_one(job: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from stepsim.base.fields import Count, Seconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.profile.path import PathPart, critical_path
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.replayed import replayed_kinds, replayed_ranks
 from stepsim.measured.profile.shares import RankShares, rank_shares
 from stepsim.measured.profile.stragglers import Stragglers
 
@@ -54,6 +55,16 @@ class _PathEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(part)
 
 
+class _ReplayedEntry(Entry, frozen=True, kw_only=True):
+    """A rank, or a kind of operations: mean of the steps, and the largest error of a step."""
+
+    name: str
+    measured_s: Seconds
+    replayed_s: Seconds
+    error: Share
+    largest: Share
+
+
 class ProfileDocument(Document, frozen=True, kw_only=True):
     """`inspect --json` and `simulate --json` of a profile.
 
@@ -73,6 +84,8 @@ class ProfileDocument(Document, frozen=True, kw_only=True):
     slowest_share: Share
     steps: tuple[_StepEntry, ...]
     ranks: tuple[_WorkerEntry, ...]
+    replayed_ranks: tuple[_ReplayedEntry, ...]
+    replayed_kinds: tuple[_ReplayedEntry, ...]
     critical_path: tuple[_PathEntry, ...]
     warnings: Names
 
@@ -80,7 +93,7 @@ class ProfileDocument(Document, frozen=True, kw_only=True):
     def of(cls, found: Stragglers) -> Self:
         """The document of a profile's what-if numbers."""
         profile = found.profile
-        waits = pipeline_waits(profile, posted=True)
+        waits, plain = pipeline_waits(profile, posted=True), pipeline_waits(profile)
         return cls.taken_from(
             found,
             source=profile.source,
@@ -92,6 +105,8 @@ class ProfileDocument(Document, frozen=True, kw_only=True):
             slowest_ranks=found.slowest,
             steps=_steps(found),
             ranks=_ranks(found, rank_shares(waits)),
+            replayed_ranks=[*map(_ReplayedEntry.taken_from, replayed_ranks(plain))],
+            replayed_kinds=[*map(_ReplayedEntry.taken_from, replayed_kinds(plain))],
             critical_path=[*map(_PathEntry.of, critical_path(waits))],
             warnings=profile.warnings,
         )

@@ -116,11 +116,13 @@ class Waits:
         Operations that follow nothing could have started when their step did.
         """
         events = self.profile.events
-        found = self._step_begins()
+        found = self.step_begins_ps.copy()
         np.maximum.at(found, self.after, events.end_ps[self.before])
         return found
 
-    def _step_begins(self) -> Ints:
+    @cached_property
+    def step_begins_ps(self) -> Ints:
+        """When the step of every operation began, as recorded."""
         events = self.profile.events
         begin = np.full(int(events.step.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(begin, events.step, events.start_ps)

@@ -11,6 +11,7 @@ from stepsim.measured.profile.contents import counted_operations
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.path import PathPart, critical_path
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.replayed import replayed_kinds, replayed_ranks
 from stepsim.measured.profile.shares import device_shares, rank_shares
 from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.measured.profile.waits import Waits
@@ -61,6 +62,11 @@ def profile_replay_shown(found: Stragglers) -> Iterator[Shown]:
     named = {"step": COUNT, "measured": TIME, "replayed": TIME, "error": ERROR}
     named |= {"without host delays": TIME, "ideal": TIME}
     yield Table(caption="replay of every step", columns=named, rows=rows, most=_MOST)
+    waits = pipeline_waits(found.profile)
+    ranks = {"rank": TEXT.of("name")} | _REPLAYED
+    yield table_of("replay of every rank, mean step", replayed_ranks(waits), ranks, most=_MOST)
+    kinds = {"operations": TEXT.of("name")} | _REPLAYED
+    yield table_of("replay of every kind, over all ranks", replayed_kinds(waits), kinds)
 
 
 def contents_shown(profile: Profile) -> Iterator[Shown]:
@@ -155,6 +161,12 @@ _RANKS = {
 }
 _OF_STAGES = ("stage", "replica", "slowdown")
 _NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
+_REPLAYED = {
+    "measured": TIME.of("measured_ps"),
+    "replayed": TIME.of("replayed_ps"),
+    "error": ERROR.of("error"),
+    "largest": SHARE.of("largest"),
+}
 _OPERATORS = {
     "operation": TEXT.of(lambda each: _short(each.name)),
     "ranks": COUNT.of("on_ranks"),
