@@ -2,12 +2,14 @@
 
 python benchmarks/accuracy_models.py ../shared > docs/model_accuracy.md
 python benchmarks/accuracy_models.py ../shared --errors    write them into frameworks/*.toml
+python benchmarks/accuracy_models.py steps.csv             the same tables of other runs
 """
 
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from statistics import median
 
 import tomli_w
 from accuracy_order import lines, ordered_pairs
@@ -28,6 +30,18 @@ from stepsim.validation.published import (
 )
 from stepsim.workload.model.framework import Framework
 
+GOALS: tuple[tuple[str, tuple[str, ...] | None, bool, float], ...] = (
+    ("Korthikanti and SC21", ("korthikanti22", "sc21-megatron"), False, 0.03),
+    ("SimuMax dense", ("simumax-b200",), False, 0.03),
+    ("SimuMax with experts", ("simumax-b200",), True, 0.04),
+    ("llm-foundry", ("llm-foundry",), False, 0.04),
+    ("NeMo 24.07", ("nemo-24.07",), False, 0.05),
+    ("vTrain", ("vtrain-multi",), False, 0.09),
+    ("bigscience", ("bigscience",), False, 0.15),
+    ("MLPerf", ("mlperf-gpt3",), False, 0.10),
+    ("all dense, without nanotron", None, False, 0.09),
+    ("all dense, without nanotron, calibrated", None, False, 0.05),
+)
 HEAD = """# Accuracy of models
 
 Made by `python benchmarks/accuracy_models.py ../shared > docs/model_accuracy.md`. Steps of public
@@ -62,7 +76,8 @@ them; runs of other models and machines tell how far it carries.
 
 def main() -> None:
     arguments = [each for each in sys.argv[1:] if not each.startswith("--")]
-    path = Path(arguments[0]) / "reference" / "steps" / "dev.csv"
+    given = Path(arguments[0])
+    path = given if given.suffix == ".csv" else given / "reference" / "steps" / "dev.csv"
     steps, _ = read_published_steps(path)
     judged = [step for step in steps if step.source != "nanotron" or step.plan.npus <= 16]
     if "--errors" in sys.argv:
@@ -71,6 +86,9 @@ def main() -> None:
     print(HEAD)
     print("\n".join(_sources(judged)))
     print(NANOTRON)
+    print("## Goals\n")
+    print("\n".join(_goals(validate_published(judged, leave_out=["nanotron"]))))
+    print()
     print("## By GPU, framework and precision\n")
     print("\n".join(_machines(validate_published(judged))))
     print(ORDER)
@@ -90,6 +108,29 @@ def _sources(steps: list[PublishedStep]) -> Iterator[str]:
     for errors in validate_published(steps, leave_out=["nanotron"]).errors():
         if errors.source.startswith("all "):
             yield _line(errors, f"{errors.source}, without nanotron")
+
+
+def _goals(found: PublishedValidation) -> Iterator[str]:
+    """Mean errors that were agreed on, dense and with experts, beside what they are."""
+    yield "| goal | at most | runs | mean | median | largest | holds |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, sources, sparse, limit in GOALS:
+        errors = found.errors_of(name, sources, sparse=sparse)
+        numbers = (errors.mean, errors.median, errors.largest)
+        if name.endswith("calibrated"):
+            calibrated = [abs(row.calibrated_error) for row in found.rows if not _sparse(row)]
+            numbers = (errors.calibrated_mean, median(calibrated), errors.calibrated_largest)
+        cells = [name, f"{limit:.0%}", str(errors.count)]
+        if errors.count:
+            holds = "yes" if numbers[0] <= limit else "no"
+            cells += [*(f"{each:.1%}" for each in numbers), holds]
+        else:
+            cells += ["", "", "", "no such run here"]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _sparse(row: PublishedComparison) -> bool:
+    return row.step.architecture.is_sparse
 
 
 def _line(errors: SourceErrors, name: str) -> str:

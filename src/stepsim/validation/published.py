@@ -19,6 +19,7 @@ from stepsim.workload.model.step_time import StepModel
 
 _DEFAULT_TOPOLOGY = "hgx-h100"
 _GIB = 2**30
+_KINDS = {False: "dense", True: "with experts"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +77,35 @@ class PublishedValidation:
     warnings: tuple[str, ...] = ()
 
     def errors(self) -> tuple[SourceErrors, ...]:
-        """Errors of each source, then of all dense and of all mixture-of-experts runs."""
-        found = [
-            _errors(source, [row for row in self.rows if row.step.source == source])
-            for source in dict.fromkeys(row.step.source for row in self.rows)
-        ]
-        for name, sparse in (("all dense", False), ("all with experts", True)):
-            rows = [row for row in self.rows if row.step.architecture.is_sparse is sparse]
-            if rows:
-                found.append(_errors(name, rows))
+        """Errors of each source, then of all dense and of all mixture-of-experts runs.
+
+        A source of both kinds of runs has both apart.
+        """
+        found = []
+        for source in dict.fromkeys(row.step.source for row in self.rows):
+            rows = [row for row in self.rows if row.step.source == source]
+            kinds = {row.step.architecture.is_sparse for row in rows}
+            names = _KINDS if len(kinds) > 1 else dict.fromkeys(kinds, "")
+            found += [
+                self.errors_of(f"{source} {names[kind]}".strip(), [source], sparse=kind)
+                for kind in sorted(kinds)
+            ]
+        for kind, name in _KINDS.items():
+            every = self.errors_of(f"all {name}", sparse=kind)
+            found += [every] if every.count else []
         return tuple(found)
+
+    def errors_of(
+        self, name: str, sources: Sequence[str] | None = None, *, sparse: bool
+    ) -> SourceErrors:
+        """Errors of the runs of one kind of some sources, None of all; all 0 without runs."""
+        rows = [
+            row
+            for row in self.rows
+            if row.step.architecture.is_sparse is sparse
+            and (sources is None or row.step.source in sources)
+        ]
+        return _errors(name, rows)
 
     def exceeds(self, limit: float) -> bool:
         """Whether the error of any run is above a limit, a share."""
@@ -183,11 +203,11 @@ def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
     return SourceErrors(
         source=source,
         count=len(rows),
-        mean=fmean(errors),
-        median=median(errors),
-        largest=max(errors),
-        calibrated_mean=fmean(calibrated),
-        calibrated_largest=max(calibrated),
+        mean=fmean(errors or [0.0]),
+        median=median(errors or [0.0]),
+        largest=max(errors, default=0.0),
+        calibrated_mean=fmean(calibrated or [0.0]),
+        calibrated_largest=max(calibrated, default=0.0),
         memory_mean=fmean(memory) if memory else None,
         memory_largest=max(memory, default=None),
     )

@@ -26,6 +26,8 @@ ROW = {
     "pp": "2",
     "vpp": "1",
     "dp": "2",
+    "ep": "1",
+    "etp": "1",
     "precision": "bf16",
     "recompute": "none",
     "attn": "flash",
@@ -98,6 +100,22 @@ def test_rows_that_no_plan_expresses_are_left_out_with_a_warning(tmp_path: Path)
     )
     assert len(found.rows) == 1
     assert "no device named 'Z1'" in found.warnings[0]
+
+
+def test_a_source_of_both_kinds_of_models_has_them_apart(tmp_path: Path) -> None:
+    experts = {"experts": "8", "topk": "2", "ep": "2", "etp": "1", "step_s": "0.7"}
+    steps, _ = read_published_steps(table(tmp_path, {}, {"source": "other"}, experts))
+    found = validate_published(steps)
+    assert [(each.source, each.count) for each in found.errors()] == [
+        ("made dense", 1),
+        ("made with experts", 1),
+        ("other", 1),
+        ("all dense", 2),
+        ("all with experts", 1),
+    ]
+    both = found.errors_of("together", ["made", "other"], sparse=False)
+    assert both.mean == pytest.approx(found.errors()[3].mean)
+    assert found.errors_of("none", ["nobody"], sparse=True).count == 0
 
 
 def test_one_factor_makes_one_row_exact(tmp_path: Path) -> None:
