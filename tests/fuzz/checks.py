@@ -230,7 +230,7 @@ def check_contents(path: Path) -> None:
 def check_run(source: Path) -> None:
     from stepsim.files.measured import load_trace
     from stepsim.files.traces.forms import is_measured
-    from stepsim.show.tables.measured import replay_shown, run_shown
+    from stepsim.show.tables.measured import replay_table, run_shown
     from stepsim.validation.replay import Durations, replay
     from stepsim.validation.runtime import with_runtime
 
@@ -244,7 +244,7 @@ def check_run(source: Path) -> None:
     ready = with_runtime(summary)
     result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
     finite_json(ResultDocument.of(result.report).to_json())
-    _printed(path, replay_shown(ready.summary, result.report))
+    _printed(path, [replay_table(ready.summary, result.report)])
 
 
 def check_folder(path: Path) -> None:

@@ -261,7 +261,7 @@ def simulate_measured(
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.results.document import ResultDocument
-    from stepsim.show.tables.measured import leaf_simulated_shown, replay_shown
+    from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
     from stepsim.show.tables.step import step_shown
     from stepsim.validation.replay import parse_durations
     from stepsim.validation.runs import replay_measured
@@ -278,12 +278,12 @@ def simulate_measured(
     if csv:
         write_spans(result.timeline, csv)
     if report:
-        _write_replay(result, report)
+        _write_replay(run, result, report)
     if isinstance(run, LeafRun):
         overhead = known.leaf_overhead if known else None
         tables = leaf_simulated_shown(run, result.report, overhead)
     else:
-        tables = chain(step_shown(result.report), replay_shown(run, result.report))
+        tables = chain(step_shown(result.report), [replay_table(run, result.report)])
     show(
         json,
         lambda: ResultDocument.of(result.report).to_json(),
@@ -291,11 +291,20 @@ def simulate_measured(
     )
 
 
-def _write_replay(result: "SimulatedStep", report: Path) -> None:
-    """The page of a replay: its times are measured, and no derivatives are found."""
+def _write_replay(run: "RunSummary | LeafRun", result: "SimulatedStep", report: Path) -> None:
+    """The page of a replay beside its run: its times are measured, and no derivatives are found."""
+    from stepsim.measured.leaf_log import LeafRun
+    from stepsim.show.page.measured import MeasuredRun
     from stepsim.show.page.write import write_step
 
-    write_step(result, report, command=command_line(), what_if="A replay has no sensitivities.")
+    measured = None if isinstance(run, LeafRun) else MeasuredRun.of(run, result.report)
+    write_step(
+        result,
+        report,
+        command=command_line(),
+        what_if="A replay has no sensitivities.",
+        measured=measured,
+    )
 
 
 def _draw(

@@ -10,7 +10,7 @@ from stepsim.base.records import dataclass
 from stepsim.serve.explorer import Explorer, Progress
 from stepsim.serve.export import EXPORTS
 from stepsim.serve.state import KNOBS, ExplorerState
-from stepsim.show.palette import PART_COLOURS, PATH, SHADES
+from stepsim.show.palette import ON_DARK, PART_COLOURS, PATH, SHADES
 from stepsim.workload.axes import Part
 
 _FIRST = ("schedule", "pp", "microbatches", "npus", "p2p", "contention")
@@ -47,6 +47,7 @@ class Answers:
             "shades": [(name, colour) for _, (name, colour) in sorted(SHADES.items())],
             "parts": {part.key: (part.label, PART_COLOURS[part]) for part in Part},
             "path": PATH,
+            "on_dark": dict(ON_DARK),
         }
 
     def lines(self, state: ExplorerState) -> dict[str, object]:

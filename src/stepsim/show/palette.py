@@ -39,7 +39,7 @@ ACTION_COLOURS: Mapping[ActionKind, str] = MappingProxyType(
         ActionKind.FORWARD: "#4477aa",
         ActionKind.BACKWARD: "#ee9944",
         ActionKind.INPUT_GRAD: "#bb3344",
-        ActionKind.WEIGHT_GRAD: "#66c2a5",
+        ActionKind.WEIGHT_GRAD: "#55bb99",
     }
 )
 ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
@@ -52,21 +52,35 @@ ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
 )
 PER_STEP, TRANSFER, IDLE, PATH = "#662266", "#444444", "#e9e9e9", "#000000"
 
-_OF_AXES = ("#eecc66", "#aa44ee", "#bb5566", "#aaeeaa", "#ee7733", "#1b5e20", *_MORE)
+_OF_AXES = ("#f2d479", "#aa44ee", "#ee99dd", "#bbffaa", "#aa5511", "#113311", *_MORE)
 """Colours of the parallel axes, in their order."""
 
 PART_COLOURS: Mapping[Part, str] = MappingProxyType(
     {
-        Part.COMPUTE: "#4477aa",
+        Part.COMPUTE: "#8899ff",
         **dict(zip((axis.exposed for axis in ParallelAxis), _OF_AXES, strict=False)),
         Part.SKEW: "#882255",
         Part.HEAD: "#eeeeee",
         Part.INNER: "#cccccc",
-        Part.TAIL: "#a0a0a0",
+        Part.TAIL: "#808080",
         Part.HOST: "#332288",
     }
 )
 BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
+
+ON_DARK: Mapping[str, str] = MappingProxyType(
+    {
+        PATH: "#ffffff",
+        PER_STEP: "#8822aa",
+        IDLE: "#262c33",
+        PART_COLOURS[ParallelAxis.PP.exposed]: "#77dd22",
+        PART_COLOURS[Part.SKEW]: "#dd33aa",
+        PART_COLOURS[Part.HEAD]: "#30363d",
+        PART_COLOURS[Part.INNER]: "#484f58",
+        PART_COLOURS[Part.HOST]: "#5533dd",
+    }
+)
+"""What stands on a dark page for the colours that could not be seen there."""
 
 
 class Shade(IntEnum):
@@ -99,7 +113,7 @@ SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
         Shade.PER_STEP: ("per step", PER_STEP),
         Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
         **{s: (f"{a} collective", PART_COLOURS[a.exposed]) for a, s in AXIS_SHADES.items()},
-        AXIS_SHADES[ParallelAxis.PP]: ("message", TRANSFER),
+        AXIS_SHADES[ParallelAxis.PP]: ("pp message", PART_COLOURS[ParallelAxis.PP.exposed]),
     }
 )
 """Name and colour of every shade, in the order of their numbers."""

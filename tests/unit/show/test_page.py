@@ -38,14 +38,19 @@ class Text(HTMLParser):
         self.text: list[str] = []
         self.hidden: list[str] = []
         self.open = ""
+        self.broken = False
         self.feed(page.decode())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        self.open = tag
+        self.broken = tag == "wbr"  # where a long name may be broken; it is one name
+        if not self.broken:
+            self.open = tag
 
     def handle_data(self, data: str) -> None:
-        (self.hidden if self.open in ("script", "style") else self.text).append(data)
+        texts = self.hidden if self.open in ("script", "style") else self.text
+        texts.append(texts.pop() + data if self.broken else data)
+        self.broken = False
 
     def handle_endtag(self, tag: str) -> None:
         self.open = ""

@@ -200,7 +200,7 @@ function showBars(found) {
       if (!ps) continue;
       const piece = element("span"), [label, colour] = page.choices.parts[name];
       piece.style.width = `${100 * ps / longest}%`;
-      piece.style.background = colour;
+      dye(piece, colour);
       piece.title = `${label}: ${time(ps)}, ${(100 * ps / each.step_ps).toFixed(1)} %`;
       said.push(piece.title);
       bar.append(piece);
@@ -214,9 +214,21 @@ function showBars(found) {
   find("bars").setAttribute("aria-label", `Where the step goes: ${said.join("; ")}`);
 }
 
+const darkScreen = matchMedia("(prefers-color-scheme: dark)");
+
+function onDark(tint) {
+  return page.choices.on_dark[tint] ?? tint;
+}
+
+/** Colour an element; a colour that would be lost on a dark page has a substitute there. */
+function dye(box, tint) {
+  box.style.background = tint;
+  box.style.background = `light-dark(${tint}, ${onDark(tint)})`;
+}
+
 function swatch(name, colour) {
   const made = element("li"), box = element("span", "", "swatch");
-  box.style.background = colour;
+  dye(box, colour);
   made.append(box, name);
   return made;
 }
@@ -296,6 +308,7 @@ function drawTimeline() {
 function drawRows(pen, lanes, x, top, unit, width) {
   const { places, tall } = lanePlaces(lanes), row = tall * unit, stride = Math.ceil(14 / row);
   const [idle, quiet, path] = ["--idle", "--quiet", "--path"].map(colour);
+  const tints = page.choices.shades.map(([, tint]) => darkScreen.matches ? onDark(tint) : tint);
   for (const [i, name] of lanes.rows.entries()) {
     pen.fillStyle = idle;
     pen.fillRect(LEFT, top + i * row, width - LEFT - RIGHT, LANES[0] * unit * 0.94);
@@ -311,7 +324,7 @@ function drawRows(pen, lanes, x, top, unit, width) {
     const left = x(lanes.start[i]), wide = Math.max(x(lanes.end[i]) - left, 0.4);
     if (left > width || left + wide < LEFT) continue;
     const lane = lanes.lane[i], y = top + lanes.row[i] * row + places[lane] * unit, high = LANES[lane] * unit * 0.94;
-    pen.fillStyle = page.choices.shades[lanes.shade[i]][1];
+    pen.fillStyle = tints[lanes.shade[i]];
     pen.fillRect(left, y, wide > 3 ? wide - 0.6 : wide, high);
     if (lanes.critical && lanes.critical[i]) {
       pen.fillStyle = path;
@@ -377,7 +390,7 @@ function timelineEvents() {
   });
   canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
   addEventListener("resize", drawTimeline);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTimeline);
+  darkScreen.addEventListener("change", drawTimeline);
 }
 
 // ---- the map

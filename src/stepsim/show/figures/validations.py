@@ -24,6 +24,14 @@ _FORWARD = ACTION_COLOURS[ActionKind.FORWARD]
 _BACKWARD = ACTION_COLOURS[ActionKind.BACKWARD]
 _MESSAGE = "#b8b8b8"
 
+MEASURED_NAMES = {
+    _FORWARD: "forward",
+    _BACKWARD: "backward",
+    _MESSAGE: "message",
+    PER_STEP: "per step",
+}
+"""What the colours of measured bars mean."""
+
 
 def plot_validation(
     found: Validation,
@@ -73,7 +81,7 @@ def measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSty
     above, below = figure.subplots(2, 1, sharex=True, sharey=True)
     for stage in range(result.report.plan.pp):
         if stage in stages:
-            _bars(above, stage, _measured_bars(summary, stage))
+            _bars(above, stage, measured_bars(summary, stage))
         else:
             above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
         _bars(below, stage, _simulated_bars(result, stage))
@@ -86,28 +94,23 @@ def measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSty
     below.set_ylim(result.report.plan.pp - 0.5, -0.5)
     below.margins(x=0)
     below.set_xlabel("time (ms)")
-    shown = {
-        "forward": _FORWARD,
-        "backward": _BACKWARD,
-        "message": _MESSAGE,
-        "per step": PER_STEP,
-        "idle": IDLE,
-    }
-    legend(figure, style, [Patch(color=c, label=n) for n, c in shown.items()], below=True)
+    shown = [*MEASURED_NAMES.items(), (IDLE, "idle")]
+    legend(figure, style, [Patch(color=c, label=n) for c, n in shown], below=True)
     return figure
 
 
-_Bars = dict[str, list[tuple[float, float]]]
+Bars = dict[str, list[tuple[float, float]]]
 """Colour to (start, width) of bars, in ms."""
 
 
-def _bars(axes: "Axes", row: int, bars: _Bars) -> None:
+def _bars(axes: "Axes", row: int, bars: Bars) -> None:
     axes.axhspan(row - 0.4, row + 0.4, color=IDLE, linewidth=0)
     for colour, several in bars.items():
         axes.broken_barh(several, (row - 0.4, 0.8), facecolors=colour)
 
 
-def _measured_bars(summary: RunSummary, stage: int) -> _Bars:
+def measured_bars(summary: RunSummary, stage: int) -> Bars:
+    """What the traced rank of a stage did, by the clocks as they were set right."""
     place = next(i for i, trace in enumerate(summary.run.ranks) if trace.stage == stage)
     trace, shift = summary.run.ranks[place], int(summary.clocks.offset_ps[place])
     start = ((trace.start_ps + shift) / PS_PER_MS).tolist()
@@ -121,9 +124,9 @@ def _measured_bars(summary: RunSummary, stage: int) -> _Bars:
     return {c: [(start[p], width[p]) for p in places] for c, places in colours.items()}
 
 
-def _simulated_bars(result: SimulatedStep, stage: int) -> _Bars:
+def _simulated_bars(result: SimulatedStep, stage: int) -> Bars:
     colours = {TaskKind.SEND: _MESSAGE, TaskKind.RECV: _MESSAGE}
-    bars: _Bars = {}
+    bars: Bars = {}
     for span in result.timeline.spans([stage * result.report.plan.stage_ranks]):
         if span.entry is None:
             colour = colours.get(span.kind, PER_STEP)

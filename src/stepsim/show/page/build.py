@@ -7,13 +7,16 @@ from stepsim.explore.sensitivity import Sensitivity
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.results.document import ResultDocument
 from stepsim.show.page.columns import SpanColumns
+from stepsim.show.page.measured import MeasuredRun
 from stepsim.show.page.page import Page, Section
 from stepsim.show.page.sections import (
     breakdown_section,
     memory_section,
     network_section,
     notes_section,
+    notices_of,
     path_section,
+    replay_section,
     step_facts,
     timeline_section,
     what_if_section,
@@ -44,8 +47,12 @@ def step_page(
     command: str,
     spans: SpanColumns | None = None,
     what_if: Sensitivity | str = "",
+    measured: MeasuredRun | None = None,
 ) -> Page:
-    """A simulated step; `what_if` says why there are no sensitivities, if there are none."""
+    """A simulated step; `what_if` says why there are no sensitivities, if there are none.
+
+    `measured` is the run that it is the replay of.
+    """
     what_if = what_if or _NO_WHAT_IF.format("stepsim simulate")
     job = job_words(result)
     runs = [("", result, spans)] if spans else []
@@ -53,10 +60,12 @@ def step_page(
     return Page(
         title=f"{result.workload} on {result.topology}",
         subtitle=f"One training step under {result.schedule}, {job}",
-        facts=step_facts(result),
+        facts=step_facts(result, measured),
         settings=whole_run_pairs(result),
+        notices=notices_of(result),
         sections=(
-            timeline_section(runs, absent),
+            timeline_section(runs, absent, measured),
+            *([replay_section(measured)] if measured else []),
             path_section(result),
             breakdown_section(result),
             memory_section(result),
@@ -90,6 +99,7 @@ def comparison_page(
             ("pipeline bubble", f"{fastest.bubble_fraction:.1%}"),
         ),
         settings=(*job_pairs(first), *option_pairs(first)),
+        notices=tuple(dict.fromkeys(each for run in runs for each in notices_of(run))),
         sections=(
             _schedules(comparison),
             timeline_section(

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 _INK = "#1f2328"
-_ACTION_HEIGHT, _COMPUTE_HEIGHT, _STREAM_HEIGHT, _GAP = 1.0, 0.8, 0.3, 0.4
+_ACTION_HEIGHT, _COMPUTE_HEIGHT, _GAP = 1.0, 0.8, 0.4
+_STREAM_HEIGHT, _NAMED_STREAM_HEIGHT = 0.3, 0.66  # a name fits beside the latter
 _UNIT_PX = 17
 _LEAST_PX, MOST_PX = 150, 960
 _FRAME_PX = 70
 _LIGHTER = 0.6
 _MOST_LABELS = 48
+_LEFT_PX = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,14 @@ def timeline_plot(
 ) -> Plot:
     """The spans of a run: a band per rank, with its actions above its streams."""
     scale, unit = time_unit(longest_ps)
-    lanes = _Lanes.of(columns)
-    natural = round(lanes.height * _UNIT_PX) + _FRAME_PX
-    height = min(max(natural, _LEAST_PX), most_px)
+    lanes = _Lanes.of(columns, _NAMED_STREAM_HEIGHT)
+    if lanes.height_px > most_px:
+        lanes = _Lanes.of(columns, _STREAM_HEIGHT)
+    height = min(max(lanes.height_px, _LEAST_PX), most_px)
     plot = new_figure(name, height, times, lanes.range())
     plot.xaxis.axis_label = f"time ({unit})"
     _name_bands(plot, columns, lanes)
+    _name_streams(plot, columns, lanes)
     spans = _span_source(columns, lanes, scale)
     actions = _action_source(columns, lanes, scale)
     _draw_timeline(plot, columns, lanes, scale, spans, actions)
@@ -77,7 +81,7 @@ def timeline_plot(
         described=described,
         height_px=height,
         figure=plot,
-        data=_timeline_data(columns, scale),
+        data=_timeline_data(columns, scale) | {"stream_height": lanes.stream_height},
         others=(new_source(f"{name}-before", before=_int32(columns.before)),),
     )
 
@@ -95,9 +99,16 @@ class _Lanes:
     action_high: Floats
     middle: Floats
     height: float
+    stream_height: float
+
+    @property
+    def height_px(self) -> int:
+        """The height at which everything has its natural size."""
+        return round(self.height * _UNIT_PX) + _FRAME_PX
 
     @classmethod
-    def of(cls, columns: SpanColumns) -> "_Lanes":
+    def of(cls, columns: SpanColumns, stream_height: float) -> "_Lanes":
+        """Lanes whose streams of communication have a height of their own."""
         shape = len(columns.rows), len(Stream)
         low, high = np.zeros(shape), np.zeros(shape)
         tops, bottoms, at = [], [], 0.0
@@ -105,7 +116,7 @@ class _Lanes:
             tops.append(at)
             at += _ACTION_HEIGHT + 0.1
             for stream in row.streams:
-                tall = _COMPUTE_HEIGHT if stream is Stream.COMPUTE else _STREAM_HEIGHT
+                tall = _COMPUTE_HEIGHT if stream is Stream.COMPUTE else stream_height
                 low[i, stream], high[i, stream] = at, at + tall * 0.94
                 at += tall
             bottoms.append(at)
@@ -118,6 +129,7 @@ class _Lanes:
             action_high=top + _ACTION_HEIGHT,
             middle=(top + np.array(bottoms)) / 2,
             height=at,
+            stream_height=stream_height,
         )
 
     def range(self) -> "Range1d":
@@ -136,6 +148,34 @@ def _name_bands(plot: Any, columns: SpanColumns, lanes: _Lanes) -> None:
     labels = [row.label for row in columns.rows][::stride]
     plot.yaxis.ticker = FixedTicker(ticks=places)
     plot.yaxis.major_label_overrides = dict(zip(places, labels, strict=True))
+
+
+def _name_streams(plot: Any, columns: SpanColumns, lanes: _Lanes) -> None:
+    """An inner axis that names the streams; the page's script shows it where names fit."""
+    from bokeh.models import FixedTicker, LinearAxis
+
+    middles = (lanes.low + lanes.high) / 2
+    named = {
+        float(middles[i, stream]): _stream_words(stream)
+        for i, row in enumerate(columns.rows[:_MOST_LABELS])
+        for stream in row.streams
+    }
+    (bands,) = plot.yaxis
+    streams = LinearAxis(
+        name="streams",
+        ticker=FixedTicker(ticks=list(named)),
+        major_label_overrides=named,
+        visible=False,
+    )
+    plot.left = [streams, bands]
+    _dress(streams)
+    streams.major_label_text_font_size = "10px"
+    streams.major_label_standoff = 3
+
+
+def _stream_words(stream: Stream) -> str:
+    """A stream as a page writes it, e.g. `pp forward recv`."""
+    return stream.name.lower().replace("_", " ")
 
 
 def _span_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDataSource":
@@ -197,9 +237,9 @@ def _draw_timeline(
     palette = [colour for _, colour in SHADES.values()]
     mapper = LinearColorMapper(palette=palette, low=-0.5, high=len(palette) - 0.5)
     shaded = {"field": "shade", "transform": mapper}
-    _quads(plot, idle, "idle", fill_color=IDLE)
-    drawn = _quads(plot, spans, "spans", fill_color=shaded)
-    above = _quads(
+    quads(plot, idle, "idle", fill_color=IDLE)
+    drawn = quads(plot, spans, "spans", fill_color=shaded)
+    above = quads(
         plot, actions, "actions", fill_color=shaded, fill_alpha="strength", line_color="white",
         line_width=0.5,
     )  # fmt: skip
@@ -207,10 +247,10 @@ def _draw_timeline(
     data: Any = spans.data
     path = {name: data[name][on_path] for name in ("left", "right", "low", "high", "shade")}
     path_source = new_source("path", **path, edge=path["low"] + (path["high"] - path["low"]) * 0.2)
-    _quads(plot, path_source, "path-spans", fill_color=shaded, visible=False)
-    _quads(plot, path_source, "path-edge", fill_color=PATH, bottom="edge")
+    quads(plot, path_source, "path-spans", fill_color=shaded, visible=False)
+    quads(plot, path_source, "path-edge", fill_color=PATH, bottom="edge")
     marked = new_source("marks", **{name: np.zeros(0) for name in ("left", "right", "low", "high")})
-    framed = _quads(plot, marked, "marks", fill_color=None, line_color="#d0006f", line_width=2)
+    framed = quads(plot, marked, "marks", fill_color=None, line_color="#d0006f", line_width=2)
     framed.level = "overlay"  # painted by itself: the spans below need not be drawn again
     texts = new_source("labels", x=np.zeros(0), y=np.zeros(0), text=[], ink=[])
     plot.text(
@@ -220,9 +260,10 @@ def _draw_timeline(
     plot.add_tools(HoverTool(renderers=[drawn, above], tooltips=None, name="hover"))
 
 
-def _quads(plot: Any, source: "ColumnDataSource", name: str, **look: Any) -> Any:
-    options = {"line_color": None, "bottom": "high"} | look
-    return plot.quad(left="left", right="right", top="low", source=source, name=name, **options)
+def quads(plot: Any, source: "ColumnDataSource", name: str, **look: Any) -> Any:
+    """Rectangles from the columns left, right, low and high of a source."""
+    options = {"line_color": None, "left": "left", "right": "right", "bottom": "high"} | look
+    return plot.quad(top="low", source=source, name=name, **options)
 
 
 def _timeline_data(columns: SpanColumns, scale: int) -> dict[str, Any]:
@@ -234,7 +275,7 @@ def _timeline_data(columns: SpanColumns, scale: int) -> dict[str, Any]:
         "comms": columns.comms,
         "labels": columns.action.text,
         "rows": [(row.label, row.rank, row.ranks) for row in columns.rows],
-        "streams": [stream.name.lower().replace("_", " ") for stream in Stream],
+        "streams": [_stream_words(stream) for stream in Stream],
         "shades": [name for name, _ in SHADES.values()],
         "dark": [ink_on(colour) == "white" for _, colour in SHADES.values()],
     }
@@ -271,7 +312,7 @@ def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: An
         ],
         active_drag=drag,
         toolbar_location="above",
-        min_border_left=70,
+        min_border_left=_LEFT_PX,
         **axes,
     )
     plot.toolbar.logo = None
@@ -279,14 +320,19 @@ def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: An
     plot.ygrid.grid_line_color = None
     plot.xgrid.grid_line_color = GRID
     for axis in plot.axis:
-        axis.axis_line_color = None
-        axis.minor_tick_line_color = None
-        axis.major_tick_line_color = None
-        axis.major_label_text_font = axis.axis_label_text_font = _FONT
-        axis.major_label_text_font_size = axis.axis_label_text_font_size = "12px"
-        axis.major_label_text_color = axis.axis_label_text_color = _INK
-        axis.axis_label_text_font_style = "normal"
+        _dress(axis)
     return plot
+
+
+def _dress(axis: Any) -> None:
+    """The looks of an axis; its colours follow the page's."""
+    axis.axis_line_color = None
+    axis.minor_tick_line_color = None
+    axis.major_tick_line_color = None
+    axis.major_label_text_font = axis.axis_label_text_font = _FONT
+    axis.major_label_text_font_size = axis.axis_label_text_font_size = "12px"
+    axis.major_label_text_color = axis.axis_label_text_color = _INK
+    axis.axis_label_text_font_style = "normal"
 
 
 def new_source(called: str, /, **columns: Any) -> "ColumnDataSource":

@@ -6,17 +6,22 @@ nothing.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepsim import __version__
 from stepsim.base.records import dataclass
 from stepsim.show.page.digest import content_digest
 from stepsim.show.page.figures import Plot, roots
+from stepsim.show.palette import ON_DARK
 from stepsim.show.tables.model import COUNT, Cell, Column, Ordered, Pairs, Room, Table
 from stepsim.show.words import axis_words, short_value
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 _ESCAPES = str.maketrans(
     {c: f"\\u{ord(c):04x}" for c in ("<", ">", "&", "\u2028", "\u2029")}
@@ -48,7 +53,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a report shows. `facts` are the few large numbers, `settings` the job in words."""
+    """What a report shows. `facts` are the few large numbers, `settings` the job in words.
+
+    `notices` are warnings that change the answer.
+    """
 
     title: str
     subtitle: str
@@ -56,6 +64,7 @@ class Page:
     settings: Pairs
     sections: tuple[Section, ...]
     command: str
+    notices: tuple[str, ...] = ()
 
     @property
     def plots(self) -> list[Plot]:
@@ -79,17 +88,20 @@ def render(page: Page) -> bytes:
         "heading": _heading,
         "columns": _columns,
         "text": _text,
+        "breakable": _breakable,
         "order": _order,
     }
     from markupsafe import Markup
 
     # a page without figures carries no library
     scripts = [_bokeh_js(), _part("report.js")] if page.plots else [_part("report.js")]
-    data = json.dumps(_embedded(page.plots), separators=(",", ":")).translate(_ESCAPES)
+    embedded = _embedded(page.plots) | {"on_dark": dict(ON_DARK)}
+    data = json.dumps(embedded, separators=(",", ":")).translate(_ESCAPES)
     html = environment.get_template("report.html.jinja").render(
         page=page,
         version=__version__,
         style=Markup(_part("report.css")),
+        on_dark=tuple(ON_DARK.items()),
         data=Markup(data),
         scripts=[Markup(script) for script in scripts],
         policy=_policy(scripts),
@@ -113,6 +125,13 @@ def _text(value: Cell, column: Column) -> str:
     if column is COUNT and isinstance(value, int | float):
         return f"{value:,}"
     return short_value(value.text) if isinstance(value, Ordered) else column.text(value)
+
+
+def _breakable(text: str) -> "Markup":
+    """Escaped text whose long names may be broken after `/`, `_` and `:`, and nowhere else."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("(?<=[^ ]{4})([/_:])(?=[^ ]{4})", r"\1<wbr>", str(escape(text))))
 
 
 def _order(value: Cell) -> float | None:

@@ -1,12 +1,15 @@
 """Sections of a page: charts and tables of a result under a heading."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.results.document import ResultDocument, StepDocument
+from stepsim.results.findings import Finding
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
+from stepsim.show.page.measured import MeasuredRun
 from stepsim.show.page.page import Chart, Section
 from stepsim.show.palette import PATH, SHADES
 from stepsim.show.tables.model import Pairs, share_of
@@ -15,6 +18,7 @@ from stepsim.show.tables.step import (
     comms_table,
     knows_memory,
     links_table,
+    memory_pairs,
     memory_table,
     parts_table,
     path_table,
@@ -26,7 +30,7 @@ _MOST_NAMED = 16
 _ONE_OF_SEVERAL_PX = 560
 
 
-def step_facts(result: StepDocument) -> Pairs:
+def step_facts(result: StepDocument, measured: MeasuredRun | None = None) -> Pairs:
     """The few numbers that are looked for first."""
     step_s = result.step_time_ps / PS_PER_S
     exposed = sum(t for name, t in result.breakdown_ps.items() if name.startswith("exposed"))
@@ -38,6 +42,7 @@ def step_facts(result: StepDocument) -> Pairs:
     piped = result.plan["pp"] > 1
     facts = {
         "step time": format_time_ps(result.step_time_ps),
+        **_measured_facts(result, measured),
         **({"pipeline bubble": f"{result.bubble_fraction:.1%}"} if piped else {}),
         **shares,
     }
@@ -48,14 +53,42 @@ def step_facts(result: StepDocument) -> Pairs:
     return tuple(facts.items())
 
 
+def _measured_facts(result: StepDocument, measured: MeasuredRun | None) -> dict[str, str]:
+    """The measured step, and how far off the simulated one is."""
+    if measured is None:
+        return {}
+    error = result.step_time_ps / measured.step_ps - 1
+    return {"measured step": format_time_ps(measured.step_ps), "error": f"{error:+.2%}"}
+
+
+def notices_of(result: StepDocument) -> tuple[str, ...]:
+    """What changes the answer and is said first: weighty findings, and memory that is short."""
+    rates = result.throughput
+    found = [Finding(text=each.text, worth=each.worth) for each in result.findings]
+    said = [each.text for each in found if each.is_weighty]
+    if rates and (rates.memory_bytes or 0) > (rates.capacity_bytes or inf):
+        said.append(f"This plan does not fit: {memory_pairs(rates)[0][1]}")
+    return tuple(said)
+
+
+def replay_section(measured: MeasuredRun) -> Section:
+    """Measured times beside simulated ones."""
+    return Section(name="replay", heading="Measured beside simulated", tables=(measured.errors,))
+
+
 def timeline_section(
-    runs: Sequence[tuple[str, StepDocument, SpanColumns]], missing: str = ""
+    runs: Sequence[tuple[str, StepDocument, SpanColumns]],
+    missing: str = "",
+    measured: MeasuredRun | None = None,
 ) -> Section:
-    """Timelines of runs under each other on one time axis."""
+    """Timelines of runs under each other on one time axis, below a measured one."""
     charts: list[Chart] = []
     if runs:
         longest = max(result.step_time_ps for _, result, _ in runs)
+        longest = max(longest, measured.step_ps if measured else 0)
         times = time_range(longest)
+        if measured:
+            charts.append(measured.chart(times, longest))
         for i, (title, result, columns) in enumerate(runs):
             words = f"Timeline of {title or result.schedule}, {len(columns):,} tasks"
             plot = timeline_plot(
@@ -67,14 +100,19 @@ def timeline_section(
                 most_px=MOST_PX if len(runs) == 1 else _ONE_OF_SEVERAL_PX,
             )
             charts.append(
-                Chart(plot=plot, title=title, legend=_legend(columns), note=_shown(columns))
+                Chart(
+                    plot=plot,
+                    title=title or "Simulated" * bool(measured),
+                    legend=_legend(columns),
+                    note=_shown(columns),
+                )
             )
     return Section(
         name="timeline",
         heading="Timeline",
         text="Actions of each rank above their tasks, then collectives and messages, a line per "
-        "stream. The black edge is the critical path; what a task under the pointer waits for is "
-        "framed."
+        "stream. The edge along the top of tasks marks the critical path; what a task under the "
+        "pointer waits for is framed."
         if charts
         else "",
         charts=tuple(charts),

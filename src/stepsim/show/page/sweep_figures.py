@@ -10,15 +10,17 @@ from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.table import StoredAxis
 from stepsim.show.figures.style import GRID
 from stepsim.show.figures.sweep.pictures import LinePicture, MapPanel, MapPicture, Measure
+from stepsim.show.figures.sweep.scales import Scale
 from stepsim.show.page.figures import Plot, new_figure, new_source
 from stepsim.show.page.page import Chart
-from stepsim.show.palette import BACKGROUND
+from stepsim.show.palette import BACKGROUND, ink_on
 from stepsim.show.words import axis_words, short_value
 
 if TYPE_CHECKING:
     from bokeh.models import LinearColorMapper
 
 _MAP_PX, _LINES_PX = 420, 460
+_MOST_TICKS, _MOST_WRITTEN = 16, 400
 
 
 def map_charts(picture: MapPicture) -> Iterator[Chart]:
@@ -65,12 +67,16 @@ def _map(name: str, picture: MapPicture, panel: MapPanel, mapper: "LinearColorMa
         left="left", right="right", bottom="low", top="high", source=cells, name="cells",
         fill_color={"field": "value", "transform": mapper}, line_color=None,
     )  # fmt: skip
+    _write_values(figure, picture, panel, mapper)
     if panel.best:
         figure.scatter(
-            [x.ascending[panel.best[0]]], [y.ascending[panel.best[1]]], size=13, fill_color=None,
+            [x.ascending[panel.best[0]]], [y.ascending[panel.best[1]]], size=40, fill_color=None,
             line_color="black", line_width=2,
         )  # fmt: skip
-    figure.add_layout(ColorBar(color_mapper=mapper, title=picture.measure.label, width=12), "right")
+    bar = ColorBar(color_mapper=mapper, title=picture.measure.label, width=12, title_standoff=8)
+    figure.add_layout(bar, "right")
+    for axis, scale, shown in ((figure.xaxis, x, view.x), (figure.yaxis, y, view.y)):
+        _name_values(axis, scale, shown)
     figure.add_tools(HoverTool(renderers=[drawn], tooltips=None))
     figure.xaxis.axis_label, figure.yaxis.axis_label = _plain(x.label), _plain(y.label)
     return Plot(
@@ -83,6 +89,39 @@ def _map(name: str, picture: MapPicture, panel: MapPanel, mapper: "LinearColorMa
     )
 
 
+def _name_values(axis: Any, scale: Scale, shown: StoredAxis) -> None:
+    """A tick at every value, unless they are many numbers."""
+    from bokeh.models import FixedTicker
+
+    places = scale.places.tolist()
+    if shown.numeric and len(places) > _MOST_TICKS:
+        return
+    texts = [f"{at:g}" for at in places] if shown.numeric else map(_plain, shown.texts)
+    axis.ticker = FixedTicker(ticks=places)
+    axis.major_label_overrides = dict(zip(places, texts, strict=True))
+
+
+def _write_values(
+    figure: Any, picture: MapPicture, panel: MapPanel, mapper: "LinearColorMapper"
+) -> None:
+    """The number of every cell; the page's script shows them where they fit."""
+    if panel.values.size > _MOST_WRITTEN:
+        return
+    x, y, values = picture.x, picture.y, panel.values.ravel()
+    i, j = (each.ravel() for each in np.indices(panel.values.shape))
+    share = (values - mapper.low) / (mapper.high - mapper.low)
+    inks = [
+        "black" if np.isnan(at) else ink_on(mapper.palette[min(255, int(256 * at))][:7])
+        for at in share
+    ]
+    texts = ["failed" if np.isnan(value) else f"{value:.4g}" for value in values]
+    source = new_source("values", x=x.ascending[i], y=y.ascending[j], text=texts, ink=inks)
+    figure.text(
+        x="x", y="y", text="text", text_color="ink", source=source, text_align="center",
+        text_baseline="middle", text_font_size="11px", name="values", visible=False,
+    )  # fmt: skip
+
+
 def _range(edges: Floats) -> Any:
     from bokeh.models import Range1d
 
@@ -92,7 +131,7 @@ def _range(edges: Floats) -> Any:
 
 def line_chart(picture: LinePicture) -> Chart:
     """Lines with dots to point at."""
-    from bokeh.models import DataRange1d, FixedTicker, HoverTool
+    from bokeh.models import DataRange1d, HoverTool
 
     x, view = picture.x, picture.view
     figure = new_figure(
@@ -112,9 +151,7 @@ def line_chart(picture: LinePicture) -> Chart:
         if view.x.numeric:
             figure.line("at", "value", line_width=2, **look)
         dots.append(figure.scatter("at", "value", size=7, name=f"line-{i}", **look))
-    if not view.x.numeric:
-        figure.xaxis.ticker = FixedTicker(ticks=x.places.tolist())
-        figure.xaxis.major_label_overrides = dict(enumerate(map(_plain, view.x.texts)))
+    _name_values(figure.xaxis, x, view.x)
     figure.ygrid.grid_line_color = GRID
     figure.xaxis.axis_label = _plain(x.label)
     figure.yaxis.axis_label = picture.measure.label

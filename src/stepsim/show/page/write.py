@@ -18,6 +18,7 @@ from stepsim.show.page.build import (
     step_page,
 )
 from stepsim.show.page.columns import MOST_SPANS, span_columns
+from stepsim.show.page.measured import MeasuredRun
 from stepsim.show.page.page import Page, render
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.step.compare import ComparedSchedules
@@ -31,15 +32,22 @@ _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a swee
 
 @collector.paused()
 def write_step(
-    result: SimulatedStep, path: str | Path, *, command: str, what_if: Sensitivity | str
+    result: SimulatedStep,
+    path: str | Path,
+    *,
+    command: str,
+    what_if: Sensitivity | str,
+    measured: MeasuredRun | None = None,
 ) -> None:
     """Write a step with its timeline; `what_if` says why there are no sensitivities, if so.
 
+    `measured` is the run that the step is the replay of.
     Raises OutputError when the file cannot be written.
     """
     document = ResultDocument.of(result.report)
     spans = span_columns(result.timeline, result.report)
-    _write(step_page(document, command=command, spans=spans, what_if=what_if), path)
+    page = step_page(document, command=command, spans=spans, what_if=what_if, measured=measured)
+    _write(page, path)
 
 
 @collector.paused()

@@ -1,6 +1,6 @@
 """Measured runs and logs: what they say, how far replays are off, what if they ran otherwise."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
@@ -195,18 +195,12 @@ def leaf_simulated_shown(
         yield stages_table(result)
 
 
-def replay_shown(summary: RunSummary, report: Report) -> Iterator[Shown]:
+def replay_table(summary: RunSummary, report: Report) -> Table:
     """How far a replay is from the run."""
-    yield _replayed(
-        {
-            "pipeline": (report.pipeline_time_ps, summary.pipeline_ps),
-            "step": (report.step_time_ps, summary.step_ps),
-        }
-    )
-
-
-def _replayed(times: Mapping[str, tuple[int, int]]) -> Table:
-    """Simulated and measured times of some names."""
+    times = {
+        "pipeline": (report.pipeline_time_ps, summary.pipeline_ps),
+        "step": (report.step_time_ps, summary.step_ps),
+    }
     columns = {"replay": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR}
     rows = tuple(
         (name, simulated, measured, simulated / measured - 1 if measured else "")

@@ -134,12 +134,12 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
             f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}",
         ),
         ("cost", ", ".join(spent)),
-        *_memory_pairs(rates),
+        *memory_pairs(rates),
         ("accuracy", band),
     )
 
 
-def _memory_pairs(rates: ThroughputEntry) -> Pairs:
+def memory_pairs(rates: ThroughputEntry) -> Pairs:
     """What the fullest rank holds."""
     held, capacity = rates.memory_bytes, rates.capacity_bytes
     if held is None or not capacity:

@@ -3,7 +3,10 @@
   const UNITS = [[1e12, "s"], [1e9, "ms"], [1e6, "us"], [1e3, "ns"]];
   const MOST_WAITS = 4;
   const MOST_LABELS = 600;
-  const LABEL_PX = 20;
+  const ON_PAPER = ["#1f2328", "#ffffff", "#e2e2e2"];
+  const LABEL_PX = 20, VALUE_PX = 36, LEAST_NAME_PX = 9;
+  const FRAME_PX = 70, MAP_FRAME_PX = 150;
+  const LEFT_PX = 64, NAMED_LEFT_PX = 165;
   const tip = document.getElementById("tip");
   const pageData = JSON.parse(document.getElementById("page-data").textContent);
 
@@ -11,6 +14,48 @@
   function timeText(ps) {
     const [scale, unit] = UNITS.find(([least]) => Math.abs(ps) >= least) ?? [1, "ps"];
     return ps === 0 ? "0" : `${Number((ps / scale).toPrecision(7))} ${unit}`;
+  }
+
+  const darkScreen = matchMedia("screen and (prefers-color-scheme: dark)");
+  const timelines = [], figures = [];
+  let printing = false;
+
+  /** Whether the page is seen on a dark screen; paper is white. */
+  function isDark() {
+    return darkScreen.matches && !printing;
+  }
+
+  /** A colour of the page's style. */
+  function styled(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  /** A colour as it is seen on this page: what would be lost on a dark one has a substitute. */
+  function seen(colour) {
+    return isDark() ? pageData.on_dark[colour] ?? colour : colour;
+  }
+
+  /** Give a figure the page's colours. */
+  function paint(figure) {
+    const [ink, paper, grid] = printing ? ON_PAPER : ["--ink", "--paper", "--grid"].map(styled);
+    figure.setv({ background_fill_color: paper, border_fill_color: paper });
+    for (const panel of [...figure.left, ...figure.below, ...figure.right, ...figure.center]) {
+      const look = { major_label_text_color: ink, axis_label_text_color: ink, title_text_color: ink,
+        grid_line_color: grid, background_fill_color: paper };
+      const own = Object.entries(look).filter(([name]) => name in panel && panel[name] !== null);
+      panel.setv(Object.fromEntries(own));
+    }
+    for (const { name, glyph } of figure.renderers) {
+      if (name === "idle" || name === "path-edge") {
+        glyph.own_colour ??= glyph.fill_color.value;
+        glyph.fill_color = { value: seen(glyph.own_colour) };
+      }
+      if (name === "actions") glyph.line_color = { value: paper };
+      const mapper = glyph.fill_color?.transform;
+      if (name !== "spans" || !mapper) continue;
+      mapper.own_palette ??= [...mapper.palette];
+      mapper.palette = mapper.own_palette.map(seen);
+    }
   }
 
   function element(name, text = "") {
@@ -82,7 +127,9 @@
       place.addEventListener("blur", leave);
       for (const end of ["start", "end"]) {
         figure.x_range.properties[end].change.connect(() => this.relabel());
+        figure.y_range.properties[end].change.connect(nameStreams);
       }
+      timelines.push(this);
       this.addControls();
       this.relabel();
     }
@@ -180,6 +227,13 @@
       );
     }
 
+    /** Whether there is room for the names of streams. */
+    hasRoom() {
+      const { start, end } = this.figure.y_range;
+      const line = this.data.stream_height / Math.abs(start - end);
+      return innerWidth >= 700 && (this.place.clientHeight - FRAME_PX) * line >= LEAST_NAME_PX;
+    }
+
     /** Write kind and microbatch into actions that are wide enough. */
     relabel() {
       if (this.waiting) return;
@@ -190,7 +244,7 @@
         const least = ((end - start) / Math.max(200, this.place.clientWidth - 80)) * LABEL_PX;
         const [left, right] = [column(this.actions, "left"), column(this.actions, "right")];
         const [low, high] = [column(this.actions, "low"), column(this.actions, "high")];
-        const shade = column(this.actions, "shade");
+        const shade = column(this.actions, "shade"), strength = column(this.actions, "strength");
         const labels = { x: [], y: [], text: [], ink: [] };
         for (let i = 0; i < left.length && labels.x.length < MOST_LABELS; i++) {
           const from = Math.max(left[i], start), to = Math.min(right[i], end);
@@ -198,7 +252,7 @@
           labels.x.push((from + to) / 2);
           labels.y.push((low[i] + high[i]) / 2);
           labels.text.push(this.data.labels[i]);
-          labels.ink.push(this.data.dark[shade[i]] ? "#ffffff" : "#1f2328");
+          labels.ink.push((strength[i] < 0.7 ? isDark() : this.data.dark[shade[i]]) ? "#ffffff" : "#1f2328");
         }
         sourceOf(this.figure, "labels").data = labels;
       });
@@ -268,6 +322,7 @@
       box.addEventListener("change", () => this.highlight(box.checked));
       label.append(box, "critical path only");
       const help = element("span");
+      help.className = "keys";
       const keys = [["←", ""], ["→", " move "], ["+", ""], ["−", " zoom "], ["0", " all "],
         ["n", ""], ["p", " along the critical path"]];
       help.append("Drag to zoom, Ctrl + wheel zooms. Keys: ");
@@ -275,6 +330,40 @@
       controls.append(label, help);
       this.place.after(controls);
     }
+  }
+
+  /** Draw figures for the screen or for paper, at once: a printer does not wait. */
+  function repaint(onPaper) {
+    printing = onPaper;
+    for (const figure of figures) {
+      paint(figure);
+      Bokeh.index.find_one(figure)?.paint();
+    }
+    timelines.forEach((each) => each.relabel());
+  }
+
+  /** Name the streams of all timelines, or of none: their time axes stand below each other. */
+  function nameStreams() {
+    const named = timelines.length > 0 && timelines.every((each) => each.hasRoom());
+    for (const { figure } of timelines) {
+      figure.left.find((each) => each.name === "streams").visible = named;
+    }
+    for (const figure of figures) {
+      if (figure.x_range.name === "time") figure.min_border_left = named ? NAMED_LEFT_PX : LEFT_PX;
+    }
+  }
+
+  /** Write the values of a map into its cells where they fit. */
+  function writeValues(place, figure) {
+    const texts = figure.renderers.find((each) => each.name === "values");
+    if (!texts) return;
+    const show = () => {
+      const [width, height] = [place.clientWidth - MAP_FRAME_PX, place.clientHeight - FRAME_PX];
+      const count = (name) => new Set(column(texts.data_source, name)).size;
+      texts.visible = width / count("x") >= VALUE_PX && height / count("y") >= 1.4 * LEAST_NAME_PX;
+    };
+    addEventListener("resize", show);
+    show();
   }
 
   /** Cells or points of a sweep: what they stand for. */
@@ -334,6 +423,10 @@
     for (const { place, root, data } of plots) {
       const box = document.getElementById(place);
       const figure = models.get_model_by_id(root);
+      figures.push(figure);
+      paint(figure);
+      if (data.kind === "plain") continue;
+      writeValues(box, figure);
       if (data.kind === "timeline") {
         const before = models.get_model_by_name(`${place}-before`);
         new Timeline(box, figure, before, data);
@@ -341,6 +434,11 @@
         describeCells(box, figure, data);
       }
     }
+    nameStreams();
+    addEventListener("resize", nameStreams);
+    darkScreen.addEventListener("change", () => repaint(printing));
+    addEventListener("beforeprint", () => repaint(true));
+    addEventListener("afterprint", () => repaint(false));
     document.documentElement.dataset.ready = "yes";
   }
 
