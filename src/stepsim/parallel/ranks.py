@@ -73,6 +73,13 @@ class ParallelPlan:
         return {axis: getattr(self, axis) for axis in axes}
 
     @property
+    def words(self) -> str:
+        """Its size and degrees, e.g. `64 NPUs (tp 4, dp 4, pp 4)`, as figures are titled."""
+        named = (ParallelAxis.TP, ParallelAxis.DP, ParallelAxis.PP)
+        shown = [f"{a} {size}" for a, size in self.degrees().items() if size > 1 or a in named]
+        return f"{self.npus:,} NPUs ({', '.join(shown)})"
+
+    @property
     def npus(self) -> int:
         """NPUs of the job."""
         return self.stage_ranks * self.pp

@@ -71,13 +71,13 @@ BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
 ON_DARK: Mapping[str, str] = MappingProxyType(
     {
         PATH: "#ffffff",
-        PER_STEP: "#8822aa",
+        PER_STEP: "#772299",
         IDLE: "#262c33",
-        PART_COLOURS[ParallelAxis.PP.exposed]: "#77dd22",
-        PART_COLOURS[Part.SKEW]: "#dd33aa",
+        PART_COLOURS[ParallelAxis.PP.exposed]: "#77ee11",
+        PART_COLOURS[Part.SKEW]: "#ee22bb",
         PART_COLOURS[Part.HEAD]: "#30363d",
         PART_COLOURS[Part.INNER]: "#484f58",
-        PART_COLOURS[Part.HOST]: "#5533dd",
+        PART_COLOURS[Part.HOST]: "#6622ee",
     }
 )
 """What stands on a dark page for the colours that could not be seen there."""

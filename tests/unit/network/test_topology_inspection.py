@@ -1,5 +1,6 @@
 """Inspection: numbers against brute force, and figures of every kind of network."""
 
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from stepsim.network.topology.inspection import inspect_topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.wirings import Ports, TreeShape
-from stepsim.show.figures.topologies import draw_topology
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.figures.topologies import draw_topology, topology_figure
 from stepsim.show.figures.topology_picture import picture
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
@@ -108,10 +110,34 @@ def test_shipped_topologies_are_drawn_at_any_size(path: Path, tmp_path: Path) ->
     topology = read_topology(path)
     for npus in (topology.npus, 4096):
         seen = picture(topology.fit(npus))
-        check(seen.places, 80)
-        assert bool(seen.note) == ("fat_tree" in str(topology) or topology.fit(npus).npus > 72)
+        racks = 2 if topology.node_size == 72 else 1  # drawn whole, with all their NPUs
+        check(seen.places, 80 * racks)
+        many = topology.fit(npus).npus > 72 * racks
+        assert bool(seen.note) == ("fat_tree" in str(topology) or many)
     draw_topology(topology, tmp_path / "net.png")
     assert (tmp_path / "net.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_racks_are_drawn_whole_and_what_is_missing_is_counted() -> None:
+    rack = read_topology(next(path for path in SHIPPED if path.stem == "gb200-nvl72"))
+    seen = picture(rack.fit(1152))
+    cables = [edge for edge in seen.edges if "nvlink0" in edge.ends]
+    assert len(cables) == 72
+    assert seen.note == "part of it: 144 of 1,152 NPUs are drawn"
+    tree = read_topology(next(path for path in SHIPPED if path.stem == "spectrum-x-h100"))
+    counts = [int(each) for each in re.findall(r"\d+", picture(tree.fit(16)).note)]
+    nodes = tree.fit(16).graph().nodes
+    assert counts[1] == sum(not node.startswith("npu") for node in nodes) > counts[0]
+
+
+def test_wrap_links_of_a_torus_lie_inside_the_axes() -> None:
+    topology = network(dim("torus", 64, shape=(4, 4, 4)))
+    figure = topology_figure(topology, FigureStyle.SCREEN)
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    for patch in axes.patches:
+        ends = patch.get_path().to_polygons(closed_only=False)
+        assert all(axes.viewLim.contains(*point) for each in ends for point in np.array(each))
 
 
 def check(places: dict[str, tuple[float, float]], most: int) -> None:

@@ -38,18 +38,22 @@ from stepsim.show.figures.timelines import timelines_figure
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.show.palette import (
     ACTION_COLOURS,
+    ON_DARK,
     PALETTE,
     PART_COLOURS,
+    PATH,
     PER_STEP,
+    SHADES,
     ink_on,
     series_colour,
     series_colours,
 )
-from stepsim.workload.axes import Part
+from stepsim.workload.axes import ParallelAxis, Part, PartKind, parts_of
 from stepsim.workload.rows import CollectiveKind
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
+IDLE_PARTS = parts_of(PartKind.IDLE)
 SUFFIXES = (".png", ".svg", ".pdf")
 
 # Machado, Oliveira, Fernandes (2009), severity 1: what each colour blindness makes of linear sRGB
@@ -109,6 +113,21 @@ def test_colours_can_be_told_apart(colours: Sequence[str], least: float, blindne
     for one, other in combinations(colours, 2):
         apart = float(np.linalg.norm(lab(one, blindness) - lab(other, blindness)))
         assert apart > least, f"{one} and {other}: {apart:.1f}"
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+def test_a_colour_means_one_thing_within_a_figure(blindness: str) -> None:
+    """Actions, parts, communication of every axis: what a page shows together differs."""
+    shown = {colour: name for name, colour in SHADES.values()}
+    parts = [(part, colour) for part, colour in PART_COLOURS.items() if part not in IDLE_PARTS]
+    of_axes = {PART_COLOURS[axis.exposed] for axis in ParallelAxis} | {PART_COLOURS[Part.HOST]}
+    assert of_axes <= set(shown)  # a collective and the time that waits for it are one thing
+    every = {*shown, *(colour for _, colour in parts), PATH}
+    dark = {ON_DARK.get(colour, colour) for colour in every}
+    assert len(shown) == len(SHADES)
+    for colours in (every, dark):
+        for one, other in combinations(sorted(colours), 2):
+            assert float(np.linalg.norm(lab(one, blindness) - lab(other, blindness))) > 12
 
 
 def test_numbers_on_boxes_can_be_read() -> None:

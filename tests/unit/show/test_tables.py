@@ -96,7 +96,7 @@ def test_a_page_shows_the_same_texts_and_more_columns() -> None:
     assert rows[0][5].startswith("<svg")
     assert rows[1][:5] == ["fabric", "7", "-", "0", "unknown"]
     assert 'data-value="3"' in page_of(LINKS)
-    assert "<caption>Links of a job</caption>" in page_of(LINKS)
+    assert ">Links of a job</p>" in page_of(LINKS)
 
 
 def test_nothing_is_cut_where_the_console_is_narrow() -> None:

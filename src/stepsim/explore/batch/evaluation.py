@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -71,6 +72,16 @@ class Batch:
     table: LengthTable
     passes: Passes
     fixed: str
+
+    @property
+    def job_words(self) -> str:
+        """The job in a line: workload, topology, size, degrees, schedule."""
+        graph = self.job.graph
+        count = graph.plan.microbatches
+        return (
+            f"{Path(self.job.workload.source).name} on {self.setting.topology.name}, "
+            f"{graph.plan.words}: {graph.schedule.label}, {count} microbatch{'es' * (count > 1)}"
+        )
 
     @cached_property
     def _gaps(self) -> list[tuple[ProgramGaps, dict[int, int]]]:

@@ -52,6 +52,18 @@ class NoiseModel:
     straggler_probability: float = 0.0
     straggler_factor: float = 1.0
 
+    @property
+    def words(self) -> str:
+        """What varies, e.g. `tasks 3.0%, transfers 10.0%`; `none` where nothing does."""
+        straggling = f"{self.straggler_probability:.2%} of ranks x{self.straggler_factor:g}"
+        parts = [
+            (self.task, f"tasks {self.task:.1%}"),
+            (self.communication, f"transfers {self.communication:.1%}"),
+            (self.rank, f"ranks {self.rank:.1%}"),
+            (self.straggler_probability, straggling),
+        ]
+        return ", ".join(text for amount, text in parts if amount) or "none"
+
     def __post_init__(self) -> None:
         check_fields(self)
         for name in ("task", "communication", "rank"):
@@ -80,9 +92,11 @@ def noise_model(numbers: Mapping[str, float]) -> NoiseModel:
 class NoiseResult:
     """Step times of the samples in ps, in the order drawn, and the one without noise.
 
-    Each rank has draws of its own, so that the slowest of many is slower than one.
+    Each rank has draws of its own, so that the slowest of many is slower than one. `job` says in a
+    line what was simulated.
     """
 
+    job: str
     model: NoiseModel
     seed: int
     step_time_ps: Times
@@ -128,6 +142,7 @@ def simulate_noise(
         unfolded = replace(options, fold_ranks=False)
         batch = make_batch(workload, topology, unfolded, notes=notes, coalesce=False)
     return NoiseResult(
+        job=batch.job_words,
         model=model,
         seed=seed,
         step_time_ps=_samples(batch, model, samples, seed),

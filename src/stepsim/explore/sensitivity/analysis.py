@@ -67,7 +67,7 @@ class Slope(Entry, frozen=True, kw_only=True):
 class Sensitivity(Document, frozen=True, kw_only=True):
     """`stepsim sensitivity --json`: what each parameter is worth, those worth most first.
 
-    `notes` say what could not be found.
+    `notes` say what could not be found, `job` says in a line what was simulated.
     """
 
     workload: str
@@ -77,6 +77,7 @@ class Sensitivity(Document, frozen=True, kw_only=True):
     slopes: tuple[Slope, ...]
     notes: Names
     warnings: Names
+    job: str = ""
 
     def __post_init__(self) -> None:
         if self.step_time_ps < 0:
@@ -158,6 +159,7 @@ def find_sensitivity(
         slopes=tuple(sorted(rows, key=lambda slope: -slope.gain)),
         notes=tuple(_notes(batch)),
         warnings=batch.job.warnings,
+        job=batch.job_words,
     )
 
 

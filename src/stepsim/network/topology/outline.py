@@ -9,6 +9,9 @@ from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings import DragonflyShape, TreeShape
 
 _MOST_NPUS = 72
+_MOST_IN_ROW = 32
+_MOST_COUNTED = 4096
+"""NPUs of the largest network whose switches are counted one by one."""
 _MOST = {
     DimensionKind.RING: 16,
     DimensionKind.LINE: 16,
@@ -22,7 +25,8 @@ def outline(topology: NestedTopology) -> tuple[NestedTopology, str]:
 
     Small topologies are returned as they are.
     """
-    if topology.npus <= _MOST_NPUS and max(topology.link_counts(), default=0) <= 400:
+    few = topology.npus <= (2 * _MOST_NPUS if is_rack(topology.dimensions[0]) else _MOST_NPUS)
+    if few and max(topology.link_counts(), default=0) <= 400:
         return topology, ""
     dimensions: list[Dimension] = []
     for k, dimension in enumerate(topology.dimensions):
@@ -30,9 +34,22 @@ def outline(topology: NestedTopology) -> tuple[NestedTopology, str]:
         outermost = k == len(topology.dimensions) - 1
         dimensions.append(_smaller(dimension, inside, outermost))
     small = replace(topology, dimensions=tuple(dimensions), grows=False)
-    if small.npus == topology.npus:
-        return small, "schematic: not all switches are drawn"
-    return small, f"schematic: {small.npus} of {topology.npus:,} NPUs are drawn"
+    if small.npus < topology.npus:
+        return small, f"part of it: {small.npus} of {topology.npus:,} NPUs are drawn"
+    return small, f"part of it: {_switches(small)} of {_switches(topology)} switches are drawn"
+
+
+def is_rack(dimension: Dimension) -> bool:
+    """Whether a node is a rack whose NPUs hang on one layer of switches, and is drawn whole."""
+    return dimension.kind is DimensionKind.SWITCH and _MOST_IN_ROW < dimension.size <= _MOST_NPUS
+
+
+def _switches(topology: NestedTopology) -> str:
+    """How many there are, in words."""
+    if topology.npus > _MOST_COUNTED:
+        return "many more"
+    nodes = topology.graph().nodes
+    return f"{sum(not node.startswith('npu') for node in nodes):,}"
 
 
 def _smaller(dimension: Dimension, inside: int, outermost: bool) -> Dimension:
@@ -49,6 +66,8 @@ def _smaller(dimension: Dimension, inside: int, outermost: bool) -> Dimension:
         return _smaller_tree(dimension, dimension.tree, inside)
     if dimension.dragonfly:
         return _smaller_dragonfly(dimension, dimension.dragonfly, inside)
+    if inside == 1 and is_rack(dimension):
+        return dimension
     return replace(dimension, size=min(dimension.size, most))
 
 

@@ -57,7 +57,7 @@ def memory_figure(
     head(
         every[0],
         style,
-        f"{report.workload} on {report.topology}, {report.schedule}: memory of a rank",
+        f"{report.workload} on {report.topology}, {plan.words}: {report.schedule}, memory",
         f"stage {fullest}, the fullest, by what its bytes are for",
     )
     _draw_parts(every[0], memory_curves(timeline, memory.held, fullest * plan.stage_ranks), scale)

@@ -53,7 +53,10 @@ def plans_figure(found: PlanSearch, style: FigureStyle) -> "Figure":
     axes.set_xlabel("GPUs" if several else "memory of the fullest rank (GiB)")
     axes.set_ylabel(f"step time ({unit})")
     axes.grid()
-    head(axes, style, f"{found.plans[0].run.workload}: {len(found.plans)} simulated plans")
+    sizes = sorted({each.plan.npus for each in found.plans})
+    gpus = f"{sizes[0]:,}" if not several else f"{sizes[0]:,} to {sizes[-1]:,}"
+    name = found.plans[0].run.workload
+    head(axes, style, f"{name} on {gpus} GPUs: {len(found.plans)} simulated plans")
     legend(figure, style, axes.get_legend_handles_labels()[0], below=True)
     return figure
 

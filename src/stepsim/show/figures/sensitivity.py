@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.base.units import format_time_ps, time_unit
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.explore.sensitivity.names import describe
@@ -55,10 +55,9 @@ def sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
     axes.bar_label(bars, list(map(_percent, gains)), padding=2, fontsize="small")
     axes.margins(x=0.2 if style.narrow else 0.12)
     axes.set_xlabel("step time saved (%)")
-    title = f"{Path(found.workload).name}, {found.topology}, {found.schedule}"
-    figure.suptitle(
-        style.wrapped([f"{title}: {format_time_ps(found.step_time_ps)}"]), x=0.01, ha="left"
-    )
+    title = found.job or f"{Path(found.workload).name} on {found.topology}: {found.schedule}"
+    said = f"step {format_time_ps(found.step_time_ps)}; each changed by 1 % to the better"
+    figure.suptitle(style.wrapped([title, said]), x=0.01, ha="left")
     if any(slope.one_sided for slope in rows):
         names = "same critical path", "another path takes over"
         handles = [Patch(color=PALETTE[i], label=name) for i, name in enumerate(names)]
@@ -72,18 +71,21 @@ def _percent(gain: float) -> str:
 
 def noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
     """A histogram of step times, with the planned one and percentiles marked."""
-    figure = style.figure(2.4)
+    figure = style.figure(2.8)
     axes = figure.subplots()
-    seconds = found.step_time_ps / PS_PER_S
-    axes.hist(seconds, bins=min(_BINS, max(1, int(np.sqrt(len(seconds))))), color=PALETTE[0])
-    planned = found.planned_ps / PS_PER_S
+    said = f"step times of {len(found.step_time_ps):,} samples; variation: {found.model.words}"
+    figure.suptitle(style.wrapped([found.job, said]), x=0.01, ha="left")
+    scale, unit = time_unit(int(found.step_time_ps.max()))
+    times = found.step_time_ps / scale
+    axes.hist(times, bins=min(_BINS, max(1, int(np.sqrt(len(times))))), color=PALETTE[0])
+    planned = found.planned_ps / scale
     label = f"without noise: {format_time_ps(found.planned_ps)}"
     lines = [axes.axvline(planned, color=PATH, label=label)]
     for percent, dashes in zip(_PERCENTILES, ("-", "--", ":"), strict=True):
         time = found.percentile_ps(percent)
         label = f"p{percent}: {format_time_ps(time)}"
-        lines.append(axes.axvline(time / PS_PER_S, color=PALETTE[2], linestyle=dashes, label=label))
-    axes.set_xlabel("step time (s)")
-    axes.set_ylabel(f"samples of {len(seconds):,}")
+        lines.append(axes.axvline(time / scale, color=PALETTE[2], linestyle=dashes, label=label))
+    axes.set_xlabel(f"step time ({unit})")
+    axes.set_ylabel("samples")
     legend(figure, style, lines)
     return figure

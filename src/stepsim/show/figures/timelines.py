@@ -172,12 +172,10 @@ def _panel(timeline: Timeline, report: Report, scene: _Scene, *, messages: bool)
 def _title(report: Report, hidden: int) -> tuple[str, ...]:
     """The run, its numbers, and how many actions are too narrow to be seen."""
     plan = report.plan
-    degrees = ", ".join(f"{name} {size}" for name, size in plan.degrees().items())
-    shape = f"{plan.npus} NPUs ({degrees})"
     count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
     sent = f", {report.p2p} p2p" if plan.pp > 1 else ""
     return (
-        f"{report.workload} on {report.topology}, {shape}",
+        f"{report.workload} on {report.topology}, {plan.words}",
         f"{report.schedule}, {count}{sent}: "
         f"step {format_time_ps(report.step_time_ps)}, bubble {report.bubble_fraction:.1%}",
         f"{hidden} actions narrower than a dot are drawn by majority" if hidden else "",

@@ -1,6 +1,8 @@
 """The figure of a topology."""
 
 from collections.abc import Mapping
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ _LEGEND_IN = 2.2
 _MOST_UNIT_EM = 5.0  # of the distance between neighbours
 _LEAST_IN, _MOST_IN = 1.2, 9.0
 _LEAST_NUMBER_PT = 3.5
+_MOST_THICK = 200
 
 
 def draw_topology(
@@ -65,8 +68,21 @@ def _draw(
     for name, (x, y) in npus.items() if font >= _LEAST_NUMBER_PT else ():
         axes.text(x, y, name[3:], ha="center", va="center", fontsize=font, zorder=4)
     if len(switches) <= 24:
-        _name_switches(axes, switches, drawn.places, 0.75 * style.font_pt, across)
+        font = min(0.75 * style.font_pt, _fitting_pt(switches, unit_pt))
+        if font >= _LEAST_NUMBER_PT:
+            _name_switches(axes, switches, drawn.places, font, across)
     _finish(figure, axes, topology, drawn, style)
+
+
+def _fitting_pt(switches: Mapping[str, Point], unit_pt: float) -> float:
+    """Size of type at which the names of neighbours in a layer do not touch."""
+    layers = sorted((y, x, name) for name, (x, y) in switches.items())
+    room = [
+        (right - left) * unit_pt / (0.62 * max(len(one), len(other)) + 0.5)
+        for (y, left, one), (beside, right, other) in pairwise(layers)
+        if y == beside
+    ]
+    return min(room, default=inf)
 
 
 def _name_switches(
@@ -96,15 +112,16 @@ def _name_switches(
 def _draw_cable(axes: "Axes", drawn: Picture, edge: Edge) -> None:
     from matplotlib.patches import FancyArrowPatch
 
+    crowded = len(drawn.edges) > _MOST_THICK
     axes.add_patch(
         FancyArrowPatch(
             drawn.places[edge.ends[0]],
             drawn.places[edge.ends[1]],
             arrowstyle="-",
-            connectionstyle=f"arc3,rad={0.25 if edge.arc else 0}",
+            connectionstyle=f"arc3,rad={edge.bend}",
             color=_colour(edge.link_class),
-            linewidth=min(4.0, 0.8 + 0.8 * (edge.cables - 1)),
-            alpha=0.4 if edge.arc else 0.75,
+            linewidth=min(4.0, 0.8 + 0.8 * (edge.cables - 1)) * (0.5 if crowded else 1),
+            alpha=0.4 if edge.arc or crowded else 0.75,
             zorder=1,
             shrinkA=0,
             shrinkB=0,
@@ -126,6 +143,7 @@ def _finish(
     figure.suptitle(style.wrapped(filter(None, title)), x=0.01, ha="left")
     axes.set_aspect("equal")
     axes.margins(x=0.03, y=0.03 + 0.25 / max(1.0, len({y for _, y in drawn.places.values()})))
+    axes.update_datalim([edge.apex(drawn.places) for edge in drawn.edges])
     axes.autoscale_view()
     axes.set_axis_off()
 

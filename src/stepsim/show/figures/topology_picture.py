@@ -1,8 +1,9 @@
 """Where the nodes of a topology go in a figure: no drawing yet.
 
 NPUs are laid out dimension by dimension: rings, fully connected and cabled ones as circles, tori
-and meshes as grids, switched ones in rows. Switches of one node stand below its NPUs, all others in
-layers above; the routers of a dragonfly stand within a circle of its NPUs.
+and meshes as grids, switched ones in rows, racks as circles around their switches. Switches of a
+node stand below its NPUs, all others in layers above; the routers of a dragonfly stand within a
+circle of its NPUs.
 """
 
 from collections import defaultdict
@@ -11,7 +12,7 @@ from math import cos, pi, sin
 
 from stepsim.base.records import dataclass
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
-from stepsim.network.topology.outline import outline
+from stepsim.network.topology.outline import is_rack, outline
 
 Point = tuple[float, float]
 _ROUND = (
@@ -23,6 +24,8 @@ _ROUND = (
 _GAP = 1.6
 _MOST_NODES = 160
 _MOST_ABOVE = 16
+_ARC = 0.25
+_APART = 1.5  # switches that are nearer are spread over the width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,17 @@ class Edge:
     link_class: int
     cables: int
     arc: bool
+
+    def apex(self, places: dict[str, Point]) -> Point:
+        """The point of the cable farthest from the straight line between its ends."""
+        (ax, ay), (bx, by) = (places[end] for end in self.ends)
+        bend = self.bend / 2
+        return (ax + bx) / 2 + bend * (by - ay), (ay + by) / 2 - bend * (bx - ax)
+
+    @property
+    def bend(self) -> float:
+        """Distance of the control point from the straight line, as a share of its length."""
+        return _ARC if self.arc else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +73,17 @@ def picture(topology: Topology) -> Picture:
         }
         places = _rows(topology, shown, cables)
     _place_switches(topology, places, cables)
+    racks = _has_racks(topology)
     edges = tuple(
-        Edge(ends=(a, b), link_class=c, cables=count, arc=_blocked(places, a, b))
+        Edge(ends=(a, b), link_class=c, cables=count, arc=not racks and _blocked(places, a, b))
         for (a, b, c), count in cables.items()
     )
     return Picture(places=places, edges=edges, note=note)
+
+
+def _has_racks(topology: Topology) -> bool:
+    """Whether NPUs stand in circles around the switches of their racks."""
+    return isinstance(topology, NestedTopology) and is_rack(topology.dimensions[0])
 
 
 def _cables(topology: Topology) -> dict[tuple[str, str, int], int]:
@@ -83,7 +103,7 @@ def _npu_places(topology: NestedTopology) -> dict[str, Point]:
     for k, dimension in enumerate(topology.dimensions):
         if dimension.kind in (DimensionKind.TORUS, DimensionKind.MESH):
             shifts = _grid(dimension.shape or (dimension.size,), _extent(places))
-        elif dimension.kind in _ROUND and dimension.size > 2:
+        elif (dimension.kind in _ROUND and dimension.size > 2) or (k == 0 and is_rack(dimension)):
             shifts = _circle(dimension.size, _extent(places))
         elif k > 1:
             shifts = [(0.0, i * (_extent(places)[1] + 4 * _GAP)) for i in range(dimension.size)]
@@ -160,6 +180,7 @@ def _place_switches(
     inside = isinstance(topology, NestedTopology) and (
         topology.dimensions[-1].kind is DimensionKind.DRAGONFLY
     )
+    racks = _has_racks(topology)
     level = 0
     frame = list(places.values())
     while waiting := [n for n in neighbours if n not in places and neighbours[n] & places.keys()]:
@@ -170,7 +191,8 @@ def _place_switches(
             continue
         below = [n for n in waiting if level == 1 and _in_one_node(topology, neighbours[n])]
         for node in below:
-            places[node] = _mean(found[node])[0], min(y for _, y in found[node]) - 1.4
+            x, y = _mean(found[node])
+            places[node] = x, y if racks else min(y for _, y in found[node]) - 1.4
         wish = {n: _mean(near)[0] for n, near in found.items() if n not in below}
         places |= _layer(wish, frame, level)
 
@@ -178,7 +200,7 @@ def _place_switches(
 def _layer(wish: dict[str, float], frame: list[Point], level: int) -> dict[str, Point]:
     """A row of switches over the NPUs: each where it wishes to be, or spread evenly."""
     order = sorted(wish, key=lambda node: (round(wish[node], 6), len(node), node))
-    apart = all(wish[b] - wish[a] > 0.999 for a, b in pairwise(order))
+    apart = all(wish[b] - wish[a] > _APART for a, b in pairwise(order))
     left, width = min(x for x, _ in frame), _extent(frame)[0]
     height = max(y for _, y in frame) + 2.2 * level
     even = [left + width * (i + 0.5) / len(order) for i in range(len(order))]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.graph.actions import TaskKind
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.summary import RunSummary
@@ -77,7 +77,7 @@ def measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSty
     from matplotlib.patches import Patch
 
     stages = summary.run.stages
-    figure = style.figure(1.5 + 0.5 * len(stages))
+    figure = style.figure(1.5 + 0.5 * max(len(stages), 2))
     above, below = figure.subplots(2, 1, sharex=True, sharey=True)
     for stage in range(result.report.plan.pp):
         if stage in stages:
@@ -85,12 +85,16 @@ def measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSty
         else:
             above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
         _bars(below, stage, _simulated_bars(result, stage))
-    for axes, name in ((above, "measured"), (below, "simulated")):
+    report = result.report
+    title = f"{Path(report.workload).name}, {report.plan.words}: {report.schedule}"
+    measured = f"measured, step {format_time_ps(summary.step_ps)}"
+    simulated = f"simulated, step {format_time_ps(report.step_time_ps)}"
+    for axes, lines in ((above, (title, measured)), (below, (simulated,))):
         axes.set_yticks(range(result.report.plan.pp))
         axes.set_ylabel("stage")
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        head(axes, style, name)
+        head(axes, style, *lines)
     below.set_ylim(result.report.plan.pp - 0.5, -0.5)
     below.margins(x=0)
     below.set_xlabel("time (ms)")

@@ -96,7 +96,7 @@ def _name_values(axis: Any, scale: Scale, shown: StoredAxis) -> None:
     places = scale.places.tolist()
     if shown.numeric and len(places) > _MOST_TICKS:
         return
-    texts = [f"{at:g}" for at in places] if shown.numeric else map(_plain, shown.texts)
+    texts = [f"{at:.4g}" for at in places] if shown.numeric else map(_plain, shown.texts)
     axis.ticker = FixedTicker(ticks=places)
     axis.major_label_overrides = dict(zip(places, texts, strict=True))
 

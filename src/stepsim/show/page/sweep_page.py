@@ -6,7 +6,7 @@ from stepsim.base.errors import SweepError
 from stepsim.base.units import format_time_ps
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.pictures import line_picture, map_picture
-from stepsim.show.figures.sweep.views import choose_view, left_out
+from stepsim.show.figures.sweep.views import choose_view, fixed_options, left_out
 from stepsim.show.page.page import Page, Section
 from stepsim.show.page.sweep_figures import line_chart, map_charts
 from stepsim.show.tables.sweep import axis_table, pareto_table, scenarios_table
@@ -41,6 +41,7 @@ def sweep_page(table: SweepTable, *, command: str, axes: Sequence[str] = ()) -> 
         settings=(
             ("workload", workload),
             ("topology", topology),
+            *fixed_options(table),
             *(
                 (f"fastest {axis_words(n)}", short_value(v))
                 for n, v in table.settings(fastest[0].scenario).items()

@@ -66,7 +66,8 @@ def noise_sweep_figure(found: NoiseSweep, style: FigureStyle) -> "Figure":
     names = by.texts if by else ("",)
     figure = style.figure(2.9 if style.narrow else 3.2)
     axes = figure.subplots()
-    head(axes, style, " on ".join(found.source), _described(found))
+    said = f"{found.samples:,} steps each; variation: {found.model.words}"
+    head(axes, style, " on ".join(found.source), said)
     along = scale_of(x)
     order, places = along.order, along.ascending
     seconds = _seconds(found, x, by)
@@ -103,22 +104,6 @@ def _seconds(found: NoiseSweep, x: StoredAxis, by: StoredAxis | None) -> Floats:
             numbers = each.planned_ps, low, each.percentile_ps(50), high
             seconds[:, row, column] = np.array(numbers) / PS_PER_S
     return seconds
-
-
-def _described(found: NoiseSweep) -> str:
-    """What varies, in words."""
-    model = found.model
-    parts = [
-        (model.task, f"tasks {model.task:.1%}"),
-        (model.communication, f"transfers {model.communication:.1%}"),
-        (model.rank, f"ranks {model.rank:.1%}"),
-        (
-            model.straggler_probability,
-            f"{model.straggler_probability:.2%} of ranks x{model.straggler_factor:g}",
-        ),
-    ]
-    shown = ", ".join(text for amount, text in parts if amount) or "none"
-    return f"{found.samples:,} steps each; variation: {shown}"
 
 
 def _stored(grid: Grid, axis: Axis) -> StoredAxis:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _MOST_PANELS = 6
 _MOST_LINES = 24
 
+_OPTION, _LONGEST_TEXT = "option ", 24
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
@@ -116,7 +118,18 @@ def title(table: SweepTable, view: View | None = None) -> list[str]:
     over = left_out(table, view) if view else []
     if over:
         facts.append(f"fastest over {', '.join(over)}")
-    return [f"{workload} on {topology}", "; ".join(facts)]
+    given = f"{workload} on {topology}", *(f"{name} {text}" for name, text in fixed_options(table))
+    return [", ".join(given), "; ".join(facts)]
+
+
+def fixed_options(table: SweepTable) -> list[tuple[str, str]]:
+    """Options that all scenarios were given, and their short values."""
+    asked = {
+        name.removeprefix(_OPTION): text
+        for name, text in table.identity.items()
+        if name.startswith(_OPTION) and len(text) <= _LONGEST_TEXT
+    }
+    return [(axis_words(name), text) for name, text in asked.items()]
 
 
 def left_out(table: SweepTable, view: View) -> list[str]:
