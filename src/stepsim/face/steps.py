@@ -32,6 +32,7 @@ from stepsim.workload.rows import CollectiveKind, Workload
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
+_MOST_BYTES = 2**60
 _DEFAULT_NOISE = NoiseModel(task=0.02)
 
 
@@ -150,7 +151,7 @@ def collective_time(
     if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < topology.npus for r in ranks):
         raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
     members = np.array(ranks, dtype=np.int64)
-    if size_bytes < 0:
-        raise PlanError(f"size_bytes is {size_bytes}: it cannot be negative")
+    if not 0 <= size_bytes <= _MOST_BYTES:
+        raise PlanError(f"size_bytes is {size_bytes}: expected 0 to {_MOST_BYTES}")
     shape = collective_shape(topology, kind, members, algorithm)
     return collective_time_ps(topology, shape, size_bytes) / PS_PER_S
