@@ -150,7 +150,8 @@ def search_plans(
             if bound[place] > best:
                 continue
             left = (each for each in order[i:] if bound[each] <= best)
-            opened.ahead([priced.plans[each] for each in islice(left, min(runs - tried, len(priced.plans)))])
+            most = min(runs - tried, len(priced.plans))
+            opened.ahead([priced.plans[each] for each in islice(left, most)])
             tried += 1
             run = opened.result(priced.plans[place])
             if run.error:
