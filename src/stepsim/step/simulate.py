@@ -24,7 +24,7 @@ from stepsim.results.report import Report, make_report
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
 from stepsim.step.model_memory import memory_of, with_memory
-from stepsim.step.models import WorkSource, make_work
+from stepsim.step.models import MadeWork, WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
 
 _DEFAULTS = StepOptions()
@@ -165,8 +165,18 @@ def prepare(
         slow=options.slow.factors(plan.npus) if options.slow else None,
         doubts=doubts_of(made.workload, options),
         assumed=every,
-        notes=work.notes,
+        notes=(*work.notes, *_unknown_device(made, topology)),
         memory=memory,
+    )
+
+
+def _unknown_device(made: MadeWork, topology: Topology) -> tuple[str, ...]:
+    """That a file's compute times do not become those of the topology's device."""
+    if made.built or not topology.device:
+        return ()
+    return (
+        f"compute times are those of {made.workload.source}, of an unknown device: they are not "
+        f"changed for {topology.device}, the device of {topology.name}",
     )
 
 

@@ -297,6 +297,14 @@ def test_a_workload_file_has_no_device_to_change(moe: Path) -> None:
         simulate(moe, "hgx-h100", device="b200")
 
 
+def test_a_file_says_that_its_times_are_of_an_unknown_device(moe: Path) -> None:
+    unknown = "of an unknown device: they are not changed for a100-80gb, the device of hgx-a100"
+    assert any(unknown in each for each in simulate(moe, "hgx-a100").report.notes)
+    for work, network in ((moe, "ring"), ("llama-3-8b", "hgx-a100")):
+        notes = simulate(work, network).report.notes
+        assert not [each for each in notes if "unknown device" in each]
+
+
 def test_a_sweep_varies_the_plan_of_a_model() -> None:
     options: dict[str, Any] = {"npus": 16, "global_batch": 32, "sequence": 2048}
     job = read_inputs("llama-3-8b", "hgx-h100", options)

@@ -24,10 +24,12 @@ class TopologyInspection:
     `injection_bandwidth` is what an NPU can send over all its links at once. The diameter is the
     most links, and the most latency with the endpoints' share, of any route.
     `bisection_method` says how the halves were found. `grows` says that the outermost dimension
-    takes the size a job needs; the other numbers are those of `npus`.
+    takes the size a job needs; the other numbers are those of `npus`. `device` is the accelerator
+    that the topology names, empty where it names none.
     """
 
     name: str
+    device: str
     source: str
     npus: int
     node_size: int
@@ -119,6 +121,7 @@ class TopologyNumbers(Document, frozen=True, kw_only=False):
     algorithms: Names
     protocols: tuple[_ProtocolNumbers, ...] = ()
     accuracy: tuple[_AccuracyNumbers, ...] = ()
+    device: str = ""
 
     @classmethod
     def of(cls, seen: TopologyInspection) -> Self:
@@ -144,6 +147,7 @@ def inspect_topology(topology: Topology) -> TopologyInspection:
     bisection = topology.bisection()
     return TopologyInspection(
         name=topology.name,
+        device=topology.device,
         source=" ".join(topology.source.split()),
         npus=topology.npus,
         node_size=topology.node_size,

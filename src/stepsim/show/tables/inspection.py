@@ -67,6 +67,7 @@ def topology_shown(seen: TopologyInspection) -> Iterator[Shown]:
     yield (
         ("topology", seen.name),
         ("NPUs", f"{seen.npus}{grows}; {seen.nodes} nodes of {seen.node_size}"),
+        *([("device", seen.device)] if seen.device else []),
         ("injection", f"{format_bandwidth(seen.injection_bandwidth)} per NPU, one way"),
         ("bisection", f"{bisection} one way: {seen.bisection_method}"),
         ("diameter", f"{diameter} with the software at its ends"),
