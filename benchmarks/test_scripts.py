@@ -14,6 +14,7 @@ MEASURED = SHARED / "reference" / "measured"
 
 PRINTED = {
     "html_report": "stepsim",
+    "large_profiles": "| 2 | 1,200 |",
     "performance": "| scenarios/s, with the breakdown |",
     "ratios": "NPUs over the workload's own |",
     "speed": "| gpt_1024, 131072 NPUs |",

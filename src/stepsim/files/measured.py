@@ -3,7 +3,7 @@
 A run is a folder of traces, the trace of one rank, or a log of leaf modules.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os.path import exists
 from pathlib import Path
 
@@ -47,16 +47,19 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
 
 
 @checked
-def load_profile(path: str | Path) -> Profile:
+def load_profile(
+    path: str | Path, *, progress: Callable[[int, int], None] | None = None
+) -> Profile:
     """Read a profile, or make one of the traces of all ranks of a run.
 
-    Raises TraceError naming file and place.
+    `progress` hears of the files of a folder that are read, and of all. Raises TraceError naming
+    file and place.
     """
     path = Path(path)
     if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
     if is_profile(path) or not is_measured(path):
-        return read_profile(path)
+        return read_profile(path, progress)
     return profile_of_traces(load_trace(path))
 
 

@@ -58,6 +58,40 @@ def test_devices_meet_in_their_nccl_kernels(tmp_path: Path) -> None:
     assert waits.steps_ps(shorter, waits.delay_ps).tolist() == [2_000_000]
 
 
+def test_nvtx_ranges_are_steps(tmp_path: Path) -> None:
+    """What was launched inside of a range belongs to it; other ranges are no steps."""
+    path = export(tmp_path / "steps.sqlite")
+    process = 1 << 24
+    ranges = (
+        (process + 77, 900, 1_900, "train_step 3", None),
+        (process + 78, 950, 1_800, None, 5),
+        (process + 77, 1_900, 6_000, "iteration: 4", None),
+        (process + 77, 100, 9_000, "epoch 1", None),
+        (2 * process, 0, 9_000, "step 9", None),
+    )
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE NVTX_EVENTS (globalTid, start, end, text, textId)")
+        database.execute("INSERT INTO StringIds VALUES (5, 'Step_3')")
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", ranges)
+        database.commit()
+    profile = read_profile(path)
+    assert profile.steps == (3, 4)
+    events = profile.events
+    steps = [profile.steps[place] for place in events.step.tolist()]
+    assert steps == [3, 3, 3, 4], "the second kernel of device 0 was launched at 1.5 us"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM NVTX_EVENTS WHERE text LIKE 'iter%'")
+        database.commit()
+    assert (
+        "1 operations launched outside of the steps are left out" in read_profile(path).warnings[0]
+    )
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE NVTX_EVENTS SET start = 90000, end = 90001")
+        database.commit()
+    with pytest.raises(TraceError, match="no kernel was launched inside of the NVTX steps"):
+        read_profile(path)
+
+
 def test_what_is_no_export_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
     with closing(sqlite3.connect(path)) as database:

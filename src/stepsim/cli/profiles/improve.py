@@ -16,6 +16,7 @@ from stepsim.cli.common.terminal import (
     warn,
     write_rows,
 )
+from stepsim.cli.profiles.seen import read_with_progress
 
 
 def improve_command(
@@ -44,7 +45,6 @@ def improve_command(
     quiet: QuietOption = False,
 ) -> None:
     """Rank changes of a profiled RUN by the step time that they save."""
-    from stepsim.files.measured import load_profile
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.files.traces.ndtimeline import write_ndtimeline
     from stepsim.show.frames import tables_of
@@ -56,7 +56,7 @@ def improve_command(
     one_file = output is not None and output.suffix == ".parquet"
     files, folders = ([csv, output], []) if one_file else ([csv], [output])
     check_outputs([run], json=json, files=files, folders=folders, page=report)
-    profile = load_profile(run).on_nodes(node_size)
+    profile = read_with_progress(run, quiet=quiet).on_nodes(node_size)
     warn(profile.warnings, quiet=quiet)
     if apply and output:
         write = write_ndtimeline if one_file else write_chakra

@@ -18,12 +18,11 @@ def inspect_profile(path: Path, *, json: str | None = None, quiet: bool = False)
 
     Of a profile without times, what it holds.
     """
-    from stepsim.files.measured import load_profile
     from stepsim.measured.profile.contents import ContentsDocument
     from stepsim.show.tables.profiles import contents_shown, profile_shown
 
     check_outputs([path], json=json)
-    profile = load_profile(path)
+    profile = read_with_progress(path, quiet=quiet)
     if profile.is_timed:
         _show_profile(profile, profile_shown, json=json, quiet=quiet)
         return
@@ -33,11 +32,20 @@ def inspect_profile(path: Path, *, json: str | None = None, quiet: bool = False)
 
 def simulate_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
     """Replay every step of a profile."""
-    from stepsim.files.measured import load_profile
     from stepsim.show.tables.profiles import profile_replay_shown
 
     check_outputs([path], json=json)
-    _show_profile(load_profile(path), profile_replay_shown, json=json, quiet=quiet)
+    profile = read_with_progress(path, quiet=quiet)
+    _show_profile(profile, profile_replay_shown, json=json, quiet=quiet)
+
+
+def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
+    """Read a profile; a bar on stderr counts the files of a folder."""
+    from stepsim.files.measured import load_profile
+    from stepsim.show.terminal.progress import progress_bar
+
+    with progress_bar("reading traces", enabled=not quiet) as progress:
+        return load_profile(path, progress=progress)
 
 
 def refuse_for_profiles(path: Path, **given: object) -> None:

@@ -7,7 +7,7 @@ has its times in ps.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import Enum, IntEnum
 from heapq import heappop, heappush
@@ -145,11 +145,11 @@ class _Clock(Enum):
         return cls.RECORDED if any(node.start_us for node in nodes) else cls.NONE
 
 
-def read_chakra(path: Path) -> Profile:
+def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) -> Profile:
     """Read the traces of one rank or of several; raises TraceError naming file and place."""
     groups = _groups_beside(path)
     parts, clocks = [], set()
-    for place, (name, data) in enumerate(packed_files(path, CHAKRA_ENDS, is_chakra)):
+    for place, (name, data) in enumerate(packed_files(path, CHAKRA_ENDS, is_chakra, progress)):
         told = _RANK.search(Path(name).name)
         try:
             nodes = _nodes(data)

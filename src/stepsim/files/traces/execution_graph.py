@@ -6,7 +6,7 @@ threads, and the bytes and process groups of communications, but no times.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -101,10 +101,12 @@ class _Call:
     members: int = 0
 
 
-def read_execution_graph(path: Path) -> Profile:
+def read_execution_graph(path: Path, progress: Callable[[int, int], None] | None = None) -> Profile:
     """Read the graphs of one rank or of several; raises TraceError naming file and place."""
     parts = []
-    for place, (name, data) in enumerate(packed_files(path, TRACE_ENDS, is_execution_graph)):
+    for place, (name, data) in enumerate(
+        packed_files(path, TRACE_ENDS, is_execution_graph, progress)
+    ):
         try:
             parts.append(_of_rank(name, msgspec.json.decode(data, type=_Graph), place))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -122,11 +122,11 @@ def _unpacked(start: bytes) -> bytes:
         return b""
 
 
-def _reader(module: str, name: str) -> Callable[[Path], Any]:
+def _reader(module: str, name: str) -> Callable[..., Any]:
     """A function of a module that is imported when the function is called."""
 
-    def read(path: Path) -> Any:
-        return getattr(import_module(f"stepsim.files.traces.{module}"), name)(path)
+    def read(path: Path, *progress: object) -> Any:
+        return getattr(import_module(f"stepsim.files.traces.{module}"), name)(path, *progress)
 
     return read
 
@@ -159,12 +159,15 @@ RUN_FORMATS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFormat:
-    """A form of profiles: how its files begin, which folders hold several, and who reads it."""
+    """A form of profiles: how its files begin, which folders hold several, and who reads it.
+
+    A form with folders is read with what hears of the progress, files done and all.
+    """
 
     name: str
     begins: Callable[[bytes], bool]
-    read: "Callable[[Path], Profile]"
-    is_folder: Callable[[Path], bool] = lambda _: False
+    read: "Callable[..., Profile]"
+    is_folder: Callable[[Path], bool] | None = None
 
 
 PROFILE_FORMATS = (
@@ -200,18 +203,23 @@ def is_profile(path: Path) -> bool:
     return _profile_format(path) is not None
 
 
-def read_profile(path: Path) -> "Profile":
-    """Read a profile; raises TraceError naming file and place."""
+def read_profile(path: Path, progress: Callable[[int, int], None] | None = None) -> "Profile":
+    """Read a profile; raises TraceError naming file and place.
+
+    `progress` hears of the files of a folder that are read, and of all.
+    """
     form = _profile_format(path)
     if form is None:
         names = ", ".join(each.name for each in PROFILE_FORMATS)
         raise TraceError(f"{path}: not a profile: expected {names}")
-    return form.read(path)
+    return form.read(path, progress) if form.is_folder else form.read(path)
 
 
 def _profile_format(path: Path) -> ProfileFormat | None:
     if isdir(path):
-        return next((each for each in PROFILE_FORMATS if each.is_folder(path)), None)
+        return next(
+            (each for each in PROFILE_FORMATS if each.is_folder and each.is_folder(path)), None
+        )
     start = first_bytes(path, _OF_PROFILES)
     return next((each for each in PROFILE_FORMATS if each.begins(start)), None)
 

@@ -7,14 +7,19 @@ name its collective and group, in older ones the n-th kernel of a name is the sa
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from math import inf
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
 
+from stepsim.base import garbage as collector
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
@@ -39,18 +44,11 @@ _BYTES = {
 }
 
 
-class _Event(msgspec.Struct):
-    """An entry of `traceEvents`; its arguments are read where they matter."""
-
-    ph: str = ""
-    cat: str | None = None
-    name: str | None = None
-    ts: int | float = 0
-    dur: int | float = 0
-    args: msgspec.Raw = msgspec.Raw(b"{}")
+Each = TypeVar("Each")
+"""Entries of a trace, with their arguments read or not."""
 
 
-class _Arguments(msgspec.Struct):
+class _Arguments(msgspec.Struct, gc=False):
     """Arguments of a kernel, a copy or a launch."""
 
     stream: int = UNKNOWN
@@ -73,6 +71,23 @@ class _Arguments(msgspec.Struct):
         return " ".join(filter(None, (self.group, self.described)))
 
 
+class _Event(msgspec.Struct, gc=False):
+    """An entry of `traceEvents`."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    ts: int | float = 0
+    dur: int | float = 0
+    args: _Arguments | None = None
+
+
+class _RawEvent(_Event, gc=False):
+    """An entry whose arguments are read where they matter: others may have any form."""
+
+    args: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]
+
+
 class _Distributed(msgspec.Struct):
     """`distributedInfo`."""
 
@@ -80,19 +95,20 @@ class _Distributed(msgspec.Struct):
     world_size: int | None = None
 
 
-class _Trace(msgspec.Struct):
+class _Trace(msgspec.Struct, Generic[Each]):
     """A whole file."""
 
-    events: list[_Event] = msgspec.field(name="traceEvents")
+    events: list[Each] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
     devices: list[msgspec.Raw] = msgspec.field(default_factory=list, name="deviceProperties")
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
-def read_kineto(path: Path) -> Profile:
+@collector.paused()
+def read_kineto(path: Path, progress: Callable[[int, int], None] | None = None) -> Profile:
     """Read the traces of one rank or of several; raises TraceError naming file and place."""
     parts = []
-    for name, data in packed_files(path, TRACE_ENDS, is_kineto):
+    for name, data in packed_files(path, TRACE_ENDS, is_kineto, progress):
         try:
             parts.append(_read_rank(name, data))
         except (OverflowError, RecursionError):
@@ -105,23 +121,20 @@ def read_kineto(path: Path) -> Profile:
 
 
 def _read_rank(name: str, data: bytes) -> RankOperations:
-    try:
-        trace = msgspec.json.decode(data, type=_Trace)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
+    trace = _decoded(name, data)
     known = trace.distributed or _Distributed()
     rank = known.rank if known.rank is not None else rank_in_name(name) or 0
-    kernels = [e for e in trace.events if e.ph == "X" and e.cat in _KERNELS]
-    arguments = [_arguments(event, name) for event in kernels]
-    if not kernels:
+    ours = _sorted_out(trace.events, name)
+    if not ours.kernels:
         raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
-    base = int(min(event.ts for event in trace.events if event.ph == "X"))
-    launches = _launches(trace.events, base, name)
-    start = np.array([_since(event.ts, base) for event in kernels], dtype=np.int64)
-    took = np.array([round(event.dur * _PS_PER_US) for event in kernels], dtype=np.int64)
-    launch = np.array([launches.get(a.correlation, UNKNOWN) for a in arguments], dtype=np.int64)
-    steps, step = _steps(trace.events, base, np.where(launch >= 0, launch, start))
-    kinds = [_kind(event, a) for event, a in zip(kernels, arguments, strict=True)]
+    arguments = [event.args or _Arguments() for event in ours.kernels]
+    start = _since([event.ts for event in ours.kernels], ours.base)
+    took = _since([event.dur for event in ours.kernels], 0)
+    begins = dict(zip(ours.launched, _since(ours.launch_us, ours.base).tolist(), strict=True))
+    begins.pop(UNKNOWN, None)
+    launch = np.array([begins.get(a.correlation, UNKNOWN) for a in arguments], dtype=np.int64)
+    steps, step = _steps(ours, np.where(launch >= 0, launch, start))
+    kinds = _kinds(ours.kernels, arguments)
     columns = {
         "step": step,
         "kind": np.array([kind for kind, _ in kinds], dtype=np.int64),
@@ -140,58 +153,118 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     if not len(kept):
         raise TraceError(f"{name}: no kernel was launched inside of the recorded steps")
     used, columns["step"][kept] = np.unique(step[kept], return_inverse=True)
+    groups: dict[tuple[str, str, str], tuple[str, tuple[int, ...]]] = {}
     return RankOperations(
         rank=rank,
         world=known.world_size,
         file=name,
         steps=tuple(steps[place] for place in used.tolist()),
         names=[kinds[i][1] for i in kept.tolist()],
-        groups=[(arguments[i].group_name, _ranks(arguments[i].ranks)) for i in kept.tolist()],
+        groups=[_group(arguments[i], groups) for i in kept.tolist()],
         columns={key: column[kept] for key, column in columns.items()},
-        left_out=len(kernels) - len(kept),
-        base_ps=base * _PS_PER_US + (trace.base_ns or 0) * 1000,
+        left_out=len(ours.kernels) - len(kept),
+        base_ps=ours.base * _PS_PER_US + (trace.base_ns or 0) * 1000,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
     )
 
 
-def _since(time_us: float, base_us: int) -> int:
-    """Picoseconds from a whole microsecond on: those since 1970 are too many."""
-    return round((time_us - base_us) * _PS_PER_US)
+def _decoded(name: str, data: bytes) -> _Trace[_Event] | _Trace[_RawEvent]:
+    """A file; again with arguments as they are where one that does not matter has another form."""
+    try:
+        return msgspec.json.decode(data, type=_Trace[_Event], strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        return msgspec.json.decode(data, type=_Trace[_RawEvent])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
 
 
-def _launches(events: Sequence[_Event], base: int, name: str) -> dict[int, int]:
-    """When the host launched what a correlation names, in ps."""
-    found = {}
+@dataclass(slots=True, kw_only=True)
+class _Sorted:
+    """What matters of a file's events; times in microseconds, `base` the earliest, whole."""
+
+    kernels: list[_Event] = field(default_factory=list)
+    launched: list[int] = field(default_factory=list)
+    launch_us: list[float] = field(default_factory=list)
+    steps: list[tuple[int, float, float]] = field(default_factory=list)
+    base: int = 0
+
+
+def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
+    found, earliest = _Sorted(), inf
     for event in events:
-        if event.cat in _LAUNCHES and event.ph == "X":
-            found[_arguments(event, name).correlation] = _since(event.ts, base)
-    found.pop(UNKNOWN, None)
+        if event.ph != "X":
+            continue
+        earliest = min(earliest, event.ts)
+        if event.cat in _KERNELS:
+            found.kernels.append(_with_arguments(event, name))
+        elif event.cat in _LAUNCHES:
+            launch = _with_arguments(event, name).args
+            found.launched.append(launch.correlation if launch else UNKNOWN)
+            found.launch_us.append(event.ts)
+        elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
+            found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
+    found.base = int(earliest) if found.kernels else 0
     return found
 
 
-def _arguments(event: _Event, name: str) -> _Arguments:
+def _with_arguments(event: _Event, name: str) -> _Event:
+    """An event whose arguments are read."""
+    if not isinstance(event, _RawEvent):
+        return event
     try:
-        return msgspec.json.decode(event.args, type=_Arguments, strict=False)
+        told = msgspec.json.decode(event.args, type=_Arguments, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{name}: arguments of {event.name!r}: {error}") from None
+    return _Event(cat=event.cat, name=event.name, ts=event.ts, dur=event.dur, args=told)
 
 
-def _steps(events: Sequence[_Event], base: int, times: Ints) -> tuple[tuple[int, ...], Ints]:
+def _since(times_us: Sequence[float], base_us: int) -> Ints:
+    """Picoseconds from a whole microsecond on: those since 1970 are too many."""
+    apart = np.rint((np.array(times_us, dtype=np.float64) - base_us) * _PS_PER_US)
+    if (np.abs(apart) > MAX_INT64 / 2).any():
+        raise OverflowError
+    return np.asarray(apart, dtype=np.int64)
+
+
+def _group(
+    arguments: _Arguments, known: dict[tuple[str, str, str], tuple[str, tuple[int, ...]]]
+) -> tuple[str, tuple[int, ...]]:
+    """A group's name and ranks; `known` are those met before."""
+    key = arguments.group, arguments.described, arguments.ranks
+    if key not in known:
+        known[key] = arguments.group_name, _ranks(arguments.ranks)
+    return known[key]
+
+
+def _steps(ours: _Sorted, times: Ints) -> tuple[tuple[int, ...], Ints]:
     """Numbers of the steps, and the place of each operation's: by when it was launched.
 
     A trace without steps is one step, number 0.
     """
-    spans = sorted(
-        (int(told[1]), _since(e.ts, base), _since(e.ts + e.dur, base))
-        for e in events
-        if e.cat == "user_annotation" and (told := _STEP.fullmatch(e.name or ""))
-    )
-    if not spans:
+    if not ours.steps:
         return (0,), np.zeros(len(times), dtype=np.int64)
+    numbers, begins, ends = zip(*sorted(ours.steps), strict=True)
     found = np.full(len(times), UNKNOWN, dtype=np.int64)
-    for place, (_, begin, end) in enumerate(spans):
+    bounds = zip(_since(begins, ours.base), _since(ends, ours.base), strict=True)
+    for place, (begin, end) in enumerate(bounds):
         found[(times >= begin) & (times < end)] = place
-    return tuple(number for number, _, _ in spans), found
+    return numbers, found
+
+
+def _kinds(
+    kernels: Sequence[_Event], arguments: Sequence[_Arguments]
+) -> list[tuple[EventKind, str]]:
+    """What operations are; each form is looked at once."""
+    known: dict[tuple[str | None, str | None, str], tuple[EventKind, str]] = {}
+    found = []
+    for event, told in zip(kernels, arguments, strict=True):
+        key = event.cat, event.name, told.collective
+        if key not in known:
+            known[key] = _kind(event, told)
+        found.append(known[key])
+    return found
 
 
 def _kind(event: _Event, arguments: _Arguments) -> tuple[EventKind, str]:

@@ -1,9 +1,11 @@
 """Nsight Systems, exported as SQLite: kernels and copies of every device.
 
 A device stands for a rank where one process drives several; else a process does. NCCL kernels tell
-neither group nor bytes: the n-th one of a name is the same on all ranks.
+neither group nor bytes: the n-th one of a name is the same on all ranks. NVTX ranges that are named
+as steps are steps: what a process launched inside of one belongs to it.
 """
 
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -13,6 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import open_file
@@ -25,7 +28,14 @@ _TABLE = "CUPTI_ACTIVITY_KIND_"
 _PROCESS = ~0xFFFFFF
 """What a thread's number has in common with that of its process."""
 
+_STEP = re.compile(
+    r"(?:profiler|train(?:ing)?)?[\s_]*(?:step|iteration|iter)[\s_#:=]*(\d{1,18})", re.IGNORECASE
+)
+_MOST_RANGES = 1_000_000
+
 Row = tuple[Any, ...]
+_Steps = dict[int, tuple[int, int]]
+"""Begin and end in ns of every step, by its number."""
 
 
 def read_nsys(path: Path) -> Profile:
@@ -36,6 +46,7 @@ def read_nsys(path: Path) -> Profile:
         with closing(sqlite3.connect(address, uri=True)) as database:
             rows = list(_operations(database, path))
             launches = dict(_launches(database))
+            steps = _step_ranges(database)
     except OSError as error:
         raise TraceError(f"{path}: cannot read the profile: {error.strerror}") from None
     except (sqlite3.Error, OverflowError) as error:
@@ -49,7 +60,7 @@ def read_nsys(path: Path) -> Profile:
         mine = [row for row in rows if (row[0], row[1]) == device]
         rank = int(device[1]) if single else place
         try:
-            parts.append(_rank(rank, mine, launches, path))
+            parts.append(_rank(rank, mine, launches, steps.get(device[0] & _PROCESS, {}), path))
         except OverflowError:
             raise TraceError(f"{path}: a time of device {rank} is too large") from None
     return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
@@ -91,15 +102,62 @@ def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], i
         yield (thread & _PROCESS, correlation), start
 
 
+def _step_ranges(database: sqlite3.Connection) -> dict[int, _Steps]:
+    """The steps of every process, from NVTX ranges that are named so; threads share them."""
+    found: dict[int, _Steps] = {}
+    try:
+        rows = database.execute(
+            "SELECT globalTid, start, end, coalesce(text, value) FROM NVTX_EVENTS "
+            "LEFT JOIN StringIds ON StringIds.id = textId WHERE end > start"
+        )
+    except sqlite3.OperationalError:
+        return found
+    for thread, start, end, text in rows:
+        told = _STEP.fullmatch(text) if isinstance(text, str) else None
+        if told is None or not all(isinstance(each, int) for each in (thread, start, end)):
+            continue
+        steps, number = found.setdefault(thread & _PROCESS, {}), int(told[1])
+        if len(steps) >= _MOST_RANGES:
+            break
+        first, last = steps.get(number, (start, end))
+        steps[number] = min(first, start), max(last, end)
+    return found
+
+
+def _placed(steps: _Steps, times: Ints) -> tuple[tuple[int, ...], Ints]:
+    """Numbers of the steps, and the place of each operation's by a time of it in ns.
+
+    One step, number 0, where the profile names none.
+    """
+    if not steps:
+        return (0,), np.zeros(len(times), dtype=np.int64)
+    numbers = sorted(steps)
+    found = np.full(len(times), UNKNOWN, dtype=np.int64)
+    for place, number in enumerate(numbers):
+        begin, end = steps[number]
+        found[(times >= begin) & (times < end)] = place
+    return tuple(numbers), found
+
+
 def _rank(
-    rank: int, rows: Sequence[Row], launches: dict[tuple[int, int], int], path: Path
+    rank: int,
+    rows: Sequence[Row],
+    launches: dict[tuple[int, int], int],
+    steps: _Steps,
+    path: Path,
 ) -> RankOperations:
-    ordered = sorted(rows, key=lambda row: (row[4], row[5]))
+    every = sorted(rows, key=lambda row: (row[4], row[5]))
+    times = [launches.get((row[0], row[3]), row[4]) for row in every]
+    numbers, placed = _placed(steps, np.array(times, dtype=np.int64))
+    ordered = [row for row, place in zip(every, placed.tolist(), strict=True) if place != UNKNOWN]
+    if not ordered:
+        raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
+    used, step = np.unique(placed[placed != UNKNOWN], return_inverse=True)
     base = int(ordered[0][4])
     called = [launches.get((row[0], row[3])) for row in ordered]
     count = len(ordered)
     columns = {
-        "step": np.zeros(count, dtype=np.int64),
+        "step": step.astype(np.int64),
         "kind": np.array([_kind(row[7]) for row in ordered], dtype=np.int64),
         "stream": np.array([row[2] for row in ordered], dtype=np.int64),
         "start_ps": np.array([(row[4] - base) * PS_PER_NS for row in ordered], dtype=np.int64),
@@ -114,11 +172,11 @@ def _rank(
         rank=rank,
         world=None,
         file=str(path),
-        steps=(0,),
+        steps=tuple(numbers[place] for place in used.tolist()),
         names=[row[7] for row in ordered],
         groups=[("", ())] * count,
         columns=columns,
-        left_out=0,
+        left_out=len(every) - count,
         base_ps=base * PS_PER_NS,
         node=0,
     )

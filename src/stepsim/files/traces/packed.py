@@ -25,15 +25,21 @@ def rank_in_name(name: str) -> int | None:
 
 
 def packed_files(
-    path: Path, ends: tuple[str, ...], begins: Callable[[bytes], bool]
+    path: Path,
+    ends: tuple[str, ...],
+    begins: Callable[[bytes], bool],
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
     """Names and contents of a file, of those in a folder, or of those in an archive.
 
-    Raises TraceError for what cannot be read, is cut short or too large, and for a path outside of
-    the archive.
+    `progress` hears of files done and of all, those of a folder. Raises TraceError for what cannot
+    be read, is cut short or too large, and for a path outside of the archive.
     """
     if isdir(path):
-        for each in sorted(traces_in(path, ends, begins)):
+        files = sorted(traces_in(path, ends, begins))
+        for done, each in enumerate(files):
+            if progress:
+                progress(done, len(files))
             yield str(each), _contents(each)
         return
     data = _contents(path)

@@ -11,7 +11,9 @@ _SHOWN_AFTER_S = 1.0
 
 
 @contextmanager
-def progress_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(
+    text: str = "simulating", *, enabled: bool = True
+) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a function to call with (tasks ended, all tasks), None where nobody watches."""
     if not (enabled and sys.stderr.isatty()):
         yield None
@@ -21,7 +23,7 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int], None]
 
     began = time.monotonic()
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", visible=False)
+        task = bar.add_task(text, visible=False)
 
         def update(ended: int, total: int) -> None:
             visible = time.monotonic() - began > _SHOWN_AFTER_S
