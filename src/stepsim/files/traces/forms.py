@@ -83,7 +83,8 @@ def is_chakra(start: bytes) -> bool:
             number, told = next(read_fields(told))
     except (ValueError, StopIteration):
         return False
-    return number == 1 and isinstance(told, bytes) and told.isascii() and told != b""
+    # indented JSON also begins with two lengths: its text is no version
+    return number == 1 and isinstance(told, bytes) and re.fullmatch(rb"[\w.+-]+", told) is not None
 
 
 def is_archive(start: bytes) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import Run
 
 from stepsim.base.errors import WorkloadError
 from stepsim.files.models.huggingface import architecture_of
@@ -172,3 +173,15 @@ def test_what_is_no_configuration_is_refused(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(WorkloadError, match=r"config\.json: "):
         read_model(path)
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2, 4])
+def test_a_configuration_is_a_model_on_the_command_line(
+    indent: int | None, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA, indent=indent))
+    small = ("--npus", "2", "--global-batch", "2", "--sequence", "64")
+    code, out, err = run("simulate", path, *small, "-q")
+    assert code == 0, err
+    assert "workload   config.json" in out
