@@ -299,7 +299,8 @@ class Workload:
     `reading` says how rows were taken where they can be taken in several ways. `described` is what
     the source says of itself, by name; `warnings` are what was assumed while reading it, `notes`
     what is as usual and may surprise, `doubts` what it can hardly mean.
-    `effort` is what a step is worth, where a model says it.
+    `effort` is what a step is worth, where a model says it. `reads_network`: its compute times
+    were found with the numbers of one network, and are others on another.
     """
 
     source: str
@@ -313,6 +314,7 @@ class Workload:
     per_parameter: tuple[PerParameter, ...] = ()
     reading: str = ""
     effort: Effort | None = None
+    reads_network: bool = False
     described: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from stepsim.explore.batch.program import compile_program
 from stepsim.explore.batch.scenarios import HOST, LARGEST_SUM, BatchBase, Scenarios
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
+from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
@@ -61,8 +62,8 @@ class BatchResult:
 class Batch:
     """A job compiled for evaluation: it depends on no duration.
 
-    With `fixed`, why compute scale and host times are part of this graph: another value of theirs
-    needs another batch.
+    With `fixed`, why compute scale and host times are part of this graph, or with `networked`, why
+    numbers of the network are: another value of theirs needs another batch.
     """
 
     job: PreparedStep
@@ -98,9 +99,22 @@ class Batch:
             found.append((gaps[id(laid)], counts))
         return found
 
+    @property
+    def networked(self) -> str:
+        """Why numbers of the network are part of this graph; empty where they change prices only."""
+        reads = self.job.workload.reads_network
+        return "compute times of this model depend on its network" if reads else ""
+
     def takes(self, names: Iterable[str]) -> bool:
         """Whether these columns change durations only."""
-        return not (self.fixed and any(name.split(".")[0] in _OF_TASKS for name in names))
+        return not any(map(self._why_not, names))
+
+    def _why_not(self, name: str) -> str:
+        """Why a column cannot vary; empty where it can."""
+        if name.split(".")[0] in _OF_TASKS:
+            return self.fixed
+        links = name == LAUNCH_LATENCY.name or split_link(name)[1] is not None
+        return self.networked if links else ""
 
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
         """Scenarios that differ from the job in these columns, see `BatchBase.scenarios`.
@@ -109,7 +123,8 @@ class Batch:
         """
         refused = [name for name in columns if not self.takes([name])]
         if refused:
-            raise PlanError(f"{', '.join(refused)} cannot vary within a batch: {self.fixed}")
+            why = self._why_not(refused[0])
+            raise PlanError(f"{', '.join(refused)} cannot vary within a batch: {why}")
         return self.setting.scenarios(columns)
 
     def evaluate(

@@ -26,6 +26,7 @@ from stepsim.explore.batch.lengths import MeasuredLength
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.numbers import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.models import WorkSource
@@ -36,7 +37,6 @@ _GAIN = 0.01
 _AT_ONCE = 8
 _AGREE = 1e-3
 _DEFAULTS = StepOptions()
-_OF_TASKS = ("compute", *HOST)
 
 
 class Slope(Entry, frozen=True, kw_only=True):
@@ -133,11 +133,9 @@ def find_sensitivity(
     contention, and the errors of `simulate`.
     """
     batch = make_batch(workload, topology, options, notes=notes)
-    linked, rebuilt = _parameters(batch.setting), []
-    if batch.fixed:
-        linked = [each for each in linked if not each.name.startswith(_OF_TASKS)]
-    if batch.fixed and not _searched(batch):
-        rebuilt = [each for each in _parameters(batch.setting) if each.name.startswith("compute")]
+    every = _parameters(batch.setting)
+    linked = [each for each in every if batch.takes(each.columns)]
+    rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]
     times, paths = _runs(batch, linked)
     found = slopes(batch, paths[0], batch.scenarios({}))
     here = int(times[0])
@@ -202,16 +200,17 @@ def _rebuilt(
     workload: WorkSource,
     topology: Topology,
     options: StepOptions,
-    factors: dict[str, float],
+    values: dict[str, float],
 ) -> int:
-    """Step time with other compute, where that is another graph."""
+    """Step time with other compute or another network, where that is another graph."""
     scale = options.compute_scale or ComputeScale()
     phases = {
-        str(phase): getattr(scale, phase) * factors.get(f"compute_scale.{phase}", 1.0)
+        str(phase): getattr(scale, phase) * values.get(f"compute_scale.{phase}", 1.0)
         for phase in PHASES
     }
     changed = replace(options, compute_scale=ComputeScale(**phases))
-    return int(make_batch(workload, topology, changed).evaluate({}).step_time_ps[0])
+    batch = make_batch(workload, with_values(topology, values), changed)
+    return int(batch.evaluate({}).step_time_ps[0])
 
 
 def _slope(

@@ -83,7 +83,7 @@ def build_workload(
 
 @dataclass(frozen=True, kw_only=True)
 class _Builder:
-    """Makes rows of blocks; what is computed once is kept."""
+    """Makes rows of blocks; of layers that are `networked` the network decides the compute."""
 
     model: Model
     plan: ModelPlan
@@ -91,6 +91,7 @@ class _Builder:
     framework: Framework
     interconnect: Interconnect | None
     notes: list[str] = field(default_factory=list)
+    networked: list[Layer] = field(default_factory=list)
     columns: PlanColumns = field(init=False)
     pricer: Pricer = field(init=False)
 
@@ -139,6 +140,7 @@ class _Builder:
             effort=step_effort(
                 self.model, plan, self.columns, self._recomputed(), self.device, self.framework
             ),
+            reads_network=bool(self.networked),
             described=tuple(self._described()),
             warnings=(*self.model.warnings, *dict.fromkeys(self.notes)),
         )
@@ -307,22 +309,24 @@ class _Builder:
         computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
         forward, backward = computed[0], computed[1] + computed[2]
         slow_f, slow_b = self._gather_slowdown(layer, forward, backward)
-        factors = (slow_f, slow_b, slow_b)
-        whole = forward * slow_f * (2 if again else 1) + backward * slow_b + self._exchanged(rows)
-        missing = max(self._host_ps(layer, again=again) - whole, 0.0)
+        slow = {Phase.FORWARD: slow_f}
+        alone = forward * slow_f * (2 if again else 1) + backward * slow_b
+        launched, exchanged = self._host_ps(layer, again=again), self._exchanged(rows)
+        missing = max(launched - (alone + exchanged), 0.0)
+        if (launched > alone and exchanged) or (slow_b > 1 and self.framework.fsdp_slowdown):
+            self.networked.append(layer)
         if missing:
-            kind = "layer with experts" if layer.is_sparse else "layer"
-            host = format_time_ps(round(self._host_ps(layer, again=again)))
+            experts = " with experts" if layer.is_sparse else ""
             self.notes.append(
-                f"the host launches a {kind} in {host} ({self.framework.name}), longer than its "
-                "kernels run: it decides"
+                f"the host launches a layer{experts} in {format_time_ps(round(launched))} "
+                f"({self.framework.name}), longer than its kernels run: it decides"
             )
         longer = 1 + missing / max(forward * slow_f + backward * slow_b, 1.0)
         return tuple(
             row.with_works(
                 lambda phase, work: replace(
                     work,
-                    compute_ps=round(work.compute_ps * factors[list(Phase).index(phase)] * longer),
+                    compute_ps=round(work.compute_ps * slow.get(phase, slow_b) * longer),
                 )
             )
             for row in rows
