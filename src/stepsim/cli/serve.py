@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def serve_command(
-    workloads: Annotated[
+    files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[WORKLOAD]...", help="Workload files that the page offers."),
+        typer.Argument(
+            metavar="[FILE]...",
+            help="What the page offers: workloads, models, measured runs, profiles, results.",
+        ),
     ] = None,
     topology: Annotated[
         str | None,
@@ -42,7 +45,7 @@ def serve_command(
     from stepsim.serve.server import LOOPBACK, Service, new_token
 
     library = Library()
-    for path in workloads or ():
+    for path in files or ():
         library.open(path)
     if topology:
         library.open_topology(topology)

@@ -7,14 +7,30 @@ from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
+from stepsim.files.models.public import EXAMPLE
 from stepsim.serve.explorer import Explorer, Progress
 from stepsim.serve.export import EXPORTS
-from stepsim.serve.state import KNOBS, ExplorerState
+from stepsim.serve.recorded import recorded_lines
+from stepsim.serve.state import KNOBS, SHIPPED_NAMES, ExplorerState
 from stepsim.show.palette import ON_DARK, PART_COLOURS, PATH, SHADES
 from stepsim.workload.axes import Part
+from stepsim.workload.model.model import Model
+from stepsim.workload.rows import Workload
 
-_FIRST = ("schedule", "pp", "microbatches", "npus", "p2p", "contention")
-_SECOND = ("rank_order", "dp_overlap", "tp_overlap", "stage_rows", "compute_scale", "host_overhead")
+_CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "first": ("schedule", "pp", "microbatches", "npus", "p2p", "contention"),
+        "model": (
+            *("tp", "cp", "ep", "sequence", "recompute", "precision", "device"),
+            *("layout", "zero", "framework"),
+        ),
+        "second": (
+            *("global_batch", "microbatch_size", "rank_order", "dp_overlap", "tp_overlap"),
+            *("stage_rows", "compute_scale", "host_overhead"),
+        ),
+    }
+)
+"""Options by the part of the page; those of a model are shown for models only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +55,12 @@ class Answers:
         """What a page needs once: names, controls, colours."""
         library = self.explorer.library
         return {
-            "workloads": list(library.workloads),
+            "works": library.work_choices(),
+            "start": next(iter(library.works), EXAMPLE),
             "topologies": library.topology_choices(),
-            "controls": [_control(KNOBS[name]) for name in (*_FIRST, *_SECOND)],
-            "first": len(_FIRST),
+            "controls": [
+                _control(KNOBS[name], part) for part, names in _CONTROLS.items() for name in names
+            ],
             "exports": EXPORTS,
             "shades": [(name, colour) for _, (name, colour) in sorted(SHADES.items())],
             "parts": {part.key: (part.label, PART_COLOURS[part]) for part in Part},
@@ -53,18 +71,23 @@ class Answers:
     def lines(self, state: ExplorerState) -> dict[str, object]:
         """The command and the Python lines that give the state's step."""
         library = self.explorer.library
+        ran = library.work(state.workload)
+        if not isinstance(ran, Workload | Model):
+            return recorded_lines(ran, library.file_of(state.workload))
         names = library.file_of(state.workload), library.file_of(state.topology)
         return {"command": state.command(*names), "python": state.python(*names)}
 
 
-def _control(option: Option) -> dict[str, object]:
-    """How a page shows an option: its name, help, default and choices."""
-    choices = list(option.choices() if option.choices else option.offers() if option.offers else ())
+def _control(option: Option, part: str) -> dict[str, object]:
+    """How a page shows an option: its place, name, help, default and choices."""
+    names = option.choices or option.offers or SHIPPED_NAMES.get(option.name)
+    choices = list(names()) if names else []
     if option.quantity is Quantity.SWITCH:
         choices = ["on", "off"]
     absent = option.absent or option.text(option.default)
     return {
         "name": option.name,
+        "part": part,
         "help": option.about,
         "choices": list(map(str, choices)),
         "open": option.offers is not None,

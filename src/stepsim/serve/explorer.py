@@ -5,7 +5,7 @@ knows of a connection: a state comes in, plain data goes out.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import field
 from threading import Lock
 from typing import cast
@@ -14,30 +14,35 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
+from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
-from stepsim.files.asked import StepInputs, read_options
-from stepsim.files.topology.typed import with_numbers
+from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.results.document import StepDocument
+from stepsim.results.memory import StepMemory
+from stepsim.results.throughput import throughput
+from stepsim.serve.facts import document_shown, memory_shown, plain_table, step_facts
 from stepsim.serve.lanes import lanes_of_batch, lanes_of_timeline
 from stepsim.serve.library import Library
-from stepsim.serve.state import ExplorerState
-from stepsim.show.tables.model import Pairs, Room, Table, share_of
-from stepsim.show.tables.step import comms_table, links_table, stages_table, whole_run_pairs
+from stepsim.serve.recorded import recorded
+from stepsim.serve.state import KNOBS, NOISE, ExplorerState
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.simulate import SimulatedStep, simulate_step
 from stepsim.workload.axes import Part
+from stepsim.workload.model.model import Model
+from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 
 _KEPT = 4
 _MAP_SIDE = 24
+_DRAWS = 64
 
 Progress = Callable[[int, int], None]
 """Called now and then while an answer is made; raises to give it up."""
@@ -53,12 +58,11 @@ class Explorer:
 
     def inputs(self, state: ExplorerState) -> StepInputs:
         """The nouns of a state, as `stepsim simulate` would read them; raises StepsimError."""
-        options, notes = read_options(state.options)
-        return StepInputs(
-            workload=self.library.workload(state.workload),
-            topology=with_numbers(self.library.topology(state.topology), state.numbers),
-            options=options,
-            notes=tuple(notes),
+        return read_inputs(
+            self.library.workload(state.workload),
+            self.library.topology(state.topology),
+            state.options,
+            numbers=state.numbers,
         )
 
     def live(self, state: ExplorerState) -> dict[str, object]:
@@ -69,48 +73,59 @@ class Explorer:
         batch = self._batch(state)
         if not set(state.numbers) <= set(batch.setting.names):
             self.inputs(state)  # says why a number cannot be
-        columns = _columns(state)
-        scenarios = batch.scenarios({name: [value] for name, value in columns.items()})
+        scenarios = batch.scenarios({name: [value] for name, value in _columns(state).items()})
         found = batch.evaluate(scenarios, parts=True)
         lengths = batch.lengths(scenarios)
         times = batch.passes.times([lengths[i] for i in batch.passes.program.length], 1)
         assert found.parts_ps is not None
         parts = {part.key: int(found.parts_ps[0, part]) for part in Part}
         plan, step_ps = batch.job.graph.plan, int(found.step_time_ps[0])
-        bubble = float(found.bubble_fraction[0])
+        effort = batch.job.workload.effort
         return {
             "step_ps": step_ps,
-            "facts": _facts(step_ps, bubble, parts, plan.microbatches * plan.dp),
+            "facts": step_facts(
+                step_ps,
+                float(found.bubble_fraction[0]),
+                parts,
+                pipelines=plan.microbatches * plan.dp,
+                npus=plan.npus,
+                rates=throughput(effort, plan.npus, step_ps / PS_PER_S) if effort else None,
+            ),
             "breakdown": parts,
+            "memory": _memory(batch.job.memory),
+            "band": self._band(batch, state),
             "lanes": lanes_of_batch(batch, *(each[:, 0] for each in times)).plain(),
         }
 
     def step(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:
-        """Everything about a run: the engine's answer, with critical path, tables and warnings."""
-        job = self.inputs(state)
-        run = self.run(job, progress)
-        found = StepDocument.of_report(run.report)
-        tables = [
-            comms_table(found),
-            links_table([each for each in found.links if each.total_bytes]),
-        ]
-        if found.plan["pp"] > 1:
-            tables.insert(0, stages_table(found))
+        """Everything about a run: the engine's answer, with critical path, tables and warnings.
+
+        Of what has run already, all that it says.
+        """
+        ran = self.library.work(state.workload)
+        if not isinstance(ran, Workload | Model):
+            return recorded(ran)
+        run = self.run(self.inputs(state), progress)
+        why, band = self._why_not_live(state), None
+        if not why:
+            band = self._band(self._batch(state), state)
         return {
-            "step_ps": found.step_time_ps,
-            "facts": _facts(
-                found.step_time_ps,
-                found.bubble_fraction,
-                found.breakdown_ps,
-                found.microbatches * found.plan["dp"],
-            ),
-            "breakdown": dict(found.breakdown_ps),
+            **document_shown(StepDocument.of_report(run.report)),
             "lanes": lanes_of_timeline(run.timeline).plain(),
-            "job": whole_run_pairs(found),
-            "tables": [_plain(table) for table in tables],
-            "warnings": list(found.warnings),
-            "not_live": self._why_not_live(state),
+            "band": band,
+            "not_live": why,
         }
+
+    def _band(self, batch: Batch, state: ExplorerState) -> dict[str, object] | None:
+        """Where nine of ten steps lie under the noise asked for; None without noise."""
+        if not state.noise:
+            return None
+        texts = {name.removeprefix(NOISE): text for name, text in state.noise.items()}
+        noise = SpeedNoise(**{name: _factor(name, text) for name, text in texts.items()})
+        steps = noisy_speeds(batch, _columns(state), noise, samples=_DRAWS, seed=0)
+        low, middle, high = (round(each) for each in np.percentile(steps, [5, 50, 95]).tolist())
+        between = f"{format_time_ps(low)} to {format_time_ps(high)}"
+        return {"low": low, "middle": middle, "high": high, "text": between, "draws": _DRAWS}
 
     def worth(self, state: ExplorerState) -> dict[str, object]:
         """What one per cent of each number is worth, as a table; a reason where that is unknown."""
@@ -119,7 +134,7 @@ class Explorer:
             found = find_sensitivity(job.workload, job.topology, job.options)
         except PlanError as error:
             return {"missing": str(error)}
-        return {"table": _plain(worth_table({"": found}))}
+        return {"table": plain_table(worth_table({"": found}))}
 
     def map(self, state: ExplorerState, x: str, y: str) -> dict[str, object]:
         """Step time over two numbers, from an eighth to eight times what they are now.
@@ -170,7 +185,7 @@ class Explorer:
             batch = self._batch(state)
         except PlanError as error:
             return str(error)
-        return batch.fixed
+        return batch.fixed or batch.networked
 
     def _batch(self, state: ExplorerState) -> Batch:
         """What the structure of a state compiles to; raises PlanError where times are no sums."""
@@ -190,7 +205,8 @@ class Explorer:
 def _columns(state: ExplorerState) -> dict[str, float]:
     """A state's durations as columns of a batch: bytes/s, ps, factors."""
     found: dict[str, float] = {}
-    options, _ = read_options(state.options)
+    typed = {name: text for name, text in state.options.items() if KNOBS[name].durations_only}
+    options, _ = read_options(typed)
     if options.compute_scale:
         scale = options.compute_scale
         found |= {f"compute_scale.{phase}": getattr(scale, phase) for phase in PHASES}
@@ -219,23 +235,17 @@ def _text(name: str, value: float) -> str:
     return quantity.text(round(value) if quantity is Quantity.TIME else value)
 
 
-def _facts(step_ps: int, bubble: float, parts: Mapping[str, int], pipelines: int) -> Pairs:
-    """The few numbers that are looked for first."""
-    exposed = sum(time for name, time in parts.items() if name.startswith("exposed"))
-    return (
-        ("step time", format_time_ps(step_ps)),
-        ("pipeline bubble", f"{bubble:.1%}"),
-        ("compute", f"{share_of(parts['compute'], step_ps):.1%}"),
-        ("exposed communication", f"{share_of(exposed, step_ps):.1%}"),
-        ("throughput", f"{share_of(pipelines * PS_PER_S, step_ps):,.4g} microbatches/s"),
-    )
+def _factor(name: str, text: str) -> float:
+    try:
+        return float(cast(float, Quantity.FACTOR.parse(text)))
+    except UnitError as error:
+        raise PlanError(f"{NOISE}{name}: {error}") from None
 
 
-def _plain(table: Table) -> dict[str, object]:
-    """A table as texts, for the page."""
-    shown = table.shown(Room.EVERYWHERE)
-    return {
-        "caption": table.caption,
-        "columns": [{"name": name, "number": column.number} for _, name, column in shown],
-        "rows": [[column.text(row[place]) for place, _, column in shown] for row in table.rows],
-    }
+def _memory(memory: StepMemory | None) -> dict[str, object] | None:
+    """What the fullest rank of a job holds."""
+    if memory is None:
+        return None
+    stage = memory.peaks.index(memory.fullest)
+    parts = {str(part): size for part, size in memory.fullest.parts.items()}
+    return memory_shown(stage, parts, memory.capacity_bytes)

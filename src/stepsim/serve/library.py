@@ -1,21 +1,87 @@
-"""Workloads and networks that a page may ask for: those given at the start, and uploads."""
+"""What a page may ask for: files given at the start, what is shipped, and uploads."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
+from types import MappingProxyType
+from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.records import dataclass
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import load_result, load_topology, load_work
+from stepsim.files.measured import load_profile, load_run
+from stepsim.files.models.load import is_model, read_model
+from stepsim.files.models.public import is_public, public_names
 from stepsim.files.shipped import topology_names
+from stepsim.files.traces.forms import is_measured, is_profile
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
+from stepsim.results.document import ResultDocument
+from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
+Ran = RunSummary | LeafRun | Profile | ResultDocument
+"""What has run already: it is shown as it is."""
+
 _MOST_UPLOADS = 32
-_SUFFIXES = {"workload": (".txt",), "topology": (".toml", ".yml", ".yaml", ".txt")}
+
+
+class Kind(StrEnum):
+    """What a name of the page's first list stands for."""
+
+    WORKLOAD = "workload"
+    MODEL = "model"
+    RUN = "measured run"
+    PROFILE = "profile"
+    RESULT = "result"
+
+
+_KINDS: Mapping[type, Kind] = MappingProxyType(
+    {
+        Workload: Kind.WORKLOAD,
+        Model: Kind.MODEL,
+        RunSummary: Kind.RUN,
+        LeafRun: Kind.RUN,
+        Profile: Kind.PROFILE,
+        ResultDocument: Kind.RESULT,
+    }
+)
+
+
+def read_work(path: Path) -> Workload | Model | Ran:
+    """What a file holds, as `stepsim simulate` takes it, or a result that it wrote.
+
+    Raises the errors of the readers.
+    """
+    if not is_model(path):
+        if is_profile(path):
+            return load_profile(path)
+        if is_measured(path):
+            return load_run(path)
+        if path.suffix == ".json":
+            return load_result(path)
+    return load_work(path)
+
+
+@cache
+def _shipped(name: str) -> Topology:
+    return load_topology(name)
+
+
+_UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = MappingProxyType(
+    {
+        "workload": (read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
+        "topology": (load_topology, (".toml", ".yml", ".yaml", ".txt")),
+    }
+)
+"""What reads an upload of a kind, and how its name may end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,18 +91,27 @@ class Library:
     `files` says which file a name stands for, for commands that repeat an answer.
     """
 
-    workloads: dict[str, Workload] = field(default_factory=dict)
+    works: dict[str, Workload | Model | Ran] = field(default_factory=dict)
     topologies: dict[str, Topology] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _uploads: int = 0
 
-    def workload(self, name: str) -> Workload:
-        """A workload by name; raises PlanError for one that was not given."""
-        if name not in self.workloads:
-            known = ", ".join(self.workloads) or "none: upload one"
+    def work(self, name: str) -> Workload | Model | Ran:
+        """What a name of the first list stands for, given or a public model; raises PlanError."""
+        if name in self.works:
+            return self.works[name]
+        if not is_public(name):
+            known = ", ".join([*self.works, *public_names()])
             raise PlanError(f"no workload named {name!r} is open here: expected {known}")
-        return self.workloads[name]
+        return read_model(name)
+
+    def workload(self, name: str) -> Workload | Model:
+        """What can be simulated; raises PlanError for what has run already."""
+        found = self.work(name)
+        if isinstance(found, Workload | Model):
+            return found
+        raise PlanError(f"{name} is a {_KINDS[type(found)]}: it has run, and is shown as it is")
 
     def topology(self, name: str) -> Topology:
         """A network by name, given or shipped; raises PlanError for any other."""
@@ -45,7 +120,13 @@ class Library:
         if name not in topology_names():
             known = ", ".join([*self.topologies, *topology_names()])
             raise PlanError(f"no topology named {name!r} is open here: expected {known}")
-        return load_topology(name)
+        return _shipped(name)
+
+    def work_choices(self) -> list[tuple[str, str]]:
+        """Names of all that the page can show, each with its kind: first what was given."""
+        given = [(name, str(_KINDS[type(each)])) for name, each in self.works.items()]
+        shipped = [name for name in public_names() if name not in self.works]
+        return given + [(name, str(Kind.MODEL)) for name in shipped]
 
     def topology_choices(self) -> list[str]:
         """Names of all topologies that the page offers."""
@@ -56,14 +137,15 @@ class Library:
         return self.files.get(name, name)
 
     def upload(self, kind: str, name: str, content: bytes) -> str:
-        """Read an uploaded `workload` or `topology`; returns the name it has from now on.
+        """Read an uploaded `workload` (or model, run, result) or `topology`; returns its new name.
 
         The content is written into a folder of its own while it is read. Raises the readers'
         errors, which call the file by its uploaded name, and PlanError beyond 32 uploads.
         """
-        if kind not in _SUFFIXES:
-            raise PlanError(f"kind is {kind!r}: expected {' or '.join(_SUFFIXES)}")
-        called = _plain_name(name, _SUFFIXES[kind])
+        if kind not in _UPLOADS:
+            raise PlanError(f"kind is {kind!r}: expected {' or '.join(_UPLOADS)}")
+        read, suffixes = _UPLOADS[kind]
+        called = _plain_name(name, suffixes)
         with self._lock:
             if self._uploads >= _MOST_UPLOADS:
                 raise PlanError(f"{_MOST_UPLOADS} files were uploaded: start stepsim serve again")
@@ -72,14 +154,14 @@ class Library:
             path = Path(folder, called)
             path.write_bytes(content)
             try:
-                noun = load_workload(path) if kind == "workload" else load_topology(path)
+                noun = _without_folder(read(path), called)
             except StepsimError as error:
                 raise type(error)(str(error).replace(f"{path}", called)) from None
-        return self._add(noun, called)
+        return self._add(self.works if kind == "workload" else self.topologies, noun, called)
 
     def open(self, path: Path) -> str:
-        """Read a workload file that was named on the command line; returns its name."""
-        name = self._add(load_workload(path), path.name)
+        """Read what was named on the command line: a public model or a file; returns its name."""
+        name = self._add(self.works, read_work(path), path.name)
         self.files[name] = str(path)
         return name
 
@@ -87,18 +169,22 @@ class Library:
         """Make a shipped topology or a topology file available; returns its name."""
         if name_or_path in topology_names():
             return name_or_path
-        name = self._add(load_topology(name_or_path), Path(name_or_path).name)
+        name = self._add(self.topologies, load_topology(name_or_path), Path(name_or_path).name)
         self.files[name] = name_or_path
         return name
 
-    def _add(self, noun: Workload | Topology, called: str) -> str:
+    def _add(self, shelf: dict[str, Any], noun: object, called: str) -> str:
         with self._lock:
-            name = _free_name(called, [*self.workloads, *self.topologies, *topology_names()])
-            if isinstance(noun, Workload):
-                self.workloads[name] = noun
-            else:
-                self.topologies[name] = noun
+            name = _free_name(called, [*self.works, *self.topologies, *topology_names()])
+            shelf[name] = noun
             return name
+
+
+def _without_folder(noun: object, called: str) -> object:
+    """What was read of an upload, as if its file lay here."""
+    if isinstance(noun, RunSummary):
+        return replace(noun, run=replace(noun.run, source=called))
+    return replace(noun, source=called) if isinstance(noun, LeafRun | Profile) else noun
 
 
 def _plain_name(name: str, suffixes: Sequence[str]) -> str:

@@ -1,12 +1,14 @@
 """What the explorer's page asks: names and texts, as a person types them on the command line."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.records import dataclass
+from stepsim.files.accelerators import device_names, framework_names
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import OPTIONS
 
@@ -17,19 +19,29 @@ KNOBS: Mapping[str, Option] = {
 }
 """Options of a step that a page can set: none of them names a file."""
 
+SHIPPED_NAMES: Mapping[str, Callable[[], Iterable[str]]] = MappingProxyType(
+    {"device": device_names, "framework": framework_names}
+)
+"""Options that may name a file on the command line: a page gives a shipped name."""
+
+NOISE = "noise."
+_NOISES = (f"{NOISE}compute", f"{NOISE}links")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplorerState:
     """One question: which workload on which network, with which options and link numbers.
 
     `workload` and `topology` are names of a `Library`. `options` are options of a step that differ
-    from their default, `numbers` values of links such as `fabric.bandwidth`; both as typed.
+    from their default, `numbers` values of links such as `fabric.bandwidth`, `noise` coefficients
+    of variation; all as typed.
     """
 
     workload: str
     topology: str
     options: Mapping[str, str]
     numbers: Mapping[str, str]
+    noise: Mapping[str, str]
 
     @classmethod
     def of(cls, plain: object) -> "ExplorerState":
@@ -45,8 +57,12 @@ class ExplorerState:
         options = {name: text for name, text in texts.items() if name in KNOBS and text}
         numbers = {name: text for name, text in texts.items() if _is_number(name) and text}
         for name in texts:
-            if name not in KNOBS and not _is_number(name):
+            if name not in KNOBS and name not in _NOISES and not _is_number(name):
                 raise PlanError(f"unknown option {name!r}: expected one of {', '.join(KNOBS)}")
+        for name, names in SHIPPED_NAMES.items():
+            if name in options and options[name] not in names():
+                known = ", ".join(names())
+                raise PlanError(f"{name} is {options[name]!r}: expected one of {known}")
         if options.get("schedule", "").endswith(".csv"):
             raise PlanError("schedule: a page reads no files: expected a name")
         return cls(
@@ -54,6 +70,7 @@ class ExplorerState:
             topology=topology,
             options=dict(sorted(options.items())),
             numbers=dict(sorted(numbers.items())),
+            noise={name: texts[name] for name in _NOISES if texts.get(name)},
         )
 
     @property
@@ -65,7 +82,7 @@ class ExplorerState:
     def bare(self) -> "ExplorerState":
         """The state of the same structure with the durations of its files."""
         kept = {n: t for n, t in self.options.items() if not KNOBS[n].durations_only}
-        return replace(self, options=kept, numbers={})
+        return replace(self, options=kept, numbers={}, noise={})
 
     def command(self, workload_file: str, topology_file: str) -> str:
         """The command that gives the same step."""

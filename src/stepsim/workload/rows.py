@@ -138,12 +138,18 @@ class StepItem:
         return replace(self, work=Work(compute_ps=compute_ps, comms=tuple(comms)))
 
 
+def scaled_ps(compute_ps: int, factor: float) -> int:
+    """A compute time scaled and rounded; what computes still does, so that no task vanishes."""
+    return max(round(compute_ps * factor), min(compute_ps, 1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerParameter:
     """Work that a stage does once per step for each parameter that its ranks hold.
 
     `compute_ps` and `size_bytes` are of one parameter; with `experts` those of routed experts
-    count, else all others. `kind` None communicates nothing.
+    count, else all others. `kind` None communicates nothing. The compute of all parameters is
+    scaled by `scale`.
     """
 
     name: str
@@ -151,6 +157,7 @@ class PerParameter:
     role: Role
     experts: bool = False
     compute_ps: float = 0.0
+    scale: float = 1.0
     kind: CollectiveKind | None = None
     group: Group = Group.DP_CP
     size_bytes: int = 0
@@ -163,7 +170,8 @@ class PerParameter:
             axis=ParallelAxis.DP,
             size_bytes=self.size_bytes * parameters,
         )
-        work = Work(compute_ps=round(self.compute_ps * parameters), comms=(op,) if op else ())
+        compute = scaled_ps(round(self.compute_ps * parameters), self.scale)
+        work = Work(compute_ps=compute, comms=(op,) if op else ())
         return StepItem(name=self.name, phase=self.phase, work=work, role=self.role)
 
 

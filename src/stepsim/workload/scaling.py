@@ -10,7 +10,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CommOp, Phase, Work, Workload
+from stepsim.workload.rows import CommOp, Phase, Work, Workload, scaled_ps
 
 _MAX_SCALE = 1e6
 _PHASES = ("forward", "input_grad", "weight_grad")
@@ -65,12 +65,10 @@ def scale_compute(workload: Workload, scale: ComputeScale) -> Workload:
         return workload
 
     def scaled(phase: Phase, work: Work) -> Work:
-        """Rounded; what computes still does, for without compute a graph has other tasks."""
-        least = min(work.compute_ps, 1)
-        return replace(work, compute_ps=max(round(work.compute_ps * getattr(scale, phase)), least))
+        return replace(work, compute_ps=scaled_ps(work.compute_ps, getattr(scale, phase)))
 
     owned = (
-        replace(each, compute_ps=each.compute_ps * getattr(scale, each.phase))
+        replace(each, scale=each.scale * getattr(scale, each.phase))
         for each in workload.per_parameter
     )
     return replace(workload.with_works(scaled), per_parameter=tuple(owned))

@@ -51,7 +51,7 @@ def test_the_folder_answers_with_what_a_browser_has(tmp_path: Path) -> None:
     choices, live, step, worth, wrong = map(json.loads, ran.stdout.splitlines())
     network = stepsim.load_topology("hgx-h100", numbers={"fabric.bandwidth": "100 Gbps"})
     expected = stepsim.simulate(MOE, network).report.step_time_ps
-    assert choices["workloads"] == ["moe_128.txt"]
+    assert choices["works"][0] == ["moe_128.txt", "workload"]
     assert live["step_ps"] == step["step_ps"] == expected
     assert worth["table"]["rows"]
     assert "no workload named 'none'" in wrong["error"]

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from helpers import few
 
 import stepsim
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, StepsimError
+from stepsim.results.report import Report
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
+from stepsim.serve.facts import memory_shown
 from stepsim.serve.library import Library
 from stepsim.serve.state import ExplorerState
 
@@ -52,12 +55,26 @@ def asked(seed: int) -> dict[str, str]:
 def simulated(state: ExplorerState) -> stepsim.Result:
     network = stepsim.load_topology(state.topology, numbers=state.numbers)
     options: dict[str, Any] = dict(state.options)
-    return stepsim.simulate(WORKLOADS / state.workload, network, **options)
+    known = WORKLOADS / state.workload
+    return stepsim.simulate(known if known.exists() else state.workload, network, **options)
+
+
+def report_of(explorer: Explorer, state: ExplorerState) -> Report | None:
+    """The report of `simulate`; None where it refuses the state, as the explorer then does."""
+    try:
+        return simulated(state).report
+    except StepsimError as error:
+        said = re.escape(str(error).removeprefix(f"{WORKLOADS}/"))
+        with pytest.raises(type(error), match=said):
+            explorer.step(state)
+        return None
 
 
 def check(explorer: Explorer, seed: int) -> None:
     state = ExplorerState.of(asked(seed))
-    expected = simulated(state).report
+    expected = report_of(explorer, state)
+    if expected is None:
+        return
     whole = explorer.step(state)
     assert whole["step_ps"] == expected.step_time_ps
     found = Answers(explorer=explorer).answer({"kind": "live", "state": asked(seed)})
@@ -78,6 +95,116 @@ def check(explorer: Explorer, seed: int) -> None:
 @pytest.mark.parametrize("seed", few(range(200), *range(8)))
 def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> None:
     check(explorer, seed)
+
+
+MODELS: dict[str, list[str]] = {
+    "workload": ["llama-3.2-1b", "qwen3-30b-a3b", "llama-3.1-8b"],
+    "npus": ["16", "32"],
+    "tp": ["", "2", "8"],
+    "pp": ["", "2"],
+    "ep": ["", "2"],
+    "sequence": ["", "512", "8192"],
+    "microbatch_size": ["", "2"],
+    "global_batch": ["", "64"],
+    "recompute": ["", "full", "selective"],
+    "precision": ["", "fp8"],
+    "device": ["", "b200"],
+    "zero": ["", "3"],
+    "schedule": ["", "interleaved:2"],
+    **{name: CHOICES[name] for name in ("compute_scale", "fabric.bandwidth", "nvlink.efficiency")},
+}
+
+
+@pytest.mark.parametrize("seed", few(range(200), *range(5)))
+def test_a_state_of_a_model_gives_what_simulate_gives(explorer: Explorer, seed: int) -> None:
+    rng = random.Random(seed)
+    texts = {name: rng.choice(values) for name, values in MODELS.items()}
+    state = ExplorerState.of({**texts, "topology": "hgx-h100"})
+    expected = report_of(explorer, state)
+    if expected is None:
+        return
+    found: Any = explorer.step(state)
+    assert found["step_ps"] == expected.step_time_ps
+    assert expected.throughput
+    facts = {fact["name"]: fact["value"] for fact in found["facts"]}
+    assert facts["MFU"] == expected.throughput.mfu
+    assert facts["tokens/s"] == expected.throughput.tokens_per_s * expected.plan.npus
+    assert found["memory"]["held"] == expected.throughput.memory_bytes
+    if not found["not_live"]:
+        live = explorer.live(state)
+        same = ("step_ps", "facts", "breakdown", "memory")
+        assert {name: live[name] for name in same} == {name: found[name] for name in same}
+
+
+@pytest.mark.parametrize(
+    ("held", "level"), [(919, ""), (920, "tight"), (1000, "tight"), (1001, "over")]
+)
+def test_memory_is_warned_of_before_it_is_full(held: int, level: str) -> None:
+    found = memory_shown(3, {"weights": 500, "activations": held - 500}, 1000)
+    assert found
+    assert (found["level"], found["held"], found["stage"]) == (level, held, 3)
+    assert ("does not fit" in str(found["words"])) == (level == "over")
+    assert memory_shown(0, {"weights": 1}, None) is None
+
+
+def test_noise_spreads_the_step_about_what_is_planned(explorer: Explorer) -> None:
+    base = {"workload": FILES[1], "topology": "hgx-h100"}
+    assert explorer.live(ExplorerState.of(base))["band"] is None
+    widths = []
+    for compute, links in (("0.05", ""), ("0.2", ""), ("0.2", "0.2")):
+        texts = {**base, "noise.compute": compute, "noise.links": links}
+        found: Any = explorer.live(ExplorerState.of(texts))
+        band = found["band"]
+        assert band == explorer.step(ExplorerState.of(texts))["band"]
+        assert band["low"] < found["step_ps"] < band["high"]
+        widths.append(band["high"] - band["low"])
+    assert widths == sorted(widths)
+    with pytest.raises(PlanError, match="noise of compute is 2"):
+        explorer.live(ExplorerState.of({**base, "noise.compute": "2"}))
+
+
+RECORDED = ("megatron_moe_rank0.txt", "llama_pp8_a40.txt")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_measured_run_is_shown_as_it_ran(name: str) -> None:
+    library = Library()
+    path = WORKLOADS / "measured" / name
+    library.open(path)
+    answers = Answers(explorer=Explorer(library=library))
+    found: Any = answers.answer({"kind": "step", "state": {"workload": name}})
+    assert found["step_ps"] == stepsim.simulate_run(path).report.step_time_ps
+    assert max(found["lanes"]["end"]) <= found["step_ps"]
+    assert "as it ran" in found["as_it_is"]
+    assert json.loads(json.dumps(found, allow_nan=False)).keys() == found.keys()
+    said = answers.answer({"kind": "live", "state": {"workload": name}})
+    assert "it has run" in str(said["error"])
+    lines = answers.answer({"kind": "lines", "state": {"workload": name}})
+    assert lines["command"] == f"stepsim simulate {path}"
+
+
+def test_a_result_is_shown_as_it_is(explorer: Explorer, tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    step = stepsim.simulate("llama-3.2-1b", "hgx-h100", npus=16)
+    path.write_text(step.to_json())
+    name = explorer.library.open(path)
+    found: Any = explorer.step(ExplorerState.of({"workload": name}))
+    fresh: Any = explorer.step(
+        ExplorerState.of({"workload": "llama-3.2-1b", "topology": "hgx-h100", "npus": "16"})
+    )
+    same = ("step_ps", "facts", "breakdown", "memory", "tables")
+    assert {each: found[each] for each in same} == {each: fresh[each] for each in same}
+    assert found["lanes"] is None
+    assert "no timeline" in found["as_it_is"]
+
+
+def test_a_profile_is_replayed(shared: Path) -> None:
+    file = shared / "reference" / "profiles" / "ndtimeline" / "trace-ST.parquet"
+    library = Library()
+    found: Any = Explorer(library=library).step(ExplorerState.of({"workload": library.open(file)}))
+    expected = stepsim.stragglers(file)
+    assert found["step_ps"] == int(expected.measured_ps.mean())
+    assert found["tables"][0]["caption"] == "replay of every step"
 
 
 def test_the_critical_path_is_one_chain_over_the_whole_step(explorer: Explorer) -> None:

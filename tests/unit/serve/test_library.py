@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+import stepsim
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.serve.library import Library
+from stepsim.workload.model.model import Model
+from stepsim.workload.rows import Workload
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "workloads" / "gpt_tp4.txt").read_bytes()
@@ -16,7 +19,7 @@ def test_an_upload_has_a_plain_name_and_leaves_no_file(tmp_path: Path) -> None:
     library = Library()
     name = library.upload("workload", "../../<img src=x>.txt", TEXT)
     assert name == "img_src_x_.txt"
-    assert library.workload(name).layers == library.workload(name).layers > 0
+    assert isinstance(library.workload(name), Workload)
     assert library.upload("workload", "../../<img src=x>.txt", TEXT) == "img_src_x_-2.txt"
     assert library.file_of(name) == name
 
@@ -47,6 +50,46 @@ def test_uploads_are_bounded() -> None:
 def test_a_kind_of_upload_is_one_of_two() -> None:
     with pytest.raises(PlanError, match="expected workload or topology"):
         Library().upload("run", "a.txt", TEXT)
+
+
+def test_the_first_list_says_what_everything_is(tmp_path: Path) -> None:
+    library = Library()
+    result = tmp_path / "step.json"
+    step = stepsim.simulate(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
+    result.write_bytes(step.to_json().encode())
+    given = ("workloads/moe_128.txt", "workloads/measured/megatron_moe_rank0.txt")
+    for each in (*given, "workloads/measured/llama_pp8_a40.txt"):
+        library.open(ROOT / each)
+    library.open(result)
+    library.open(Path("qwen3-8b"))
+    names = dict(library.work_choices())
+    kinds = ["workload", "measured run", "measured run", "result", "model"]
+    assert [names[name] for name in library.works] == kinds
+    assert names["llama-3.1-8b"] == "model"
+    assert len(names) == len(library.work_choices())
+    with pytest.raises(PlanError, match=r"llama_pp8_a40\.txt is a measured run: it has run"):
+        library.workload("llama_pp8_a40.txt")
+    assert isinstance(library.workload("QWEN3-8B"), Model)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("mine.toml", b'based_on = "llama-3.1-8b"\nnum_hidden_layers = 8\n', "model"),
+        ("run.log", (ROOT / "workloads/measured/megatron_moe_rank0.txt").read_bytes(), "run"),
+    ],
+)
+def test_models_and_runs_are_uploaded_too(name: str, content: bytes, kind: str) -> None:
+    library = Library()
+    called = library.upload("workload", f"../{name}", content)
+    assert called == name
+    assert dict(library.work_choices())[name].endswith(kind)
+    assert "/" not in getattr(library.work(name), "source", "")
+
+
+def test_a_result_that_is_none_is_refused_as_on_the_command_line() -> None:
+    with pytest.raises(StepsimError, match=r"^odd\.json"):
+        Library().upload("workload", "odd.json", b'{"format": "something else"}')
 
 
 def test_files_of_the_command_line_are_known_by_their_names() -> None:

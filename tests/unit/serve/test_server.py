@@ -124,7 +124,7 @@ def test_requests_of_other_pages_are_refused(address: str, headers: dict[str, st
     body = json.dumps({"kind": "choices", "tab": "a", "number": 1}).encode()
     code, found, reply = fetch(f"{address}answer", body, **headers)
     assert code == 403
-    assert b"workloads" not in found
+    assert b"works" not in found
     assert "Access-Control-Allow-Origin" not in reply
 
 

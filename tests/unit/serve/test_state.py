@@ -63,6 +63,9 @@ def test_empty_texts_are_defaults() -> None:
         ({"comm_table": "/etc/passwd"}, "unknown option 'comm_table'"),
         ({"expert_load": "/etc/passwd"}, "unknown option 'expert_load'"),
         ({"slow": "0:2"}, "unknown option 'slow'"),
+        ({"device": "/etc/passwd"}, "device is '/etc/passwd': expected one of a100-40gb"),
+        ({"framework": "../mine.toml"}, "framework is '../mine.toml': expected one of"),
+        ({"noise.rank": "0.1"}, "unknown option 'noise.rank'"),
     ],
 )
 def test_what_is_no_question_is_refused(wrong: Any, said: str) -> None:

@@ -101,7 +101,7 @@ class Batch:
 
     @property
     def networked(self) -> str:
-        """Why numbers of the network are part of this graph; empty where they change prices only."""
+        """Why numbers of the network are part of this graph; empty where they are prices only."""
         reads = self.job.workload.reads_network
         return "compute times of this model depend on its network" if reads else ""
 
@@ -111,7 +111,7 @@ class Batch:
 
     def _why_not(self, name: str) -> str:
         """Why a column cannot vary; empty where it can."""
-        if name.split(".")[0] in _OF_TASKS:
+        if name.partition(".")[0] in _OF_TASKS:
             return self.fixed
         links = name == LAUNCH_LATENCY.name or split_link(name)[1] is not None
         return self.networked if links else ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -95,18 +96,18 @@ def _check(name: str, column: Floats | Ints, good: ArrayLike, expected: str) -> 
         raise PlanError(f"{name} is {value} in a scenario: expected {expected}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchBase:
-    """The values of a job that scenarios start from."""
+    """The values of a job that scenarios start from; which links lead which is found once."""
 
     topology: Topology
     scale: ComputeScale
     host: HostTimes
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Names that a column may have: those of a sweep's axes, and some more."""
-        led = dict.fromkeys(leaders(self.topology))
+        led = dict.fromkeys(self._leaders)
         links = [link for link in led if not is_fixed(self.topology, link)]
         return [
             *(f"{link}.{field.name}" for link in links for field in LINK_FIELDS),
@@ -119,7 +120,7 @@ class BatchBase:
     def base(self) -> dict[str, float]:
         """Value of every name that is one number: bytes/s, ps, or a factor."""
         found: dict[str, float] = {}
-        led = set(leaders(self.topology))
+        led = set(self._leaders)
         for link in (each for each in self.topology.link_classes if each.name in led):
             for field in LINK_FIELDS:
                 found[f"{link.name}.{field.name}"] = getattr(link, field.attribute)
@@ -160,13 +161,22 @@ class BatchBase:
             **self._links(given, table),
         )
 
+    @cached_property
+    def _leaders(self) -> tuple[str, ...]:
+        return leaders(self.topology)
+
+    @cached_property
+    def _followed(self) -> dict[str, tuple[str, ...]]:
+        """The class whose value every class of links has, by the name of a field."""
+        return {field.name: tuple(followed(self.topology, field)) for field in LINK_FIELDS}
+
     def _links(
         self, given: Container[str], table: Callable[[Sequence[str], type], Floats]
     ) -> dict[str, Floats]:
         """Columns of the link classes; those that follow another and are not given have its."""
         found: dict[str, Floats] = {}
         for field in LINK_FIELDS:
-            followers = zip(self.topology.link_classes, followed(self.topology, field), strict=True)
+            followers = zip(self.topology.link_classes, self._followed[field.name], strict=True)
             names = [
                 f"{link.name if f'{link.name}.{field.name}' in given else leader}.{field.name}"
                 for link, leader in followers

@@ -11,7 +11,8 @@ from stepsim.base.errors import WorkloadError
 from stepsim.files.reading import parse_toml, read_text
 from stepsim.files.shipped import shipped_folder
 
-_EXAMPLE = "llama-3.1-8b"
+EXAMPLE = "llama-3.1-8b"
+"""A public model, where one has to be named."""
 
 
 @cache
@@ -45,5 +46,5 @@ def public_model(name: str) -> Mapping[str, Any]:
     meant = f"did you mean {', '.join(close)}? " if close else ""
     raise WorkloadError(
         f"no model named {name!r}: {meant}expected a workload file, a model's config.json, or a "
-        f"public model, e.g. {_EXAMPLE}"
+        f"public model, e.g. {EXAMPLE}"
     )

@@ -77,7 +77,7 @@ function setState(name, text, live = false) {
 
 // ---- asking: an answer counts only if nothing newer was asked
 
-const QUICK = ["facts", "bars", "timeline"], SLOW = ["tables", "worth", "map", "lines", "warnings"];
+const QUICK = ["facts", "bars", "memory", "timeline"], SLOW = ["tables", "worth", "map", "lines", "warnings"];
 
 function refresh(live) {
   const number = ++page.number;
@@ -100,8 +100,8 @@ async function askLive() {
     try {
       const found = await ask({ kind: "live", number, state: page.state });
       if (number !== page.number || found.obsolete) continue;
-      problem(found.error);
-      if (found.error) continue;
+      if (found.error) continue; // the engine will say why
+      problem("");
       show(found);
       stale(false, QUICK);
     } catch { if (number === page.number) lost(); }
@@ -130,8 +130,10 @@ async function askStep(number) {
     busy("ready");
     document.documentElement.dataset.answered = String(number);
     if (found.error) return;
-    await showWorth(newest);
-    await showMap(newest);
+    if (!found.as_it_is) {
+      await showWorth(newest);
+      await showMap(newest);
+    }
     if (number === page.number) document.documentElement.dataset.whole = String(number);
   } catch { if (number === page.number) lost(); }
 }
@@ -141,6 +143,7 @@ async function showLines(newest) {
   if (!lines) return;
   find("command").textContent = lines.command;
   find("python").textContent = lines.python;
+  find("python").hidden = !lines.python;
   stale(false, ["lines"]);
 }
 
@@ -167,27 +170,77 @@ async function showMap(newest) {
 
 function show(found) {
   page.shown = found;
-  const facts = [];
-  for (const [i, [name, text]] of found.facts.entries()) {
-    const value = element("dd", text);
+  const facts = found.facts.map((fact, i) => {
+    const pair = element("div"), value = element("dd", fact.text);
     if (i === 0) {
       value.id = "step-time";
       value.dataset.ps = found.step_ps;
+      if (found.band) value.append(...band(found));
     }
-    if (page.pin) value.append(i === 0 ? difference(found) : element("span", `pinned: ${page.pin.facts[i][1]}`, "change"));
-    const pair = element("div");
-    pair.append(element("dt", name), value);
-    facts.push(pair);
-  }
+    if (fact.note) value.append(element("span", fact.note, "change"));
+    const then = page.pin && page.pin.facts.find(({ name }) => name === fact.name);
+    if (then) value.append(difference(fact, then));
+    pair.append(element("dt", fact.name), value);
+    return pair;
+  });
   find("facts").replaceChildren(...facts);
   showBars(found);
+  showMemory(found);
   drawTimeline();
 }
 
-function difference(found) {
-  const more = found.step_ps - page.pin.step_ps, words = more > 0 ? "slower" : "faster";
-  const text = more ? `${percent(found.step_ps, page.pin.step_ps)}, ${time(Math.abs(more))} ${words}` : "as pinned";
-  return element("span", text, more > 0 ? "change worse" : "change better");
+function difference({ name, value, better, share }, then) {
+  const more = value - then.value;
+  if (!more) return element("span", "as pinned", "change");
+  const words = name === "step time" ? `, ${time(Math.abs(more))} ${more > 0 ? "slower" : "faster"}` : "";
+  const text = share ? `${more > 0 ? "+" : ""}${(100 * more).toFixed(1)} points` : `${percent(value, then.value)}${words}`;
+  const made = element("span", text, (more < 0) === (better === "less") ? "change better" : "change worse");
+  made.title = `pinned: ${then.text}`;
+  return made;
+}
+
+function band({ band: { low, high, text, draws }, step_ps: step }) {
+  const track = element("span", "", "band"), range = element("span"), mark = element("i");
+  const most = 1.05 * Math.max(high, step), place = (ps) => `${100 * ps / most}%`;
+  track.style.display = "block";
+  range.style.left = place(low);
+  range.style.width = `${100 * (high - low) / most}%`;
+  mark.style.left = place(step);
+  track.append(range, mark);
+  const words = element("span", `with noise: ${text}, nine of ten steps`, "change");
+  words.title = `5th to 95th percentile of ${draws} draws, seed 0`;
+  words.id = "band";
+  return [words, track];
+}
+
+function showMemory({ memory }) {
+  const made = [element("h3", "Memory of the fullest rank")];
+  find("memory").replaceChildren(...made);
+  if (!memory) {
+    find("memory").append(element("p", "Not known: only a model says what its ranks hold.", "hint"));
+    return;
+  }
+  const { held, capacity, text, words, level, stage, parts } = memory, most = Math.max(held, capacity);
+  const line = element("p", `${text}, on stage ${stage}`, level ? "full" : "");
+  line.id = "memory-text";
+  if (words) line.append(`: ${words}`);
+  const then = page.pin && page.pin.memory;
+  if (then) line.append(difference({ name: "memory", value: held, better: "less" }, { value: then.held, text: then.text }));
+  const bar = element("div", "", "bar"), limit = element("i"), list = element("ul", "", "legend");
+  for (const [name, size, said, colour] of parts) {
+    const piece = element("span"), row = swatch(name, colour);
+    piece.style.width = `${100 * size / most}%`;
+    piece.style.background = colour;
+    piece.title = `${name}: ${said}`;
+    row.append(element("span", said, "size"));
+    bar.append(piece);
+    list.append(row);
+  }
+  limit.style.left = `min(${100 * capacity / most}%, 100% - 2px)`;
+  bar.append(limit);
+  bar.setAttribute("role", "img");
+  bar.setAttribute("aria-label", `${text}: ${parts.map(([name, , said]) => `${name} ${said}`).join(", ")}`);
+  find("memory").append(line, bar, list);
 }
 
 function showBars(found) {
@@ -210,7 +263,7 @@ function showBars(found) {
   }
   const list = element("ul", "", "legend");
   for (const [name, ps] of Object.entries(found.breakdown)) if (ps) list.append(swatch(...page.choices.parts[name]));
-  find("bars").replaceChildren(...made, list);
+  find("bars").replaceChildren(...(said.length ? [...made, list] : []));
   find("bars").setAttribute("aria-label", `Where the step goes: ${said.join("; ")}`);
 }
 
@@ -252,7 +305,14 @@ function showTables(found) {
   find("tables").replaceChildren(...found.tables.map(table));
   find("warnings").replaceChildren(...found.warnings.map((each) => element("li", each)));
   const schedule = found.job.find(([name]) => name === "schedule");
-  find("picture-name").textContent = `Timeline: ${schedule ? schedule[1] : ""}`;
+  find("picture-name").textContent = `Timeline: ${schedule ? schedule[1] : "none"}`;
+  showWhatVaries(found);
+}
+
+function showWhatVaries({ as_it_is: fixed }) {
+  find("as-it-is").textContent = fixed || "";
+  find("as-it-is").hidden = !fixed;
+  for (const id of ["can-vary", "speeds", "worth", "map", "exports"]) find(id).hidden = Boolean(fixed);
 }
 
 // ---- the timeline
@@ -272,7 +332,10 @@ function lanePlaces(lanes) {
 function drawTimeline() {
   const found = page.shown, canvas = find("timeline");
   if (!found) return;
-  const runs = page.pin ? [["pinned", page.pin], ["now", found]] : [["", found]];
+  const runs = (page.pin ? [["pinned", page.pin], ["now", found]] : [["", found]]).filter(([, each]) => each.lanes);
+  canvas.hidden = find("legend").hidden = !runs.length;
+  find("under").textContent = found.lanes ? "" : "There is no timeline to show.";
+  if (!runs.length) return;
   const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth || 600;
   const units = runs.reduce((sum, [, each]) => sum + each.lanes.rows.length * lanePlaces(each.lanes).tall, 0);
   const unit = Math.max(5, Math.min(UNIT, 620 / units)), titles = runs.length > 1 ? TITLE * runs.length : 0;
@@ -301,8 +364,9 @@ function drawTimeline() {
   drawAxis(pen, low, high, x, height);
   const used = new Set(runs.flatMap(([, each]) => each.lanes.shade));
   find("legend").replaceChildren(...page.choices.shades.filter((_, i) => used.has(i)).map((each) => swatch(...each)));
-  find("under").textContent = found.lanes.left_out ? `Shown: ${found.lanes.left_out}.` : "";
-  canvas.setAttribute("aria-label", `Timeline of ${found.lanes.rows.length} rows, ${time(found.step_ps)} long`);
+  if (found.lanes && found.lanes.left_out) find("under").textContent = `Shown: ${found.lanes.left_out}.`;
+  const rows = runs.map(([words, each]) => `${words} ${each.lanes.rows.length} rows, ${time(each.step_ps)} long`);
+  canvas.setAttribute("aria-label", `Timeline: ${rows.join("; ").trim()}`);
 }
 
 function drawRows(pen, lanes, x, top, unit, width) {
@@ -466,7 +530,28 @@ function slider({ name, value, text, quantity }) {
   return label;
 }
 
+const MOST_NOISE = 40;
+
+function noise(name, words) {
+  const label = element("label", `${words} `, "slider"), out = element("output"), field = element("input");
+  Object.assign(field, { type: "range", min: 0, max: MOST_NOISE, step: 1, id: `slider-${name}` });
+  const say = () => {
+    out.textContent = field.value === "0" ? "none" : `${field.value} %`;
+    field.setAttribute("aria-valuetext", out.textContent);
+  };
+  field.value = Math.round(100 * (page.state[name] || 0));
+  say();
+  label.title = "coefficient of variation from step to step";
+  field.addEventListener("input", () => {
+    say();
+    setState(name, field.value === "0" ? "" : String(field.value / 100), true);
+  });
+  label.append(out, field);
+  return label;
+}
+
 async function buildSliders() {
+  find("noises").replaceChildren(noise("noise.compute", "of compute"), noise("noise.links", "of links"));
   const found = await ask({ kind: "numbers", number: page.number, state: page.state });
   const numbers = found.numbers || [], names = numbers.map((each) => each.name);
   const compute = { name: "compute_scale", value: 1, text: "1", quantity: "" };
@@ -480,6 +565,35 @@ async function buildSliders() {
 function fill(id, names, chosen) {
   find(id).replaceChildren(...names.map((name) => option(name)));
   if (names.includes(chosen)) find(id).value = chosen;
+}
+
+function fillWorks() {
+  const kinds = new Map(), { works } = page.choices, shown = page.state.workload;
+  for (const [name, kind] of works) kinds.set(kind, [...(kinds.get(kind) || []), option(name)]);
+  const groups = [...kinds].map(([kind, names]) => {
+    const group = element("optgroup");
+    group.label = `${kind}s`;
+    group.append(...names);
+    return group;
+  });
+  find("workload").replaceChildren(...groups);
+  if (works.some(([name]) => name === shown)) find("workload").value = shown;
+  showModel();
+}
+
+const kindOf = (name) => (page.choices.works.find(([each]) => each === name) || [name, ""])[1];
+
+function showModel() {
+  const model = kindOf(page.state.workload) === "model";
+  find("model").hidden = !model;
+  for (const { name, absent } of page.choices.controls) {
+    if (absent === "as in the file") find(`option-${name}`).placeholder = model ? "assumed" : absent;
+  }
+  if (model) return;
+  for (const { name } of page.choices.controls.filter(({ part }) => part === "model")) {
+    delete page.state[name];
+    find(`option-${name}`).value = "";
+  }
 }
 
 function forgetSpeeds() {
@@ -497,7 +611,7 @@ async function upload(kind, field) {
     problem(found.error);
     if (found.error) return;
     page.choices = await ask({ kind: "choices", number: page.number });
-    fill("workload", page.choices.workloads, page.state.workload);
+    fillWorks();
     fill("topology", page.choices.topologies, page.state.topology);
     find(kind).value = found.name;
     find(kind).dispatchEvent(new Event("change"));
@@ -526,10 +640,12 @@ function pin(found) {
 }
 
 function addControls() {
-  const { controls, first, exports } = page.choices;
-  find("first").append(...controls.slice(0, first).map(control));
-  find("second").append(...controls.slice(first).map(control));
-  for (const { name } of controls) if (page.state[name]) find(`option-${name}`).value = page.state[name];
+  const { controls, exports } = page.choices;
+  for (const each of controls) {
+    const made = control(each);
+    find(each.part).append(made);
+    if (page.state[each.name]) find(`option-${each.name}`).value = page.state[each.name];
+  }
   find("uploads").hidden = alone;
   for (const kind of alone ? [] : exports) {
     const button = element("button", `Save ${kind}`);
@@ -540,7 +656,11 @@ function addControls() {
 }
 
 function addEvents() {
-  find("workload").addEventListener("change", () => setState("workload", find("workload").value));
+  find("workload").addEventListener("change", () => {
+    page.state.workload = find("workload").value;
+    showModel();
+    setState("workload", page.state.workload);
+  });
   find("topology").addEventListener("change", async () => {
     forgetSpeeds();
     setState("topology", find("topology").value);
@@ -573,21 +693,16 @@ function addEvents() {
 async function begin() {
   page.choices = await ask({ kind: "choices", number: 0 });
   page.state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  const { workloads, topologies } = page.choices;
-  page.state.workload ||= workloads[0] || "";
+  const { start, topologies } = page.choices;
+  page.state.workload ||= start;
   page.state.topology ||= topologies.includes("hgx-h100") ? "hgx-h100" : topologies[0];
-  fill("workload", workloads, page.state.workload);
   fill("topology", topologies, page.state.topology);
   addControls();
+  fillWorks();
   addEvents();
   await buildSliders();
-  if (page.state.workload) {
-    writeAddress();
-    refresh(false);
-  } else {
-    busy("ready");
-    problem("Upload a workload to begin, or name one: stepsim serve FILE");
-  }
+  writeAddress();
+  refresh(false);
   document.documentElement.dataset.ready = "1";
 }
 

@@ -1,0 +1,152 @@
+"""What a page shows of a step: numbers that can be compared, memory, tables; all plain data."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.results.document import StepDocument, ThroughputEntry
+from stepsim.results.memory import MemoryPart
+from stepsim.results.throughput import Throughput
+from stepsim.show.palette import series_colour
+from stepsim.show.tables.model import Pairs, Room, Table, share_of
+from stepsim.show.tables.step import (
+    comms_table,
+    knows_memory,
+    links_table,
+    memory_table,
+    stages_table,
+    whole_run_pairs,
+)
+from stepsim.workload.model.memory import TIGHT_SHARE
+
+Plain = dict[str, object]
+"""What JSON holds."""
+
+Facts = list[Plain]
+"""Numbers in their order: `name`, `text`, the plain `value`, and whether `less` or `more` is good.
+
+A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
+"""
+
+MEMORY_COLOURS: Mapping[str, str] = MappingProxyType(
+    {str(part): series_colour(i) for i, part in enumerate(MemoryPart)}
+)
+"""The colours of the figure of memory."""
+
+_TIGHT = "close to full: retries of the allocator cost published runs 20 to 30 % there"
+_OVER = "it does not fit: the job would end for want of memory"
+
+
+def step_facts(
+    step_ps: int,
+    bubble: float,
+    parts: Mapping[str, int],
+    *,
+    pipelines: int,
+    npus: int,
+    rates: Throughput | ThroughputEntry | None,
+) -> Facts:
+    """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
+    exposed = sum(time for name, time in parts.items() if name.startswith("exposed"))
+    found = [_fact("step time", format_time_ps(step_ps), step_ps, "less")]
+    if rates is not None:
+        tokens = rates.tokens_per_s * npus
+        found += [
+            _share("MFU", rates.mfu, "more"),
+            {
+                **_fact("tokens/s", f"{tokens:,.0f}", tokens, "more"),
+                "note": f"{rates.tokens_per_s:,.1f} per NPU",
+            },
+        ]
+    found += [
+        _share("pipeline bubble", bubble, "less"),
+        _share("compute", share_of(parts.get("compute", 0), step_ps), "more"),
+        _share("exposed communication", share_of(exposed, step_ps), "less"),
+    ]
+    if rates is None:
+        rate = share_of(pipelines * PS_PER_S, step_ps)
+        found.append(_fact("throughput", f"{rate:,.4g} microbatches/s", rate, "more"))
+    return found
+
+
+def _fact(name: str, text: str, value: float, better: str) -> Plain:
+    return {"name": name, "text": text, "value": value, "better": better, "share": False}
+
+
+def _share(name: str, value: float, better: str) -> Plain:
+    return {**_fact(name, f"{value:.1%}", value, better), "share": True}
+
+
+def memory_shown(stage: int, parts: Mapping[str, int], capacity: int | None) -> Plain | None:
+    """What the fullest rank holds, in bytes by what they are for, beside what it has."""
+    if not capacity:
+        return None
+    held = sum(parts.values())
+    share = held / capacity
+    level = "over" if share > 1 else "tight" if share >= TIGHT_SHARE else ""
+    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity)}, {share:.0%}"
+    return {
+        "stage": stage,
+        "held": held,
+        "capacity": capacity,
+        "text": sizes,
+        "level": level,
+        "words": {"over": _OVER, "tight": _TIGHT}.get(level, ""),
+        "parts": [
+            (name, size, format_size_bytes(size), MEMORY_COLOURS.get(name, "#bbbbbb"))
+            for name, size in parts.items()
+            if size
+        ],
+    }
+
+
+def document_shown(
+    found: StepDocument, *, tables: Sequence[Plain] = (), pairs: Pairs = ()
+) -> Plain:
+    """All that a step's document says, with tables before its own and pairs behind them."""
+    captions = {each["caption"] for each in tables}
+    own = [plain_table(table) for table in _tables(found) if table.rows]
+    return {
+        "step_ps": found.step_time_ps,
+        "facts": step_facts(
+            found.step_time_ps,
+            found.bubble_fraction,
+            found.breakdown_ps,
+            pipelines=found.microbatches * found.plan["dp"],
+            npus=found.npus,
+            rates=found.throughput,
+        ),
+        "breakdown": dict(found.breakdown_ps),
+        "memory": _document_memory(found),
+        "job": (*whole_run_pairs(found), *pairs),
+        "tables": [*tables, *(each for each in own if each["caption"] not in captions)],
+        "warnings": list(found.said),
+    }
+
+
+def _document_memory(found: StepDocument) -> Plain | None:
+    stages = [stage for stage in found.stages if stage.memory and len(stage.memory.parts) > 1]
+    if not stages or found.throughput is None:
+        return None
+    fullest = max(stages, key=lambda stage: stage.memory.total_bytes if stage.memory else 0)
+    assert fullest.memory
+    return memory_shown(fullest.stage, fullest.memory.parts, found.throughput.capacity_bytes)
+
+
+def _tables(found: StepDocument) -> list[Table]:
+    return [
+        *([stages_table(found)] if found.plan["pp"] > 1 else []),
+        *([memory_table(found)] if knows_memory(found) else []),
+        comms_table(found),
+        links_table([each for each in found.links if each.total_bytes]),
+    ]
+
+
+def plain_table(table: Table) -> Plain:
+    """A table as texts."""
+    shown = table.shown(Room.EVERYWHERE)
+    return {
+        "caption": table.caption,
+        "columns": [{"name": name, "number": column.number} for _, name, column in shown],
+        "rows": [[column.text(row[place]) for place, _, column in shown] for row in table.rows],
+    }

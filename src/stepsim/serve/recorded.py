@@ -1,0 +1,89 @@
+"""What has run already, as a page shows it: replayed, or as it was stored; nothing can vary."""
+
+import shlex
+from collections.abc import Iterable
+from itertools import chain
+
+from stepsim.base.units import format_time_ps
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.summary import RunSummary
+from stepsim.results.document import ResultDocument, StepDocument
+from stepsim.serve.facts import Facts, Plain, document_shown, plain_table
+from stepsim.serve.lanes import lanes_of_timeline
+from stepsim.serve.library import Ran
+from stepsim.show.tables.model import Pairs, Shown, Table
+
+_AS_IT_RAN = "A measured run, replayed as it ran: stepsim what-if changes runs."
+_PROFILE = "A profile, replayed as it ran: stepsim improve says what would help."
+_RESULT = "A stored result, as it is. It holds no timeline: simulate its workload to see one."
+
+
+def recorded(ran: Ran) -> Plain:
+    """All that there is to show of what has run; raises TraceError where it cannot be replayed."""
+    if isinstance(ran, ResultDocument):
+        return {**document_shown(ran), "lanes": None, "as_it_is": _RESULT}
+    return _of_profile(ran) if isinstance(ran, Profile) else _of_run(ran)
+
+
+def recorded_lines(ran: Ran, file: str) -> Plain:
+    """The command and the Python lines that show the same."""
+    if isinstance(ran, ResultDocument):
+        command, python = ["stepsim", "report", file, "--output", "result.html"], ""
+    else:
+        command = ["stepsim", "simulate", file]
+        call = "stragglers" if isinstance(ran, Profile) else "simulate_run"
+        python = f"import stepsim\n\nprint(stepsim.{call}({file!r}))\n"
+    return {"command": shlex.join(command), "python": python}
+
+
+def _of_run(run: RunSummary | LeafRun) -> Plain:
+    from stepsim.show.tables.measured import leaf_simulated_shown, replay_shown
+    from stepsim.validation.runs import replay_measured
+
+    step = replay_measured(run)
+    if isinstance(run, LeafRun):
+        shown = leaf_simulated_shown(run, step.report, None)
+    else:
+        shown = replay_shown(run, step.report)
+    tables, pairs = _taken_apart(shown)
+    return {
+        **document_shown(StepDocument.of_report(step.report), tables=tables, pairs=pairs),
+        "lanes": lanes_of_timeline(step.timeline).plain(),
+        "as_it_is": _AS_IT_RAN,
+    }
+
+
+def _of_profile(profile: Profile) -> Plain:
+    from stepsim.measured.profile.pipeline import pipeline_waits
+    from stepsim.measured.profile.stragglers import find_stragglers
+    from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
+
+    found = find_stragglers(pipeline_waits(profile))
+    replayed, pairs = _taken_apart(profile_replay_shown(found))
+    tables, _ = _taken_apart(profile_shown(found))
+    steps = {"measured step": found.measured_ps, "replayed": found.replayed_ps}
+    facts: Facts = [
+        {"name": name, "text": format_time_ps(mean), "value": mean, "better": "less", "share": 0}
+        for name, each in steps.items()
+        for mean in [int(each.mean())]
+    ]
+    return {
+        "step_ps": facts[0]["value"],
+        "facts": facts,
+        "breakdown": {},
+        "memory": None,
+        "lanes": None,
+        "job": pairs,
+        "tables": [*replayed, *tables],
+        "warnings": list(profile.warnings),
+        "as_it_is": _PROFILE,
+    }
+
+
+def _taken_apart(shown: Iterable[Shown]) -> tuple[list[Plain], Pairs]:
+    """The tables, and the pairs of names and words."""
+    several = list(shown)
+    pairs = [each for each in several if not isinstance(each, Table | str)]
+    tables = [plain_table(each) for each in several if isinstance(each, Table)]
+    return tables, tuple(chain.from_iterable(pairs))
