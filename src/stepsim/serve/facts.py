@@ -77,18 +77,18 @@ def _share(name: str, value: float, better: str) -> Plain:
     return {**_fact(name, f"{value:.1%}", value, better), "share": True}
 
 
-def memory_shown(stage: int, parts: Mapping[str, int], capacity: int | None) -> Plain | None:
-    """What the fullest rank holds, in bytes by what they are for, beside what it has."""
-    if not capacity:
+def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | None) -> Plain | None:
+    """What the fullest rank holds, by what it is for, beside what it has; bytes."""
+    if not capacity_bytes:
         return None
     held = sum(parts.values())
-    share = held / capacity
+    share = held / capacity_bytes
     level = "over" if share > 1 else "tight" if share >= TIGHT_SHARE else ""
-    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity)}, {share:.0%}"
+    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity_bytes)}, {share:.0%}"
     return {
         "stage": stage,
         "held": held,
-        "capacity": capacity,
+        "capacity": capacity_bytes,
         "text": sizes,
         "level": level,
         "words": {"over": _OVER, "tight": _TIGHT}.get(level, ""),

@@ -38,15 +38,14 @@ def recorded_lines(ran: Ran, file: str) -> Plain:
 
 
 def _of_run(run: RunSummary | LeafRun) -> Plain:
-    from stepsim.show.tables.measured import leaf_simulated_shown, replay_shown
+    from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
     from stepsim.validation.runs import replay_measured
 
     step = replay_measured(run)
     if isinstance(run, LeafRun):
-        shown = leaf_simulated_shown(run, step.report, None)
+        tables, pairs = _taken_apart(leaf_simulated_shown(run, step.report, None))
     else:
-        shown = replay_shown(run, step.report)
-    tables, pairs = _taken_apart(shown)
+        tables, pairs = _taken_apart([replay_table(run, step.report)])
     return {
         **document_shown(StepDocument.of_report(step.report), tables=tables, pairs=pairs),
         "lanes": lanes_of_timeline(step.timeline).plain(),

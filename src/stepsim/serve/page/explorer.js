@@ -230,7 +230,7 @@ function showMemory({ memory }) {
   for (const [name, size, said, colour] of parts) {
     const piece = element("span"), row = swatch(name, colour);
     piece.style.width = `${100 * size / most}%`;
-    piece.style.background = colour;
+    dye(piece, colour);
     piece.title = `${name}: ${said}`;
     row.append(element("span", said, "size"));
     bar.append(piece);
