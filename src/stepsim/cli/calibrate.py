@@ -8,6 +8,7 @@ import typer.core
 
 from stepsim.base.errors import CalibrationError, OutputError
 from stepsim.cli.common.terminal import (
+    CsvOption,
     JsonOption,
     QuietOption,
     check_outputs,
@@ -55,6 +56,7 @@ def runs(
     nccl: NcclOption = None,
     comm_source: CommSourceOption = "",
     node_size: NodeSizeOption = None,
+    csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
@@ -63,7 +65,7 @@ def runs(
     from stepsim.show.tables.calibration import calibration_shown
     from stepsim.validation.runs import calibrate_measured, warnings_of
 
-    check_outputs(paths, files=[output])
+    check_outputs(paths, files=[output, csv])
     loaded = [load_run(path, node_size=node_size) for path in paths]
     table = load_benchmarks(nccl, comm_source)
     warn([*warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
@@ -71,7 +73,7 @@ def runs(
     if found.empty:
         warn([f"{output} holds no number: nothing could be identified"], quiet=quiet)
     write_calibration(found, output)
-    show_tables(calibration_shown(found))
+    show_tables(calibration_shown(found), csv)
 
 
 @app.command()
@@ -92,6 +94,7 @@ def model(
     precision: Annotated[
         str, typer.Option("--precision", "--dtype", help="Precision of --gemm, e.g. fp8.")
     ] = "bf16",
+    csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Fit predictions of models to measured steps and kernels.
@@ -107,7 +110,7 @@ def model(
     from stepsim.workload.model.calibration import ModelCalibration
 
     paths = steps or []
-    check_outputs([*paths, *([gemm] if gemm else [])], files=[output])
+    check_outputs([*paths, *([gemm] if gemm else [])], files=[output, csv])
     if not paths and gemm is None:
         raise CalibrationError("nothing to calibrate on: expected a table of steps, or --gemm")
     read = [read_published_steps(path) for path in paths]
@@ -124,7 +127,7 @@ def model(
     warn(calibration.notes, quiet=quiet)
     if output:
         write_whole(output, model_calibration_toml(calibration).encode())
-    show_tables(model_calibration_shown(calibration, fitted.rows if fitted else ()))
+    show_tables(model_calibration_shown(calibration, fitted.rows if fitted else ()), csv)
 
 
 def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate":
@@ -153,6 +156,7 @@ def nccl(
         Path | None, typer.Option("--table", help="Write the times as a table for --comm-table.")
     ] = None,
     json: JsonOption = None,
+    csv: CsvOption = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -211,14 +215,14 @@ def nccl(
     from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
     from stepsim.show.tables.calibration import nccl_shown
 
-    check_outputs(files, json=json, files=[output, table])
+    check_outputs(files, json=json, files=[output, table, csv])
     nominal = _nominal(node_bandwidth, fabric_bandwidth)
     known = collective_kind(kind, "command line", "--kind") if kind else None
     measured = read_measurements(files, known)
     measured = measured.choose(source) if source else measured
     if topology:
         _check_fit_options(json, table, node_bandwidth, fabric_bandwidth, node_size)
-        _fit_topology(topology, start, measured, output, quiet=quiet)
+        _fit_topology(topology, start, measured, output, csv, quiet=quiet)
         return
     fit = fit_nccl(measured, node_size)
     warn(fit.warnings, quiet=quiet)
@@ -226,7 +230,7 @@ def nccl(
         write_topology(_only_machine(fit), output, regime=_regime(latency), nominal=nominal)
     if table:
         write_comm_table(measured.without_outliers()[0], table)
-    show(json, CollectiveFitDocument.of(fit).to_json, nccl_shown(fit, every_size=sizes))
+    show(json, CollectiveFitDocument.of(fit).to_json, nccl_shown(fit, every_size=sizes), csv)
 
 
 def _check_fit_options(json: str | None, table: Path | None, *links: str | int | None) -> None:
@@ -239,7 +243,13 @@ def _check_fit_options(json: str | None, table: Path | None, *links: str | int |
 
 
 def _fit_topology(
-    name: str, start: str | None, measured: "CommTable", output: Path | None, *, quiet: bool
+    name: str,
+    start: str | None,
+    measured: "CommTable",
+    output: Path | None,
+    csv: Path | None,
+    *,
+    quiet: bool,
 ) -> None:
     from stepsim.files.collectives.protocol_fit import write_fitted
     from stepsim.files.load import load_topology
@@ -253,7 +263,7 @@ def _fit_topology(
     fitted = fit_with_accuracy(load_topology(name), clean.curves, first)
     if output:
         write_fitted(topology_file(name), fitted, output)
-    show_tables([*library_shown(fitted.library), f"outliers left out: {len(outliers)}"])
+    show_tables([*library_shown(fitted.library), f"outliers left out: {len(outliers)}"], csv)
 
 
 def _nominal(node: str | None, fabric: str | None) -> "dict[NodePlacement, float]":

@@ -8,7 +8,7 @@ import typer
 
 from stepsim.cli.common import completion
 from stepsim.cli.common.figures import StyleOption
-from stepsim.cli.common.terminal import JsonOption, check_outputs, show
+from stepsim.cli.common.terminal import CsvOption, JsonOption, check_outputs, show
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def collective_command(
         ),
     ] = None,
     json: JsonOption = None,
+    csv: CsvOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw time and busbw: .png, .svg or .pdf.")
     ] = None,
@@ -62,13 +63,13 @@ def collective_command(
     from stepsim.network.collective_document import CollectiveDocument
     from stepsim.show.tables.collective import collective_shown
 
-    check_outputs([], json=json, figures=[plot])
+    check_outputs([], json=json, figures=[plot], files=[csv])
     probes = _probes(kind, size, topology, ranks, algorithm or ["auto"])
     if plot:
         from stepsim.show.figures.collectives import plot_probes
 
         plot_probes(probes, plot, style=style)
-    show(json, CollectiveDocument.of(probes).to_json, collective_shown(probes))
+    show(json, CollectiveDocument.of(probes).to_json, collective_shown(probes), csv)
 
 
 def _probes(

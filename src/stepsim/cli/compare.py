@@ -102,10 +102,12 @@ def compare_command(
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A.json", help="Result of simulate --json.")],
     b: Annotated[Path, typer.Argument(metavar="B.json", help="Result to compare with it.")],
+    csv: CsvOption = None,
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
     from stepsim.files.load import load_result
     from stepsim.results.diff import diff_results
     from stepsim.show.tables.difference import diff_shown
 
-    show_tables(diff_shown(diff_results(load_result(a), load_result(b))))
+    check_outputs([a, b], files=[csv])
+    show_tables(diff_shown(diff_results(load_result(a), load_result(b))), csv)

@@ -9,7 +9,14 @@ import typer
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.cli.common.figures import StyleOption
 from stepsim.cli.common.options import OF_MODEL, OF_SIZE, CommandOptions, takes
-from stepsim.cli.common.terminal import JsonOption, check_outputs, show, show_tables, warn
+from stepsim.cli.common.terminal import (
+    CsvOption,
+    JsonOption,
+    check_outputs,
+    show,
+    show_tables,
+    warn,
+)
 from stepsim.cli.measured import (
     NodeSizeOption,
     inspect_measured,
@@ -28,6 +35,7 @@ def inspect_command(
     ],
     options: CommandOptions,
     json: JsonOption = None,
+    csv: CsvOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw a topology: .png, .svg or .pdf.")
     ] = None,
@@ -43,34 +51,35 @@ def inspect_command(
     if exists(file) and is_profile(Path(file)):
         refuse_options(Path(file), options)
         refuse_for_profiles(Path(file), plot=plot, node_size=node_size)
-        inspect_profile(Path(file), json=json, quiet=options.quiet)
+        inspect_profile(Path(file), json=json, csv=csv, quiet=options.quiet)
         return
     if exists(file) and is_measured(Path(file)):
         refuse_options(Path(file), options, *(["--plot"] if plot else []))
-        inspect_measured(Path(file), json=json, node_size=node_size, quiet=options.quiet)
+        inspect_measured(Path(file), json=json, csv=csv, node_size=node_size, quiet=options.quiet)
         return
     _refuse_unknown(file)
     refuse_run_options(Path(file), node_size=node_size)
+    check_outputs([Path(file)], files=[csv])
     if has_step_lines(Path(file)):
         refuse_options(Path(file), options, *(["--plot"] if plot else []))
-        _inspect_step_log(Path(file), json)
+        _inspect_step_log(Path(file), json, csv)
         return
     described = is_model(file) if exists(file) else is_public(file)
     if not described and (is_topology(file) or not (exists(file) or Path(file).suffix)):
-        _inspect_topology(file, options, json, plot, style)
+        _inspect_topology(file, options, json, csv, plot, style)
     elif json or plot:
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
     else:
-        _inspect_workload(Path(file), options)
+        _inspect_workload(Path(file), options, csv)
 
 
-def _inspect_step_log(file: Path, json: str | None) -> None:
+def _inspect_step_log(file: Path, json: str | None, csv: Path | None) -> None:
     from stepsim.files.traces.step_lines import read_step_log
     from stepsim.show.tables.measured import step_log_shown
 
     if json:
         raise OutputError(f"{file}: --json is not for logs of steps: leave it out")
-    show_tables(step_log_shown(read_step_log(file)))
+    show_tables(step_log_shown(read_step_log(file)), csv)
 
 
 def _refuse_unknown(name: str) -> None:
@@ -91,7 +100,7 @@ def _refuse_unknown(name: str) -> None:
     )
 
 
-def _inspect_workload(file: Path, options: CommandOptions) -> None:
+def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
     from stepsim.parallel.inspection import inspect_workload
     from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inputs import choose_plan, scaled_workload
@@ -104,17 +113,22 @@ def _inspect_workload(file: Path, options: CommandOptions) -> None:
     job.topology.fit(plan.npus)
     seen = inspect_workload(workload, plan, assumed)
     warn(seen.warnings, quiet=options.quiet)
-    show_tables(workload_shown(seen))
+    show_tables(workload_shown(seen), csv)
 
 
 def _inspect_topology(
-    name: str, options: CommandOptions, json: str | None, plot: Path | None, style: FigureStyle
+    name: str,
+    options: CommandOptions,
+    json: str | None,
+    csv: Path | None,
+    plot: Path | None,
+    style: FigureStyle,
 ) -> None:
     from stepsim.files.load import load_topology
     from stepsim.network.topology.inspection import TopologyNumbers, inspect_topology
     from stepsim.show.tables.inspection import topology_shown
 
-    check_outputs([Path(name)], json=json, figures=[plot])
+    check_outputs([Path(name)], json=json, figures=[plot], files=[csv])
     npus = options.asked.get("npus")
     topology = load_topology(name, npus if isinstance(npus, int) else None)
     if plot:
@@ -122,4 +136,4 @@ def _inspect_topology(
 
         draw_topology(topology, plot, style=style)
     seen = inspect_topology(topology)
-    show(json, TopologyNumbers.of(seen).to_json, topology_shown(seen))
+    show(json, TopologyNumbers.of(seen).to_json, topology_shown(seen), csv)

@@ -12,6 +12,7 @@ from stepsim.cli.common import completion
 from stepsim.cli.common.figures import StyleOption, TraceOutput
 from stepsim.cli.common.options import CommandOptions
 from stepsim.cli.common.terminal import (
+    CsvOption,
     JsonOption,
     QuietOption,
     check_outputs,
@@ -80,6 +81,7 @@ def validate_command(
     ] = None,
     node_size: NodeSizeOption = None,
     json: JsonOption = None,
+    csv: CsvOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
     ] = None,
@@ -98,10 +100,12 @@ def validate_command(
     from stepsim.validation.replay import parse_durations
     from stepsim.validation.runs import validate_measured
 
-    check_outputs(runs, json=json, figures=[plot])
+    check_outputs(runs, json=json, figures=[plot], files=[csv])
     limit, durations = _limit(max_error), parse_durations(times)
     if is_published_steps(runs[0]):
-        _validate_published(runs, limit, leave_out or (), calibration, json, plot, style, quiet)
+        _validate_published(
+            runs, limit, leave_out or (), calibration, json, csv, plot, style, quiet
+        )
         return
     if leave_out:
         raise PlanError("--leave-out names sources of published steps: there are none")
@@ -111,7 +115,7 @@ def validate_command(
         *(step.workload for step in steps),
         *named_files((step.topology, step.schedule) for step in steps),
     ]
-    check_outputs(named, json=json, figures=[plot])
+    check_outputs(named, json=json, figures=[plot], files=[csv])
     found = validate_measured(
         loaded,
         steps,
@@ -125,7 +129,7 @@ def validate_command(
         from stepsim.show.figures.validations import plot_validation
 
         plot_validation(found, plot, style=style)
-    show(json, lambda: found.to_json().encode(), validation_shown(found))
+    show(json, lambda: found.to_json().encode(), validation_shown(found), csv)
     if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
 
@@ -136,6 +140,7 @@ def _validate_published(
     leave_out: Sequence[str],
     calibration: Path | None,
     json: str | None,
+    csv: Path | None,
     plot: Path | None,
     style: FigureStyle,
     quiet: bool,
@@ -160,7 +165,7 @@ def _validate_published(
         from stepsim.show.figures.published import plot_published
 
         plot_published(found, plot, style=style)
-    show(json, lambda: PublishedDocument.of(found).to_json(), published_shown(found))
+    show(json, lambda: PublishedDocument.of(found).to_json(), published_shown(found), csv)
     if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
 
@@ -193,6 +198,7 @@ def what_if_command(
     ] = None,
     calibration: CalibrationOption = None,
     node_size: NodeSizeOption = None,
+    csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
@@ -201,6 +207,7 @@ def what_if_command(
     from stepsim.show.tables.measured import what_if_shown
     from stepsim.validation.runs import change_measured, warnings_of
 
+    check_outputs([run], files=[csv])
     loaded = load_trace(run, node_size=node_size)
     warn(warnings_of([loaded]), quiet=quiet)
     found = change_measured(
@@ -212,13 +219,14 @@ def what_if_command(
         layers=layers,
         bandwidths=message_bandwidths(_bandwidth(bandwidth)),
     )
-    show_tables(what_if_shown(found, loaded.step_ps))
+    show_tables(what_if_shown(found, loaded.step_ps), csv)
 
 
 def inspect_measured(
     path: Path,
     *,
     json: str | None = None,
+    csv: Path | None = None,
     node_size: int | None = None,
     quiet: bool = False,
 ) -> None:
@@ -230,11 +238,11 @@ def inspect_measured(
     from stepsim.validation.leaf import explained
     from stepsim.validation.runs import warnings_of
 
-    check_outputs([path], json=json)
+    check_outputs([path], json=json, files=[csv])
     run = load_run(path, node_size=node_size)
     warn(warnings_of([run]), quiet=quiet)
     tables = leaf_run_shown(run, explained(run)) if isinstance(run, LeafRun) else run_shown(run)
-    show(json, run_document(run).to_json, tables)
+    show(json, run_document(run).to_json, tables, csv)
 
 
 def simulate_measured(

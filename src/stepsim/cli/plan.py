@@ -166,16 +166,17 @@ def check_command(
     ] = None,
     calibration: CalibrationOption = None,
     json: JsonOption = None,
+    csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a PLAN and compare it with a budget; exit code 1 if it exceeds the budget."""
     from stepsim.explore.plan.budget import check_plan_file, parse_budget
     from stepsim.show.tables.plan import budget_shown
 
-    check_outputs([plan], json=json)
+    check_outputs([plan], json=json, files=[csv])
     budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)
     found = check_plan_file(plan, budget, calibration)
     warn(found.warnings, quiet=quiet)
-    show(json, found.to_json, budget_shown(found))
+    show(json, found.to_json, budget_shown(found), csv)
     if not found.holds:
         raise typer.Exit(1)

@@ -15,6 +15,8 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
+from stepsim.show.tables.model import Cell, Ordered, Shown, Table
+
 Columns = Mapping[str, list[Any]]
 """Values of a table by the names of its columns, one per row each; None where there is none."""
 
@@ -58,6 +60,22 @@ def frame_of(columns: Columns) -> Any:
     except ImportError:
         return {name: np.array(values) for name, values in columns.items()}
     return pandas.DataFrame(dict(columns))
+
+
+def first_table(shown: Iterable[Shown]) -> Columns:
+    """The first of some tables, all its rows, as numbers in ps and bytes; else the first pairs."""
+    several = list(shown)
+    for each in several:
+        if isinstance(each, Table):
+            places = [(i, name) for i, (name, column) in enumerate(each.columns.items())
+                      if not column.bar]  # fmt: skip
+            return {name: [_plain_cell(row[i]) for row in each.rows] for i, name in places}
+    pairs = next((each for each in several if isinstance(each, tuple)), ())
+    return columns_of_rows(("name", "value"), pairs)
+
+
+def _plain_cell(cell: Cell) -> Any:
+    return cell.text if isinstance(cell, Ordered) else cell
 
 
 def csv_text(columns: Columns) -> str:

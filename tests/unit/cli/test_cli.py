@@ -13,6 +13,7 @@ from stepsim import cli
 from stepsim.workload.axes import Part
 
 VALIDATE_OPTIONS = {
+    "--csv",
     "--calibration",
     "--comm-source",
     "--json",
@@ -27,6 +28,7 @@ VALIDATE_OPTIONS = {
     "--times",
 }
 WHAT_IF_OPTIONS = {
+    "--csv",
     "--balance",
     "--layers",
     "--bandwidth",
@@ -183,17 +185,20 @@ OPTIONS = {
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--csv", "--report", "--schedules", "--set", "--with"},
-    "inspect": PLAN_OPTIONS | MODEL_OPTIONS | {"--json", "--node-size", "--plot", "--style"},
-    "collective": {"--algorithm", "--json", "--kind", "--plot", "--ranks", "--size"}
+    "inspect": PLAN_OPTIONS
+    | MODEL_OPTIONS
+    | {"--csv", "--json", "--node-size", "--plot", "--style"},
+    "collective": {"--algorithm", "--csv", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
-    "calibrate runs": {"--comm-source", "--nccl", "--node-size", "--output", "--quiet"},
+    "calibrate runs": {"--comm-source", "--csv", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
-    "calibrate model": {"--device", "--gemm", "--output", "--precision", "--quiet"},
+    "calibrate model": {"--csv", "--device", "--gemm", "--output", "--precision", "--quiet"},
     "improve": {
         *("--apply", "--csv", "--json", "--node-size", "--output", "--quiet", "--report"),
     },
     "calibrate nccl": {
+        "--csv",
         "--fabric-bandwidth",
         "--json",
         "--kind",
@@ -213,7 +218,7 @@ OPTIONS = {
     "measure": {"--csv", "--device", "--framework", "--kineto", "--microbatch-size"}
     | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"}
     | {"--without-gpu"},
-    "diff": set[str](),
+    "diff": {"--csv"},
     "sensitivity": RUN_OPTIONS - {"--messages", "--activation-size"}
     | {"--chunks", "--csv", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages", "--activation-size"}
@@ -237,7 +242,15 @@ OPTIONS = {
     "export-site": set[str](),
     "plan": SEARCH_OPTIONS
     | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--store"},
-    "check": {"--calibration", "--json", "--max-bubble", "--max-memory", "--max-step", "--quiet"},
+    "check": {
+        "--calibration",
+        "--csv",
+        "--json",
+        "--max-bubble",
+        "--max-memory",
+        "--max-step",
+        "--quiet",
+    },
     "schema": set[str](),
 }
 

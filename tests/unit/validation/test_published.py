@@ -1,9 +1,9 @@
 """Published steps: read, refused, and predicted as well as promised."""
 
-import csv
 from pathlib import Path
 
 import pytest
+from published_rows import table
 
 from stepsim.base.errors import TraceError
 from stepsim.files.accelerators import framework_names, read_device, read_framework
@@ -11,51 +11,6 @@ from stepsim.files.model_steps import is_published_steps, read_published_steps
 from stepsim.validation.published import PublishedValidation, validate_published
 from stepsim.validation.published_document import PublishedDocument
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
-
-ROW = {
-    "id": "1",
-    "source": "made",
-    "model": "small",
-    "gpu": "H100",
-    "n_gpus": "8",
-    "gpn": "8",
-    "seq": "2048",
-    "gbs": "64",
-    "mbs": "2",
-    "tp": "2",
-    "pp": "2",
-    "vpp": "1",
-    "dp": "2",
-    "ep": "1",
-    "etp": "1",
-    "precision": "bf16",
-    "recompute": "none",
-    "attn": "flash",
-    "hidden": "2048",
-    "layers": "8",
-    "heads": "16",
-    "kv_heads": "16",
-    "head_dim": "128",
-    "ffn": "8192",
-    "act": "gelu",
-    "vocab": "32000",
-    "experts": "0",
-    "topk": "0",
-    "step_s": "0.5",
-    "mem_gib": "20",
-    "framework": "megatron-core",
-    "note": "4x100Gb RoCE per node",
-    "complete": "1",
-}
-
-
-def table(folder: Path, *changes: dict[str, str]) -> Path:
-    path = folder / "steps.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, ROW)
-        writer.writeheader()
-        writer.writerows(ROW | change for change in changes)
-    return path
 
 
 def test_a_table_is_known_by_its_header(tmp_path: Path) -> None:

@@ -173,10 +173,16 @@ def log_shown(*, enabled: bool) -> Iterator[None]:
         log.setLevel(logging.NOTSET)
 
 
-def show(json: str | None, document: Callable[[], bytes], shown: "Iterable[Shown]") -> None:
-    """Write a result as JSON where that is asked for; print its tables unless that is stdout."""
+def show(
+    json: str | None,
+    document: Callable[[], bytes],
+    shown: "Iterable[Shown]",
+    csv: Path | None = None,
+) -> None:
+    """Write a result as JSON or CSV where asked for; print its tables unless JSON is stdout."""
     from stepsim.files.writing import write_whole
 
+    shown = _written(csv, shown)
     if json == STDOUT:
         typer.echo(document().decode(), nl=False)
         return
@@ -194,8 +200,22 @@ def write_rows(path: Path | None, tables: "Tables") -> None:
         write_whole(path, csv_text(next(iter(tables.values()))()).encode())
 
 
-def show_tables(shown: "Iterable[Shown]") -> None:
-    """Print tables on stdout; names from files as they are, what is not printable escaped."""
+def show_tables(shown: "Iterable[Shown]", csv: Path | None = None) -> None:
+    """Print tables on stdout; names from files as they are, what is not printable escaped.
+
+    The rows of the first are written as CSV where that is asked for.
+    """
     from stepsim.show.terminal.printer import PlainConsole, print_shown
 
-    print_shown(PlainConsole(), shown)
+    print_shown(PlainConsole(), _written(csv, shown))
+
+
+def _written(csv: Path | None, shown: "Iterable[Shown]") -> "Iterable[Shown]":
+    """Write the rows of the first table as CSV where that is asked for, and hand all on."""
+    if not csv:
+        return shown
+    from stepsim.show.frames import first_table
+
+    tables = list(shown)
+    write_rows(csv, {"rows": lambda: first_table(tables)})
+    return tables

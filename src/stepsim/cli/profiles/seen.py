@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from stepsim.show.tables.model import Shown
 
 
-def inspect_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
+def inspect_profile(
+    path: Path, *, json: str | None = None, csv: Path | None = None, quiet: bool = False
+) -> None:
     """Print where the steps of a profile go, and which workers are slow.
 
     Of a profile without times, what it holds.
@@ -21,13 +23,13 @@ def inspect_profile(path: Path, *, json: str | None = None, quiet: bool = False)
     from stepsim.measured.profile.contents import ContentsDocument
     from stepsim.show.tables.profiles import contents_shown, profile_shown
 
-    check_outputs([path], json=json)
+    check_outputs([path], json=json, files=[csv])
     profile = read_with_progress(path, quiet=quiet)
     if profile.is_timed:
-        _show_profile(profile, profile_shown, json=json, quiet=quiet)
+        _show_profile(profile, profile_shown, json=json, csv=csv, quiet=quiet)
         return
     warn(profile.warnings, quiet=quiet)
-    show(json, lambda: ContentsDocument.of(profile).to_json(), contents_shown(profile))
+    show(json, lambda: ContentsDocument.of(profile).to_json(), contents_shown(profile), csv)
 
 
 def simulate_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
@@ -60,6 +62,7 @@ def _show_profile(
     tables: "Callable[[Stragglers], Iterable[Shown]]",
     *,
     json: str | None,
+    csv: Path | None = None,
     quiet: bool,
 ) -> None:
     from stepsim.measured.profile.document import ProfileDocument
@@ -68,4 +71,4 @@ def _show_profile(
 
     warn(profile.warnings, quiet=quiet)
     found = find_stragglers(pipeline_waits(profile))
-    show(json, lambda: ProfileDocument.of(found).to_json(), tables(found))
+    show(json, lambda: ProfileDocument.of(found).to_json(), tables(found), csv)
