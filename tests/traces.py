@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from helpers import line_of_npus
 
 from stepsim.graph.programs import SegmentKind
-from stepsim.parallel.p2p import Compute, Direction, End, P2PMode, P2POptions, Post
+from stepsim.parallel.p2p import Direction, Message, P2PMode, P2POptions, StepKind
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
@@ -91,23 +93,26 @@ def rank_lines(
         if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
     ]
     lines, now, taken = [], 0, 0
-    for step in P2PMode.BLOCKING.programs(schedule, P2POptions())[rank]:
-        match step:
-            case Compute(place=place):
+    steps = P2PMode.BLOCKING.programs(schedule, P2POptions())[rank]
+    rows = zip(steps.kind.tolist(), steps.what.tolist(), strict=True)
+    for kind, several in groupby(rows, key=itemgetter(0)):
+        numbers = [what for _, what in several]
+        if kind == StepKind.COMPUTE:
+            for place in numbers:
                 action = schedule.orders[rank][place]
                 assert isinstance(action, Action)
                 name = "forward_step" if action.kind is ActionKind.FORWARD else "backward_step"
                 start, now = entry_start[place] + host, entry_end[place]
                 lines.append(line(rank, name, action.microbatch, start, now, clock, "None"))
-            case Post(ends=posted):
-                end = max(messages[taken : taken + len(posted)])
-                taken += len(posted)
-                lines += [_message(rank, each, now, end, clock) for each in posted]
-                now = end
+        elif kind == StepKind.POST:
+            end = max(messages[taken : taken + len(numbers)])
+            taken += len(numbers)
+            lines += [_message(rank, schedule, each, now, end, clock) for each in numbers]
+            now = end
     return lines
 
 
-def _message(rank: int, end_of: End, start: int, end: int, clock: int) -> str:
-    direction, message = end_of
-    name = NAMES[direction, message.kind]
+def _message(rank: int, schedule: Schedule, number: int, start: int, end: int, clock: int) -> str:
+    message = Message.of(schedule, number // 2)
+    name = NAMES[Direction.RECV if number % 2 else Direction.SEND, message.kind]
     return line(rank, name, message.microbatch, start, end, clock, "[1024, 1, 4096]")

@@ -14,7 +14,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
-from stepsim.parallel.modes import EpLayout, RankOrder, Sharing, StageRows
+from stepsim.parallel.modes import Engine, EpLayout, RankOrder, Sharing, StageRows
 from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
@@ -522,6 +522,16 @@ class StepOptions:
         is_axis=False,
         is_reported=True,
     )
+    engine: Engine | None = asked(
+        None,
+        _NAME,
+        _RUN,
+        "What finds the times, which are the same: simpy (events) or levels (columns).",
+        choices=lambda: Engine,
+        read=Engine,
+        is_axis=False,
+        absent="simpy, for large jobs levels",
+    )
     fold_ranks: bool = asked(
         True,
         _SWITCH,
@@ -535,6 +545,11 @@ class StepOptions:
     def __post_init__(self) -> None:
         if self.dp_bucket_bytes < 1:
             raise PlanError(f"dp_bucket is {self.dp_bucket_bytes} bytes: expected at least 1")
+        if self.engine is Engine.LEVELS and self.contention is Sharing.FAIR:
+            raise PlanError(
+                "engine is levels with contention fair: expected simpy, transfers that share links "
+                "in time need events"
+            )
         if not 0 < self.fused_factor <= MAX_FUSED_FACTOR:
             raise PlanError(
                 f"fused_factor is {self.fused_factor}: expected above 0, at most {MAX_FUSED_FACTOR}"

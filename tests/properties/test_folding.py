@@ -8,6 +8,7 @@ import pytest
 from helpers import examples, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jobs import make_batch
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
@@ -50,12 +51,26 @@ def test_folding_changes_no_number_of_many_jobs(
 
 
 def check_folding(job: Job, network: Topology, asked: dict[str, Any]) -> None:
-    """Folded and unfolded, all that the document says and when every task ran are the same."""
-    folded, every = (
-        stepsim.simulate(job.workload, network, fold_ranks=fold, **job.options(), **asked)
-        for fold in (True, False)
+    """Whoever is simulated by whatever engine, all that is said and when tasks ran are the same."""
+    shares = asked["contention"] == "fair"
+    engines = ["simpy"] if shares else ["simpy", "levels"]
+    ways = [(fold, engine) for engine in engines for fold in (True, False)]
+    folded, *others = (
+        stepsim.simulate(
+            job.workload, network, fold_ranks=fold, engine=engine, **job.options(), **asked
+        )
+        for fold, engine in ways
     )
-    assert list(differences(numbers(folded), numbers(every))) == []
+    for every in others:
+        assert list(differences(numbers(folded), numbers(every))) == []
+        check_times(folded, every)
+    if not shares:
+        batch = make_batch(job.workload, network, **job.options(), **asked)
+        assert batch.evaluate({}).step_time_ps.tolist() == [folded.report.step_time_ps]
+
+
+def check_times(folded: Result, every: Result) -> None:
+    """Every task of every rank ran at the same time."""
     for rank in range(folded.report.plan.npus):
         one, other = folded.timeline.tasks(rank), every.timeline.tasks(rank)
         assert (one.start == other.start).all()
@@ -63,8 +78,9 @@ def check_folding(job: Job, network: Topology, asked: dict[str, Any]) -> None:
 
 
 def numbers(result: Result) -> Any:
-    """The document without what says that it was folded."""
+    """The document without what says that it was folded, and by which engine it was made."""
     document = json.loads(result.to_json())
+    del document["settings"]["engine"]
     for rank in document["ranks"]:
         del rank["like"]
     return document

@@ -76,6 +76,7 @@ TYPED: dict[str, Any] = {
     "fused_factor": 0.8,
     "activation_size": "1 GiB",
     "fold_ranks": False,
+    "engine": "levels",
 }
 """A value of every option that people can give without a file."""
 OF_MODELS = {name for name, option in OPTIONS.items() if option.panel is Panel.MODEL}
@@ -93,7 +94,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "fused_factor": {"schedule": "dualpipe-v", "microbatches": 8},
 }
 """What an option needs to have an effect."""
-UNCHANGED = {"contention", "fold_ranks", "npus"}
+UNCHANGED = {"contention", "engine", "fold_ranks", "npus"}
 """The same step time: by design, because the value is the file's, or on this network."""
 
 
@@ -119,7 +120,7 @@ def test_tables_of_steps_and_axes_have_the_same_options() -> None:
     assert OPTION_AXES.keys() < OPTIONS.keys()
     assert OPTIONS.keys() - OPTION_AXES.keys() == {
         *("plan", "calibration", "comm_table", "expert_load", "slow", "activation_size"),
-        "fold_ranks",
+        *("engine", "fold_ranks"),
     }
 
 

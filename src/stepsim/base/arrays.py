@@ -1,19 +1,83 @@
 """Columns of numbers, and sums over them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import prod
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Small = NDArray[np.int32]
+"""Numbers of segments, tasks and nodes, of which there are millions."""
 Summand = tuple[Ints, Floats]
 """Numbers of things and a value of each; a thing may occur several times."""
 
 _SPARSE = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """Lists of numbers in one column: list i is `values[starts[i]:starts[i + 1]]`."""
+
+    starts: Small
+    values: Small
+
+    @classmethod
+    def of(cls, lists: Iterable[Sequence[int]]) -> Self:
+        """Columns of lists of Python's numbers."""
+        each = list(lists)
+        counts = np.array([len(one) for one in each], dtype=np.int64)
+        return cls(
+            bounds(counts), np.array([value for one in each for value in one], dtype=np.int32)
+        )
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> list[int]:
+        values: list[int] = self.values[self.starts[number] : self.starts[number + 1]].tolist()
+        return values
+
+    @property
+    def counts(self) -> Small:
+        """How many numbers each list has."""
+        return np.diff(self.starts)
+
+    @property
+    def owners(self) -> Small:
+        """Which list each value is in."""
+        return np.repeat(np.arange(len(self), dtype=np.int32), self.counts)
+
+    def tolist(self) -> list[tuple[int, ...]]:
+        """Every list as a tuple of Python's numbers."""
+        starts, values = self.starts.tolist(), self.values.tolist()
+        return [tuple(values[a:b]) for a, b in pairwise(starts)]
+
+    def turned(self, size: int) -> Self:
+        """For each value from 0 to size - 1, the lists it is in, ascending."""
+        order = np.argsort(self.values, kind="stable")
+        return type(self)(bounds(np.bincount(self.values, minlength=size)), self.owners[order])
+
+
+def bounds(counts: NDArray[np.integer]) -> Small:
+    """Where lists of so many values start in one column, and where the last ends."""
+    starts = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
+def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
+    """The numbers from each start on, so many of each, one after the other."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    places = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
+    return places + np.repeat(starts - (ends - counts), counts)
 
 
 def add_up(parts: Sequence[Summand]) -> Summand:

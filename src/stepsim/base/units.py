@@ -14,6 +14,8 @@ from stepsim.base.errors import UnitError
 PS_PER_NS = 1_000
 PS_PER_S = 1_000_000_000_000
 MAX_INT64 = 2**63 - 1
+LARGEST_SUM = MAX_INT64 * 0.999
+"""A sum of integers whose floats add up to this at most cannot wrap around."""
 _TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 """Picoseconds and names of the units of a time, the largest first."""
 

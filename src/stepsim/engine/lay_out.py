@@ -4,15 +4,13 @@ A task list that nothing outside its rank's class can delay is one task whose in
 (coalesced); any other is laid out task by task.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from functools import cached_property
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, spans
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
@@ -21,13 +19,15 @@ from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import Contention
 from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph, Use
-from stepsim.graph.programs import Program, Segment, SegmentKind
+from stepsim.graph.programs import Look, Program, SegmentKind
 from stepsim.network.flights import Transfer
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
 Times = NDArray[np.int64]
 
+GROUPS = tuple(Group)
+"""Kinds of groups by the numbers that columns have for them."""
 
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
@@ -59,35 +59,43 @@ def task_list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> Task
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LaidOut:
     """A program as the engine runs it: task i takes `duration_ps[i]` after all of `after[i]`.
 
     `segment[i]` is its segment and `inner[i]` its task within the segment's task list, -1 where the
     segment is one task; then `times[task_list]` holds the times inside, in ps. `group[i]` is the
-    group that must meet before the task starts, None if it is the rank's own. `slowed[i]` names
-    the communication where others may slow the task; its duration is then the shortest. `first[s]`
-    is the first task of segment s.
+    group that must meet before the task starts, a place in `GROUPS`, -1 if it is the rank's own.
+    `slowed[i]` is the place among `uses` of the communication where others may slow the task (its
+    duration is then the shortest), -1 elsewhere. `first[s]` is the first task of segment s.
     """
 
     program: Program
-    segment: list[int]
-    inner: list[int]
-    duration_ps: list[int]
-    group: list[Group | None]
-    slowed: list[Use | None]
-    after: list[tuple[int, ...]]
-    first: list[int]
+    uses: tuple[Use, ...]
+    segment: Small
+    inner: Small
+    duration_ps: Times
+    group: NDArray[np.int8]
+    slowed: NDArray[np.int16]
+    after: Lists
+    first: Small
     times: dict[int, TaskListTimes]
 
-    @cached_property
-    def followers(self) -> list[tuple[int, ...]]:
-        """Tasks that wait for each task."""
-        found: list[list[int]] = [[] for _ in self.after]
-        for task, before in enumerate(self.after):
-            for each in before:
-                found[each].append(task)
-        return [tuple(tasks) for tasks in found]
+    def __len__(self) -> int:
+        return len(self.segment)
+
+    def alike(self) -> Iterator[tuple[Look, int, Ints]]:
+        """Tasks that do the same: the look of their segment, their place in it, and which they are.
+
+        What appears first comes first; tasks are ascending.
+        """
+        looks, look = self.program.looks
+        places = int(self.inner.max(initial=-1)) + 2
+        codes, first, number = np.unique(look[self.segment] * places + self.inner + 1, True, True)
+        tasks = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+        for each in np.argsort(first).tolist():
+            which, inner = divmod(int(codes[each]), places)
+            yield looks[which], inner - 1, tasks[each]
 
 
 Meeting = tuple[Group, int, int, int]
@@ -98,16 +106,21 @@ def meeting(
     laid: LaidOut, task: int, group: Group, actor: int, actors: Actors, plan: ParallelPlan
 ) -> tuple[Meeting, int]:
     """The transfer that a task of an actor takes part in, and how many members it has."""
-    number = laid.segment[task]
+    number = int(laid.segment[task])
     if group is Group.PP:
-        segment = laid.program.segments[number]
-        if segment.kind is SegmentKind.SEND:
+        program = laid.program
+        if program.kind[number] == SegmentKind.SEND:
             return (group, actor, number, 0), 2
-        shift = (segment.peer_stage - laid.program.stage) * plan.stage_ranks
-        sender = int(actors.actor_of[actors.ranks[actor] + shift])
-        return (group, sender, segment.peer, 0), 2
+        sender = far_actor(actor, int(program.peer_stage[number]), actors, plan)
+        return (group, sender, int(program.peer[number]), 0), 2
     where = int(actors.groups[group][actor])
-    return (group, where, number, laid.inner[task]), int(actors.sizes[group][where])
+    return (group, where, number, int(laid.inner[task])), int(actors.sizes[group][where])
+
+
+def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:
+    """The actor at the other end of an actor's messages with a stage."""
+    shift = (stage - int(actors.stages[actor])) * plan.stage_ranks
+    return int(actors.actor_of[actors.ranks[actor] + shift])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +170,7 @@ def lay_out(
                 graph=graph,
                 factor=factor,
                 paid=paid,
-                slowed=frozenset(transfers),
+                slowed={use: i for i, use in enumerate(paid) if use in transfers},
                 alone=alone,
                 coalesce=coalesce,
                 known=times,
@@ -185,59 +198,78 @@ def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) ->
 class _LayingOut:
     """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for.
 
-    `factor` slows compute, `slowed` are the communications that others may slow, `known` the times
-    of task lists at such a factor and the prices of their collectives.
+    `factor` slows compute, `slowed` numbers the communications that others may slow, `known` has
+    the times of task lists at such a factor and the prices of their collectives.
     """
 
     graph: TaskGraph
     factor: float
     paid: dict[Use, int]
-    slowed: frozenset[Use]
+    slowed: dict[Use, int]
     alone: frozenset[Group]
     coalesce: bool
     known: dict[tuple[float, ...], TaskListTimes]
     collectives: dict[int, Use] = field(init=False)
-    messages: dict[tuple[int, bool], tuple[int, Use | None]] = field(init=False)
+    messages: dict[tuple[int, bool], tuple[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.collectives = {use.comm: use for use in self.paid if use.peer_stage < 0}
         self.messages = {
-            (use.peer_stage, use.sends): (paid, use if use in self.slowed else None)
+            (use.peer_stage, use.sends): (paid, self.slowed.get(use, -1))
             for use, paid in self.paid.items()
             if use.peer_stage >= 0
         }
 
     def run(self, stage: int) -> LaidOut:
         program = self.graph.programs[stage]
-        laid = LaidOut(
+        looks, look = program.looks
+        times: dict[int, TaskListTimes] = {}
+        pieces = [self._piece(each, times) for each in looks]
+        if any(each > MAX_INT64 for piece in pieces for each in piece.duration_ps):
+            raise SimulationError(_TOO_LONG)
+        column = {
+            name: np.array([each for piece in pieces for each in getattr(piece, name)])
+            for name in ("inner", "duration_ps", "group", "slowed")
+        }
+        sizes = np.array([len(piece.inner) for piece in pieces], dtype=np.int64)
+        rows = spans(bounds(sizes)[look], sizes[look])
+        first = bounds(sizes[look])
+        return LaidOut(
             program=program,
-            segment=[],
-            inner=[],
-            duration_ps=[],
-            group=[],
-            slowed=[],
-            after=[],
-            first=[],
-            times={},
+            uses=tuple(self.paid),
+            segment=np.repeat(np.arange(len(program), dtype=np.int32), sizes[look]),
+            inner=column["inner"][rows].astype(np.int32),
+            duration_ps=column["duration_ps"][rows].astype(np.int64),
+            group=column["group"][rows].astype(np.int8),
+            slowed=column["slowed"][rows].astype(np.int16),
+            after=_after(program.after, first[:-1], look, pieces, rows),
+            first=first[:-1],
+            times=times,
         )
-        ends: list[tuple[int, ...]] = []
-        for number, segment in enumerate(program.segments):
-            waits = [ends[earlier] for earlier in segment.after]
-            before = waits[0] if len(waits) == 1 else tuple(chain.from_iterable(waits))
-            laid.first.append(len(laid.after))
-            if segment.task_list < 0:
-                sends = segment.kind is SegmentKind.SEND
-                duration_ps, slowed = self.messages[segment.peer_stage, sends]
-                _add(laid, number, -1, duration_ps, before, Group.PP, slowed)
-            elif segment.task_list in laid.times or self._is_private(segment):
-                times = laid.times.get(segment.task_list) or self._times(segment.task_list)
-                laid.times[segment.task_list] = times
-                _add(laid, number, -1, times.duration_ps, before)
-            else:
-                ends.append(self._add_tasks(laid, number, segment.task_list, before))
-                continue
-            ends.append((laid.first[-1],))
-        return laid
+
+    def _piece(self, look: Look, times: dict[int, TaskListTimes]) -> "_Piece":
+        """What a segment is laid out as; a task list that is one task gets its `times`."""
+        number = look.task_list
+        if number < 0:
+            sends = look.kind is SegmentKind.SEND
+            return _Piece.one(-1, *self.messages[look.peer_stage, sends], Group.PP)
+        if number in times or self._is_private(look):
+            times[number] = self._times(number)
+            return _Piece.one(-1, times[number].duration_ps, -1, None)
+        tasks = self.graph.task_lists[number].tasks
+        uses = [self.collectives[task.comm] if task.comm >= 0 else None for task in tasks]
+        waited_for = {i for task in tasks for i in task.after}
+        return _Piece(
+            inner=range(len(tasks)),
+            duration_ps=[self._task_ps(task) for task in tasks],
+            group=[
+                -1 if task.comm < 0 else GROUPS.index(self.graph.comms[task.comm].group)
+                for task in tasks
+            ],
+            slowed=[-1 if use is None else self.slowed.get(use, -1) for use in uses],
+            after=[task.after for task in tasks],
+            ends=[i for i in range(len(tasks)) if i not in waited_for],
+        )
 
     def _times(self, task_list: int) -> TaskListTimes:
         tasks = self.graph.task_lists[task_list].tasks
@@ -253,51 +285,63 @@ class _LayingOut:
             return round(task.duration_ps * self.factor)
         return task.duration_ps
 
-    def _is_private(self, segment: Segment) -> bool:
+    def _is_private(self, look: Look) -> bool:
         """Whether nobody outside the actor can delay or slow the task list's collectives.
 
         Reductions stay apart: each of them may be waited for beside transfers of other kinds.
         """
-        if not self.coalesce or segment.kind is SegmentKind.REDUCTION:
+        if not self.coalesce or look.kind is SegmentKind.REDUCTION:
             return False
-        tasks = self.graph.task_lists[segment.task_list].tasks
+        tasks = self.graph.task_lists[look.task_list].tasks
         comms = {task.comm for task in tasks} - {-1}
         return all(
             self.graph.comms[comm].group in self.alone and self.collectives[comm] not in self.slowed
             for comm in comms
         )
 
-    def _add_tasks(
-        self, laid: LaidOut, number: int, task_list: int, before: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add every task of a task list; returns those that nothing in it waits for."""
-        base = len(laid.after)
-        tasks = self.graph.task_lists[task_list].tasks
-        for inner, task in enumerate(tasks):
-            after = tuple(base + i for i in task.after) or before
-            if task.comm >= 0:
-                group = self.graph.comms[task.comm].group
-                use = self.collectives[task.comm]
-                slowed = use if use in self.slowed else None
-                _add(laid, number, inner, self.paid[use], after, group, slowed)
-            else:
-                _add(laid, number, inner, self._task_ps(task), after)
-        waited_for = {i for task in tasks for i in task.after}
-        return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """The tasks that a segment is laid out as; nothing in it waits for those at its `ends`."""
+
+    inner: Sequence[int]
+    duration_ps: Sequence[int]
+    group: Sequence[int]
+    slowed: Sequence[int]
+    after: Sequence[tuple[int, ...]]
+    ends: Sequence[int]
+
+    @classmethod
+    def one(cls, inner: int, duration_ps: int, slowed: int, group: Group | None) -> "_Piece":
+        """A segment that is one task."""
+        return cls(
+            inner=(inner,),
+            duration_ps=(duration_ps,),
+            group=(-1 if group is None else GROUPS.index(group),),
+            slowed=(slowed,),
+            after=((),),
+            ends=(0,),
+        )
 
 
-def _add(
-    laid: LaidOut,
-    segment: int,
-    inner: int,
-    duration_ps: int,
-    after: tuple[int, ...],
-    group: Group | None = None,
-    slowed: Use | None = None,
-) -> None:
-    laid.segment.append(segment)
-    laid.inner.append(inner)
-    laid.duration_ps.append(duration_ps)
-    laid.after.append(after)
-    laid.group.append(group)
-    laid.slowed.append(slowed)
+def _after(after: Lists, first: Small, look: Ints, pieces: Sequence[_Piece], rows: Ints) -> Lists:
+    """What tasks wait for: others of their segment, else the ends of the segments before it.
+
+    `rows[i]` is the row of task i in the pieces one after the other.
+    """
+    if all(len(piece.inner) == 1 for piece in pieces):
+        return after
+    inside = Lists.of([each for piece in pieces for each in piece.after])
+    ends = Lists.of([piece.ends for piece in pieces])
+    counts = ends.counts[look[after.values]]
+    before = np.repeat(first[after.values], counts)
+    before += ends.values[spans(ends.starts[look[after.values]], counts)]
+    starts = bounds(counts)[after.starts]
+    segment = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
+    own = inside.counts[rows]
+    begins = own == 0
+    sizes = np.where(begins, np.diff(starts)[segment], own)
+    values = np.where(begins, starts[:-1][segment], len(before) + inside.starts[rows])
+    shift = np.repeat(np.where(begins, 0, first[segment]), sizes)
+    found = np.concatenate((before, inside.values))[spans(values, sizes)] + shift
+    return Lists(bounds(sizes), found.astype(np.int32))

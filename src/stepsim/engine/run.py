@@ -8,7 +8,7 @@ which they were scheduled, so every run is the same.
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import simpy
@@ -18,7 +18,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import LaidOut, Meeting, Runnable, meeting
+from stepsim.engine.lay_out import GROUPS, LaidOut, Meeting, Runnable, meeting
 from stepsim.graph.build import Use
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
@@ -85,6 +85,25 @@ class _Flight:
     forecast: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """Columns of a laid-out program as Python's lists: they are looked up task by task."""
+
+    duration_ps: list[int]
+    group: list[int]
+    slowed: list[int]
+    followers: list[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, laid: LaidOut) -> Self:
+        return cls(
+            duration_ps=laid.duration_ps.tolist(),
+            group=laid.group.tolist(),
+            slowed=laid.slowed.tolist(),
+            followers=laid.after.turned(len(laid)).tolist(),
+        )
+
+
 @dataclass(slots=True, kw_only=True)
 class _Run:
     programs: Sequence[LaidOut]
@@ -97,6 +116,7 @@ class _Run:
     start: _Times = field(default_factory=list)
     finish: _Times = field(default_factory=list)
     missing: list[list[int]] = field(default_factory=list)
+    listed: list[_Listed] = field(default_factory=list)
     arrived: dict[Meeting, list[Member]] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
     launched: int = 0
@@ -105,14 +125,15 @@ class _Run:
     total: int = 0
 
     def go(self) -> tuple[_Times, _Times]:
-        self.start = [array("q", bytes(8 * len(laid.after))) for laid in self.programs]
-        self.finish = [array("q", bytes(8 * len(laid.after))) for laid in self.programs]
-        self.missing = [[len(before) for before in laid.after] for laid in self.programs]
-        self.total = sum(len(laid.after) for laid in self.programs)
+        self.start = [array("q", bytes(8 * len(laid))) for laid in self.programs]
+        self.finish = [array("q", bytes(8 * len(laid))) for laid in self.programs]
+        self.missing = [laid.after.counts.tolist() for laid in self.programs]
+        self.total = sum(map(len, self.programs))
+        listed = {id(laid): _Listed.of(laid) for laid in self.programs}
+        self.listed = [listed[id(laid)] for laid in self.programs]
         for actor, laid in enumerate(self.programs):
-            for task, before in enumerate(laid.after):
-                if not before:
-                    self.arrive(actor, task)
+            for task in np.flatnonzero(laid.after.counts == 0).tolist():
+                self.arrive(actor, task)
         self.env.run()
         if self.ended < self.total:
             raise SimulationError(self.stuck())
@@ -120,12 +141,12 @@ class _Run:
 
     def arrive(self, actor: int, task: int) -> None:
         """A task whose own predecessors have ended: start it, or wait for the other members."""
-        laid = self.programs[actor]
-        group = laid.group[task]
-        if group is None:
+        group = self.listed[actor].group[task]
+        if group < 0:
             self.begin([(actor, task)])
             return
-        key, size = meeting(laid, task, group, actor, self.actors, self.plan)
+        laid = self.programs[actor]
+        key, size = meeting(laid, task, GROUPS[group], actor, self.actors, self.plan)
         if size > 1:
             members = self.arrived.setdefault(key, [])
             members.append((actor, task))
@@ -142,12 +163,13 @@ class _Run:
         for actor, task in members:
             self.start[actor][task] = now
         actor, task = members[0]
-        use = self.programs[actor].slowed[task]
-        if use is None:
-            self.after(self.programs[actor].duration_ps[task], self.end, members)
+        listed = self.listed[actor]
+        use = listed.slowed[task]
+        if use < 0:
+            self.after(listed.duration_ps[task], self.end, members)
         else:
             self.launched += 1
-            transfer = self.transfers[actor][use]
+            transfer = self.transfers[actor][self.programs[actor].uses[use]]
             self.flights[self.launched] = _Flight(members=members, transfer=transfer)
             self.next_phase(self.launched)
 
@@ -212,7 +234,7 @@ class _Run:
         for actor, task in members:
             self.finish[actor][task] = now
             missing = self.missing[actor]
-            for follower in self.programs[actor].followers[task]:
+            for follower in self.listed[actor].followers[task]:
                 missing[follower] -= 1
                 if not missing[follower]:
                     self.arrive(actor, follower)
@@ -239,14 +261,14 @@ class _Run:
             ranks = [int(self.actors.ranks[a]) for a in away if a not in there]
             return f"rank {', '.join(map(str, ranks))} of its {group} group"
         actor, task = members[0]
-        segment = self.programs[actor].program.segments[self.programs[actor].segment[task]]
+        segment = self.programs[actor].program.segment(self.programs[actor].segment[task])
         other = "recv" if segment.kind is SegmentKind.SEND else "send"
         return f"the {other} of stage {segment.peer_stage}"
 
     def describe(self, actor: int, task: int) -> str:
         """A task in words."""
         laid = self.programs[actor]
-        segment = laid.program.segments[laid.segment[task]]
+        segment = laid.program.segment(laid.segment[task])
         place = f" ({laid.program.entries[segment.entry].token})" if segment.entry >= 0 else ""
         rank = int(self.actors.ranks[actor])
         return f"rank {rank} {segment.kind.name.lower()} {laid.segment[task]}{place}"

@@ -1,12 +1,12 @@
 """When everything ran: the start and end of every task of every simulated rank."""
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.base.arrays import Ints, Small
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
@@ -14,6 +14,7 @@ from stepsim.engine.lay_out import LaidOut, Times
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Segment, SegmentKind
+from stepsim.parallel.modes import Engine
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
 
@@ -51,24 +52,23 @@ class Cohort:
     @property
     def slowed(self) -> bool:
         """Whether any task took longer than it would beside its siblings alone."""
-        alone = np.array(self.laid.duration_ps, dtype=np.int64)[:, None]
-        return bool((self.end - self.start > alone).any())
+        return bool((self.end - self.start > self.laid.duration_ps[:, None]).any())
 
     def segment_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every segment of the program, of shape (segments, actors)."""
-        place = np.array(self.laid.segment, dtype=np.int64)
-        return self._extents(place, len(self.laid.program.segments))
+        return self._extents(self.laid.segment, len(self.laid.program))
 
     @cached_property
     def entry_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
-        segments = self.laid.program.segments
-        place = np.array([segments[s].entry for s in self.laid.segment], dtype=np.int64)
+        place = self.laid.program.entry[self.laid.segment]
         return self._extents(place, len(self.laid.program.entries))
 
-    def _extents(self, place: NDArray[np.int64], places: int) -> tuple[Times, Times]:
+    def _extents(self, place: Small, places: int) -> tuple[Times, Times]:
         """First start and last end of the tasks that have each place; -1 is none."""
         tasks = np.flatnonzero(place >= 0)
+        if np.array_equal(place[tasks], np.arange(places)):
+            return self.start[tasks], self.end[tasks]
         start = np.full((places, len(self.actors)), np.iinfo(np.int64).max)
         end = np.zeros((places, len(self.actors)), dtype=np.int64)
         np.minimum.at(start, place[tasks], self.start[tasks])
@@ -80,15 +80,15 @@ class Cohort:
 class _TaskTimes:
     """Every task of one rank: segment, task of its task list (-1 for messages), start and end."""
 
-    segment: NDArray[np.int64]
-    inner: NDArray[np.int64]
+    segment: Small
+    inner: Small
     start: Times
     end: Times
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The result of a run. Ranks that behave alike share an actor's times.
+    """The result of a run, and what ran it. Ranks that behave alike share an actor's times.
 
     `siblings_slow` says that transfers which the durations hold for one have slowed each other.
     """
@@ -96,6 +96,7 @@ class Timeline:
     graph: TaskGraph
     actors: Actors
     cohorts: tuple[Cohort, ...]
+    engine: Engine = Engine.SIMPY
     siblings_slow: bool = False
 
     @property
@@ -117,22 +118,31 @@ class Timeline:
         """Times of every task of a rank, coalesced task lists laid out."""
         cohort, column = self.place(rank)
         laid, start = cohort.laid, cohort.start[:, column]
-        columns: list[tuple[NDArray[np.int64], Times, Times]] = []
-        for task, (number, inner) in enumerate(zip(laid.segment, laid.inner, strict=True)):
-            times = laid.times.get(laid.program.segments[number].task_list)
-            if inner < 0 and times is not None:
-                inside = np.arange(len(times.start), dtype=np.int64)
-                columns.append((inside, start[task] + times.start, start[task] + times.end))
-            else:
-                one = (
-                    np.array([inner]),
-                    start[task : task + 1],
-                    cohort.end[task, column : column + 1],
+        task_list = laid.program.task_list[laid.segment]
+        whole = laid.inner < 0
+        columns: list[tuple[Ints, Small, Times, Times]] = []
+        for number, times in laid.times.items():
+            tasks = np.flatnonzero(whole & (task_list == number))
+            inside = np.arange(len(times.start), dtype=np.int32)
+            begin = np.repeat(start[tasks], len(inside))
+            columns.append(
+                (
+                    np.repeat(tasks, len(inside)),
+                    np.tile(inside, len(tasks)),
+                    begin + np.tile(times.start, len(tasks)),
+                    begin + np.tile(times.end, len(tasks)),
                 )
-                columns.append(one)
-        inners, starts, ends = (np.concatenate(column) for column in zip(*columns, strict=True))
-        segments = np.repeat(laid.segment, [len(inside) for inside, _, _ in columns])
-        return _TaskTimes(segment=segments, inner=inners, start=starts, end=ends)
+            )
+        others = np.flatnonzero(~whole | (task_list < 0))
+        columns.append((others, laid.inner[others], start[others], cohort.end[others, column]))
+        task, inner, starts, ends = (np.concatenate(each) for each in zip(*columns, strict=True))
+        order = np.lexsort((inner, task))
+        return _TaskTimes(
+            segment=laid.segment[task][order],
+            inner=inner[order],
+            start=starts[order],
+            end=ends[order],
+        )
 
     def spans(self, ranks: Iterable[int] | None = None) -> Iterator[TaskSpan]:
         """Spans of these ranks, or of the representative of every class, task by task."""
@@ -162,12 +172,16 @@ class Timeline:
         """Cohort and column with a rank's times; raises PlanError for a rank beyond the job."""
         if not 0 <= rank < self.graph.plan.npus:
             raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
-        actor = int(self.actors.actor_of[rank])
-        for cohort in self.cohorts:
-            column = int(np.searchsorted(cohort.actors, actor))
-            if column < len(cohort.actors) and cohort.actors[column] == actor:
-                return cohort, column
-        raise AssertionError(f"no cohort holds actor {actor}")
+        return self._places[int(self.actors.actor_of[rank])]
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[Cohort, int]]:
+        """Cohort and column of every actor."""
+        return {
+            actor: (cohort, column)
+            for cohort in self.cohorts
+            for column, actor in enumerate(cohort.actors.tolist())
+        }
 
     def _span(
         self,
@@ -209,18 +223,20 @@ def make_timeline(
     graph: TaskGraph,
     actors: Actors,
     programs: Sequence[LaidOut],
-    starts: Sequence["array[int]"],
-    ends: Sequence["array[int]"],
+    starts: Sequence[Times],
+    ends: Sequence[Times],
     *,
+    engine: Engine,
     siblings_slow: bool = False,
 ) -> Timeline:
-    """Timeline from the engine's times, one array per actor."""
+    """Timeline from the times of an engine, one array per actor."""
     by_flat: dict[int, list[int]] = {}
     for actor, laid in enumerate(programs):
         by_flat.setdefault(id(laid), []).append(actor)
     return Timeline(
         graph=graph,
         actors=actors,
+        engine=engine,
         siblings_slow=siblings_slow,
         cohorts=tuple(
             Cohort(
@@ -234,5 +250,7 @@ def make_timeline(
     )
 
 
-def _columns(times: Sequence["array[int]"], actors: Sequence[int]) -> Times:
-    return np.stack([np.frombuffer(times[actor], dtype=np.int64) for actor in actors], axis=1)
+def _columns(times: Sequence[Times], actors: Sequence[int]) -> Times:
+    if len(actors) == 1:
+        return times[actors[0]][:, None]
+    return np.stack([times[actor] for actor in actors], axis=1)

@@ -9,13 +9,25 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from stepsim.base.errors import ScheduleError
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
-from stepsim.graph.programs import Program, Segment, SegmentKind
-from stepsim.graph.writer import ProgramWriter, TaskLists
+from stepsim.graph.linking import Rows, waits_of
+from stepsim.graph.programs import Program, SegmentKind
+from stepsim.graph.task_lists import TaskLists
+from stepsim.graph.writer import ProgramWriter
 from stepsim.options import StepOptions
-from stepsim.parallel.p2p import Direction, Message, P2PMode, P2POptions, Post, default_mode
+from stepsim.parallel.p2p import (
+    Direction,
+    Message,
+    P2PMode,
+    P2POptions,
+    StepKind,
+    default_mode,
+)
+from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
@@ -65,8 +77,8 @@ class TaskGraph:
         """Per stage, what the message segments of its program carry, in their order."""
         every = self.p2p.programs(self.schedule, _switches(self.options))
         return [
-            [message for step in steps if isinstance(step, Post) for _, message in step.ends]
-            for steps in every
+            [Message.of(self.schedule, end // 2) for end in posted.tolist()]
+            for posted in (steps.what[steps.kind == StepKind.POST] for steps in every)
         ]
 
     def uses(self, stage: int) -> list[Use]:
@@ -84,10 +96,10 @@ class TaskGraph:
     def _count(self, program: Program) -> Counter[Use]:
         """Segments that look alike are counted first: there are few looks and many segments."""
         counts: Counter[Use] = Counter()
-        looks = Counter((s.kind, s.task_list, s.comm, s.peer_stage) for s in program.segments)
-        for (kind, task_list, comm, peer), count in looks.items():
+        for kind, task_list, peer, count in program.looks[0]:
             if task_list < 0:
                 sends = kind is SegmentKind.SEND
+                comm = program.message
                 use = Use(comm=comm, stage=program.stage, peer_stage=peer, sends=sends)
                 counts[use] += count
                 continue
@@ -112,27 +124,24 @@ def build_taskgraph(
             size_bytes=stages.pp_comm_bytes,
         )
     )
-    writers = []
     p2p = options.p2p or default_mode(schedule)
     every = p2p.programs(schedule, _switches(options))
-    for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
-        writer = ProgramWriter(
+    rows = [
+        ProgramWriter(
             stage=stage,
             work=work,
             schedule=schedule,
             task_lists=task_lists,
-            message=-1 if message is None else message,
             free=p2p.free or options.eager_transfers,
-        )
-        writer.pipeline(steps)
-        writer.per_step()
-        writers.append(writer)
+        ).write(steps)
+        for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True))
+    ]
     return TaskGraph(
         plan=plan,
         schedule=schedule,
         options=options,
         p2p=p2p,
-        programs=tuple(_joined(writer, writers) for writer in writers),
+        programs=_joined(schedule, rows, -1 if message is None else message),
         task_lists=tuple(task_lists.lists),
         comms=tuple(task_lists.comms.ops),
         warnings=_dropped_warnings(task_lists.comms),
@@ -152,23 +161,47 @@ def _dropped_warnings(comms: CommNumbers) -> tuple[str, ...]:
     return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
-def _joined(writer: ProgramWriter, writers: Sequence[ProgramWriter]) -> Program:
-    """The finished program: each end of a message knows the other."""
-    segments = list(writer.segments)
-    for (direction, message), number in writer.ends.items():
-        other = Direction.RECV if direction is Direction.SEND else Direction.SEND
-        segment = segments[number]
-        far = writers[segment.peer_stage]
-        peer = far.ends.get((other, message), -1)
-        if peer < 0:
-            raise ScheduleError(
-                f"schedule {writer.schedule.name}: rank {writer.stage} {direction}s microbatch "
-                f"{message.microbatch} ({message.kind}, stage {message.source} to "
-                f"{message.target}) but rank {far.stage} has no {other} for it"
+def _joined(schedule: Schedule, every: Sequence[Rows], message: int) -> tuple[Program, ...]:
+    """The finished programs: each end of a message knows the other."""
+    most = max((int(rows.end.max(initial=-1)) for rows in every), default=-1)
+    place = np.full(most + 2, -1, dtype=np.int32)
+    for rows in every:
+        ends = rows.end[rows.kind >= 0]
+        place[ends[ends >= 0]] = np.flatnonzero(ends >= 0)
+    programs = []
+    for stage, rows in enumerate(every):
+        here = rows.kind >= 0
+        ends = rows.end[here]
+        is_message = ends >= 0
+        peer = np.full(len(ends), -1, dtype=np.int32)
+        peer[is_message] = place[ends[is_message] ^ 1]
+        alone = np.flatnonzero(is_message & (peer < 0))
+        if len(alone):
+            raise ScheduleError(_unmatched(schedule, stage, int(ends[alone[0]])))
+        programs.append(
+            Program(
+                stage=stage,
+                entries=schedule.orders[stage],
+                message=message,
+                kind=rows.kind[here],
+                stream=rows.stream[here],
+                task_list=rows.task_list[here],
+                entry=rows.entry[here],
+                peer_stage=rows.peer_stage[here],
+                peer=peer,
+                after=waits_of(rows),
             )
-        segments[number] = Segment(*segment[:-1], peer)  # half the time of _replace
-    return Program(
-        stage=writer.stage,
-        entries=writer.schedule.orders[writer.stage],
-        segments=tuple(segments),
+        )
+    return tuple(programs)
+
+
+def _unmatched(schedule: Schedule, stage: int, end: int) -> str:
+    """Why a schedule does not run: an end of a message without the other."""
+    message = Message.of(schedule, end // 2)
+    here, there = list(Direction)[:: -1 if end % 2 else 1]
+    far = int(far_ranks(schedule, np.array(end)))
+    return (
+        f"schedule {schedule.name}: rank {stage} {here}s microbatch "
+        f"{message.microbatch} ({message.kind}, stage {message.source} to "
+        f"{message.target}) but rank {far} has no {there} for it"
     )

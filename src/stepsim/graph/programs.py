@@ -1,8 +1,14 @@
 """What each rank of a stage runs: segments, and what each waits for."""
 
+from collections.abc import Sequence
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsim.base.arrays import Ints, Lists, Small
 from stepsim.base.records import dataclass
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
@@ -36,10 +42,65 @@ class Segment(NamedTuple):
     peer: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(NamedTuple):
+    """What segments that do the same have in common, and how often a rank runs such a one."""
+
+    kind: SegmentKind
+    task_list: int
+    peer_stage: int
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """What each rank of a stage runs. `entries` is the schedule's order, `segments` the program."""
+    """What each rank of a stage runs: segments as columns, each named as in `Segment`.
+
+    `entries` is the schedule's order, `message` the number of the communication of all messages.
+    """
 
     stage: int
-    entries: tuple[OrderEntry, ...]
-    segments: tuple[Segment, ...]
+    entries: Sequence[OrderEntry]
+    message: int
+    kind: NDArray[np.int8]
+    stream: NDArray[np.int8]
+    task_list: Small
+    entry: Small
+    peer_stage: Small
+    peer: Small
+    after: Lists
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def segment(self, number: int) -> Segment:
+        """One segment."""
+        task_list = int(self.task_list[number])
+        return Segment(
+            kind=SegmentKind(self.kind[number]),
+            stream=Stream(self.stream[number]),
+            after=tuple(self.after[number]),
+            task_list=task_list,
+            entry=int(self.entry[number]),
+            comm=self.message if task_list < 0 else -1,
+            peer_stage=int(self.peer_stage[number]),
+            peer=int(self.peer[number]),
+        )
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Every segment as an object, for those who look at all of them one by one."""
+        return tuple(map(self.segment, range(len(self))))
+
+    @cached_property
+    def looks(self) -> tuple[tuple[Look, ...], Ints]:
+        """The looks of segments in the order in which they appear, and the look of each."""
+        kinds, stages = len(SegmentKind), int(self.peer_stage.max(initial=0)) + 2
+        code = (self.task_list.astype(np.int64) + 1) * stages + self.peer_stage + 1
+        found = np.unique(code * kinds + self.kind, True, True, True)
+        _, first, number, counts = found
+        order = np.argsort(first)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        columns = (self.kind[first], self.task_list[first], self.peer_stage[first], counts)
+        looks = zip(*(column[order].tolist() for column in columns), strict=True)
+        return tuple(Look(SegmentKind(kind), *each) for kind, *each in looks), place[number]

@@ -1,201 +1,190 @@
 """Programs being written: compute in the schedule's order, and the messages between."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field, replace
+from collections.abc import Sequence
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import ScheduleError
 from stepsim.base.records import dataclass
-from stepsim.graph.actions import (
-    BackwardParts,
-    CommNumbers,
-    HostTimes,
-    TaskList,
-    backward_tasks,
-    forward_tasks,
-    fused_tasks,
-    per_step_tasks,
-    reduction_tasks,
-)
-from stepsim.graph.programs import Segment, SegmentKind
-from stepsim.options import StepOptions
-from stepsim.parallel.p2p import Compute, Direction, End, Message, Post, Step, Wait
+from stepsim.graph.actions import per_step_tasks
+from stepsim.graph.linking import NONE, Joins, Rows
+from stepsim.graph.programs import SegmentKind
+from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
+from stepsim.parallel.p2p import P2PProgram, StepKind
+from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
+from stepsim.parallel.schedules.order import KINDS, Order
 from stepsim.parallel.stages import StageWork
 from stepsim.workload.axes import Stream
-from stepsim.workload.rows import CommOp, Phase, Row
+from stepsim.workload.rows import CommOp, Row, Shards
 
-_GRADIENTS = {
-    ActionKind.BACKWARD: (True, True),
-    ActionKind.INPUT_GRAD: (True, False),
-    ActionKind.WEIGHT_GRAD: (False, True),
-}
-
-
-@dataclass(slots=True, kw_only=True)
-class TaskLists:
-    """Makes each distinct task list once: rows that say the same share one."""
-
-    comms: CommNumbers
-    options: StepOptions
-    last_stage: int
-    lists: list[TaskList] = field(default_factory=list)
-    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
-
-    def action(self, action: Action, rows: Sequence[Row], part: range | None = None) -> int:
-        """Number of the task list of an action, or of some rows' share of it."""
-        host = HostTimes.of(
-            self.options, action, last_stage=self.last_stage, rows=len(rows), part=part
-        )
-
-        def make() -> TaskList:
-            if action.kind is ActionKind.FORWARD:
-                some = rows if part is None else rows[part.start : part.stop]
-                return forward_tasks(some, self.comms, host)
-            input_grad, weight_grad = _GRADIENTS[action.kind]
-            parts = BackwardParts(
-                input_grad=input_grad,
-                weight_grad=weight_grad,
-                tp_overlap=self.options.tp_overlap,
-                part=part,
-            )
-            return backward_tasks(rows, self.comms, parts, host)
-
-        return self._number((action.kind, part, host, *map(id, rows)), make)
-
-    def fused(self, forward: int, backward: int) -> int:
-        """Number of the task list of a fused pair of two task lists."""
-        factor = self.options.fused_factor
-
-        def make() -> TaskList:
-            halves = self.lists[forward], self.lists[backward]
-            return fused_tasks(*halves, self.comms, factor)
-
-        return self._number(("fused", forward, backward), make)
-
-    def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
-        """Number of the task list of collectives beside the actions; None if none is."""
-        phase = Phase.FORWARD if stream is Stream.FSDP else Phase.WEIGHT_GRAD
-        key = ("beside", label, stream, *ops)
-        if key not in self._known:
-            made = reduction_tasks(label, ops, self.comms, stream=stream, phase=phase)
-            if made is None:
-                return None
-            self._known[key] = self.add(made)
-        return self._known[key]
-
-    def add(self, task_list: TaskList) -> int:
-        """Number of a new task list."""
-        self.lists.append(task_list)
-        return len(self.lists) - 1
-
-    def _number(self, key: tuple[object, ...], make: Callable[[], TaskList]) -> int:
-        if key not in self._known:
-            task_list = make()
-            content = (task_list.tasks,)
-            if content not in self._known:
-                self._known[content] = self.add(task_list)
-            self._known[key] = self._known[content]
-        return self._known[key]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Buckets:
-    """Gradients reduced piece by piece while the last backward goes on.
-
-    As Megatron-LM's distributed data parallel does with `overlap_grad_reduce`: rows add their
-    gradients to a bucket, and a full bucket is reduced at once. `ops` reduce the gradients of rows
-    whose weights sum to `weight`. A row's share of the gradients is its share of the
-    weight-gradient compute, since both grow with its parameters. `even`: no row says, so all have
-    the same.
-    """
-
-    ops: tuple[CommOp, ...]
-    bucket_bytes: int
-    weight: int
-    even: bool
-    _passed: int = 0
-    _taken: tuple[int, ...] = ()
-
-    def add(self, row: Row) -> tuple[CommOp, ...]:
-        """The row's gradients are ready: what to reduce now, nothing until a bucket is full."""
-        self._passed += 1 if self.even else row.weight_grad.compute_ps
-        taken = self._taken or (0,) * len(self.ops)
-        ready = tuple(op.size_bytes * self._passed // self.weight for op in self.ops)
-        if sum(ready) - sum(taken) < self.bucket_bytes and self._passed < self.weight:
-            return ()
-        self._taken = ready
-        shares = zip(self.ops, taken, ready, strict=True)
-        return tuple(replace(op, size_bytes=b - a) for op, a, b in shares if b > a)
-
-
-def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int) -> _Buckets:
-    """Buckets for the gradients of these rows."""
-    weight = sum(row.weight_grad.compute_ps for row in rows)
-    return _Buckets(
-        ops=tuple(ops), bucket_bytes=bucket_bytes, weight=weight or len(rows), even=not weight
-    )
+_NOTHING = {"reads": False, "joins": Joins.NOT}
 
 
 @dataclass(kw_only=True)
 class ProgramWriter:
-    """A program being written; `front` is what the next segment in order waits for.
+    """A program being written: rows of segments, and of waits for ends of messages.
 
     Where messages are `free`, they leave when they are posted, overtaking others, and are received
-    when they come; sends are never waited for. `message` is the number of their communication.
+    when they come; sends are never waited for. Most entries are one segment, the same for all
+    microbatches of a block: these are columns. Others are written one by one, as `rows` that stand
+    for step number `place`.
     """
 
     stage: int
     work: StageWork
     schedule: Schedule
     task_lists: TaskLists
-    message: int
     free: bool
-    segments: list[Segment] = field(default_factory=list)
-    ends: dict[End, int] = field(default_factory=dict)
+    rows: list[dict[str, int]] = field(default_factory=list)
     _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
-    _front: tuple[int, ...] = ()
-    _last: dict[Stream, int] = field(default_factory=dict)
     _on_dp: dict[int, bool] = field(default_factory=dict)
-    _computed: list[tuple[int, ...]] = field(default_factory=list)
+    _computed: list[int] = field(default_factory=list)
     _begun: dict[int, int] = field(default_factory=dict)
 
-    def pipeline(self, steps: Iterable[Step]) -> None:
-        """Write the entries and messages of a point-to-point program."""
-        for step in steps:
-            match step:
-                case Compute(place=place):
-                    self._entry(place)
-                case Post(ends=ends, wait=wait):
-                    self._post(ends)
-                    if wait:
-                        self._wait(ends, alone=True)
-                case Wait(ends=ends):
-                    self._wait(ends)
+    def write(self, steps: P2PProgram) -> Rows:
+        """The entries and messages of a point-to-point program, then what follows the pipeline."""
+        computed = np.flatnonzero(steps.kind == StepKind.COMPUTE)
+        task_list = np.full(len(steps.kind), NONE)
+        task_list[computed] = self._task_lists(computed)[steps.what[computed]]
+        self._per_step(len(steps.kind))
+        plain = np.flatnonzero((steps.kind != StepKind.COMPUTE) | (task_list >= 0))
+        return self._merged(self._columns(steps, task_list), plain)
 
-    def per_step(self) -> None:
+    def _task_lists(self, computed: Ints) -> Ints:
+        """The task list of every entry; -1 of those that are written one by one.
+
+        They are made in the order of the entries. `computed[i]` is the step that runs entry i.
+        """
+        order = self.schedule.columns[self.stage]
+        apart = self._apart(order)
+        plain = np.flatnonzero(~apart)
+        looks, first, look = np.unique(self._codes(order)[plain], True, True)
+        numbers = np.zeros(len(looks), dtype=np.int64)
+        turn = dict(zip(plain[first].tolist(), range(len(looks)), strict=True))
+        for place in sorted({*turn, *np.flatnonzero(apart).tolist()}):
+            if place in turn:
+                numbers[turn[place]] = self._of_entry(order[place].parts())
+            else:
+                self._entry(order[place].parts(), place, int(computed[place]))
+        found = np.full(len(order), NONE)
+        found[plain] = numbers[look]
+        return found
+
+    def _codes(self, order: Order) -> Ints:
+        """A number for every entry: equal where kinds, chunks and blocks of its parts are."""
+        blocks = np.array([len(chunk) for chunk in self.work.chunks])
+        most, chunks = int(blocks.max()), len(blocks)
+        block = order.microbatch % blocks[order.chunk]
+        code = (order.kind.astype(np.int64) * chunks + order.chunk) * most + block
+        code = np.where(order.kind < 0, NONE, code) + 1
+        several: Ints = code[:, 0]
+        for part in range(1, code.shape[1]):
+            several = several * (len(KINDS) * chunks * most + 1) + code[:, part]
+        return several
+
+    def _apart(self, order: Order) -> Bools:
+        """Entries that are more than one segment: some shard parameters, some reduce gradients."""
+        blocks = [rows for chunk in self.work.chunks for rows in chunk]
+        apart = np.full(len(order), any(row.shards for rows in blocks for row in rows))
+        for place, action in self._final.values():
+            apart[place] |= self._reduces(action)
+        return apart
+
+    def _columns(self, steps: P2PProgram, task_list: Ints) -> Rows:
+        """A row for every step."""
+        is_post, ends = steps.kind == StepKind.POST, np.where(steps.kind, steps.what, NONE)
+        is_run, receives = steps.kind == StepKind.COMPUTE, ends % 2 == 1
+        peer, stream = self._messages(np.where(is_post, ends, 0), receives)
+        place = np.arange(len(ends))
+        posted = np.full(int(ends.max(initial=0)) + 1, NONE)
+        posted[ends[is_post]] = place[is_post]
+        queue = NONE if self.free else np.where(is_post, stream, NONE)
+        lists, listed = np.unique(task_list, return_inverse=True)
+        on_dp = np.array([each >= 0 and self._uses_dp(each) for each in lists.tolist()])[listed]
+        queue = np.where(on_dp, Stream.DP, queue)
+        waits = ~(is_post | is_run) & (receives | (not self.free))
+        alone = steps.alone & (not self.free)
+        begins = is_run | (alone & np.append(True, ~steps.alone[:-1]))
+        kind = np.where(receives, SegmentKind.RECV, SegmentKind.SEND)
+        kind = np.where(is_post, kind, np.where(is_run, SegmentKind.ACTION, NONE))
+        return Rows.of(
+            kind=kind,
+            stream=np.where(is_post, Stream.EAGER if self.free else stream, Stream.COMPUTE),
+            task_list=task_list,
+            entry=np.where(is_run, steps.what, NONE),
+            end=np.where(is_post, ends, NONE),
+            peer_stage=np.where(is_post, peer, NONE),
+            reads=is_run | (is_post & ~(receives & self.free)),
+            waits=np.full(len(ends), NONE),
+            behind=queue,
+            sets=queue,
+            joins=np.where(is_run | waits, np.where(begins, Joins.ALONE, Joins.BESIDE), Joins.NOT),
+            joined=np.where(is_run, place, np.where(waits, posted[ends], NONE)),
+        )
+
+    def _messages(self, ends: Ints, receives: Bools) -> tuple[Ints, Ints]:
+        """The stage at the other side of ends, and the stream they queue on.
+
+        To the next rank or to the one before; with two ranks activations go forward.
+        """
+        ranks = self.schedule.placement.ranks
+        peer = far_ranks(self.schedule, ends)
+        ahead = np.where(receives, self.stage - peer, peer - self.stage) % ranks == 1
+        if ranks == 2:
+            ahead = ends // 2 < self.schedule.placement.stages * self.schedule.microbatches
+        sends = np.where(ahead, Stream.PP_FORWARD, Stream.PP_BACKWARD)
+        comes = np.where(ahead, Stream.PP_FORWARD_RECV, Stream.PP_BACKWARD_RECV)
+        return peer, np.where(receives, comes, sends)
+
+    def _merged(self, steps: Rows, kept: Ints) -> Rows:
+        """The rows of these steps, and those written one by one at their places."""
+        if not self.rows:
+            return steps
+        place = np.array([row["place"] for row in self.rows])
+        order = np.argsort(np.concatenate((kept, place)), kind="stable")
+        final = np.empty_like(order)
+        final[order] = np.arange(len(order))
+        moved = np.full(len(steps.kind), NONE)
+        moved[kept] = final[: len(kept)]
+
+        def column(name: str) -> Ints:
+            mine = np.array([row.get(name, NONE) for row in self.rows])
+            theirs = getattr(steps, name)[kept]
+            if name in ("waits", "joined"):
+                mine = np.where(mine >= 0, final[len(kept) + mine], NONE)
+                theirs = np.where(theirs >= 0, moved[theirs], NONE)
+            return np.concatenate((theirs, mine))[order]
+
+        return Rows.of(**{name: column(name) for name in Rows.__slots__})
+
+    def _per_step(self, place: int) -> None:
         """Write the rows that follow the pipeline; they need the reduced gradients."""
         items = self.work.per_step
         if self.task_lists.options.dp_overlap:
             _, items = self.work.without_gradients()
         if items:
-            self._front = self._behind(self._front, Stream.DP)
             task_list = self.task_lists.add(per_step_tasks(items, self.task_lists.comms))
-            self._in_order(SegmentKind.PER_STEP, task_list)
+            self._in_order(SegmentKind.PER_STEP, task_list, place)
+            self.rows[-1]["behind"] = Stream.DP
 
     @cached_property
     def _final(self) -> dict[int, tuple[int, Action]]:
         """Per chunk, the place and the action that computes its last weight gradients."""
-        return {
-            action.chunk: (place, action)
-            for place, entry in enumerate(self.schedule.orders[self.stage])
-            for action in entry.parts()
-            if action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
-        }
+        order, found = self.schedule.columns[self.stage], {}
+        ends = order.runs(ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
+        for chunk in range(len(self.work.chunks)):
+            last = np.argwhere(ends & (order.chunk == chunk))[-1:].tolist()
+            for place, part in last:
+                found[chunk] = place, order[place].parts()[part]
+        return found
 
     @cached_property
-    def _buckets(self) -> _Buckets | None:
+    def _buckets(self) -> Buckets | None:
         """What to reduce while the last backward of every chunk goes on; None without overlap."""
         options = self.task_lists.options
         gradients, _ = self.work.without_gradients()
@@ -204,24 +193,26 @@ class ProgramWriter:
         rows = [row for _, action in self._final.values() for row in self._rows(action)]
         return gradient_buckets(gradients, rows, options.dp_bucket_bytes)
 
-    def _entry(self, place: int) -> None:
+    def _entry(self, parts: Sequence[Action], entry: int, place: int) -> None:
         """An action or a fused pair; a final one releases its rows' gradient reductions."""
-        parts = self.schedule.orders[self.stage][place].parts()
         if any(self._shard_units(action) for action in parts):
             if len(parts) == 1 and parts[0].kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
-                self._sharded(parts[0], place)
+                self._sharded(parts[0], entry, place)
                 return
-            self._gather_before(parts)
-        finals = [action for action in parts if self._final.get(action.chunk) == (place, action)]
+            self._gather_before(parts, place)
+        finals = [action for action in parts if self._final.get(action.chunk) == (entry, action)]
         reducing = [action for action in finals if self._reduces(action)]
         if len(parts) == 1 and reducing:
-            self._row_by_row(parts[0], place)
+            self._row_by_row(parts[0], entry, place)
             return
-        numbers = [self._task_list(action) for action in parts]
-        task_list = numbers[0] if len(parts) == 1 else self.task_lists.fused(*numbers)
-        self._in_order(SegmentKind.ACTION, task_list, place)
+        self._in_order(SegmentKind.ACTION, self._of_entry(parts), place, entry)
         for row in (row for action in reducing for row in reversed(self._rows(action))):
-            self._reductions(row)
+            self._reductions(row, place)
+
+    def _of_entry(self, parts: Sequence[Action]) -> int:
+        """Number of the task list of an entry that is one segment."""
+        numbers = [self._task_list(action) for action in parts]
+        return numbers[0] if len(parts) == 1 else self.task_lists.fused(*numbers)
 
     def _reduces(self, action: Action) -> bool:
         return self._buckets is not None or any(r.weight_grad.comms for r in self._rows(action))
@@ -238,39 +229,30 @@ class ProgramWriter:
         blocks = self.work.chunks[action.chunk]
         return blocks[action.microbatch % len(blocks)]
 
-    def _row_by_row(self, action: Action, place: int) -> None:
+    def _row_by_row(self, action: Action, entry: int, place: int) -> None:
         """A backward in as many segments as rows, each followed by its reductions."""
         rows = self._rows(action)
         for i in reversed(range(len(rows))):
             task_list = self.task_lists.action(action, rows, range(i, i + 1))
-            self._in_order(SegmentKind.ACTION, task_list, place)
-            self._reductions(rows[i])
+            self._in_order(SegmentKind.ACTION, task_list, place, entry)
+            self._reductions(rows[i], place)
 
-    def _reductions(self, row: Row) -> None:
+    def _reductions(self, row: Row, place: int) -> None:
         """Start what a row's gradients allow on their stream; the step ends when it has ended."""
-        self._reduction(row.name, row.weight_grad.comms)
+        self._beside(row.name, row.weight_grad.comms, Stream.DP, place, reads=True)
         if self._buckets:
-            self._reduction("gradient bucket", self._buckets.add(row))
-
-    def _reduction(self, label: str, ops: Sequence[CommOp]) -> None:
-        self._beside(label, ops, Stream.DP, self._front)
+            ready = self._buckets.add(row)
+            self._beside("gradient bucket", ready, Stream.DP, place, reads=True)
 
     def _beside(
-        self, label: str, ops: Sequence[CommOp], stream: Stream, after: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Start collectives on their stream, beside the actions; returns what waits for them."""
+        self, label: str, ops: Sequence[CommOp], stream: Stream, place: int, **more: int
+    ) -> None:
+        """Start collectives on their stream, beside the actions."""
         number = self.task_lists.beside(label, ops, stream)
-        if number is None:
-            return ()
-        self._last[stream] = self._add(
-            Segment(
-                kind=SegmentKind.REDUCTION,
-                stream=stream,
-                after=self._behind(after, stream),
-                task_list=number,
+        if number is not None:
+            self._add(
+                place, SegmentKind.REDUCTION, stream, number, behind=stream, sets=stream, **more
             )
-        )
-        return (self._last[stream],)
 
     def _shard_units(self, action: Action) -> tuple[range, ...]:
         """Rows of an action unit by unit, those before the first with it; empty without shards."""
@@ -281,7 +263,7 @@ class ProgramWriter:
         bounds = [0, *starts[1:], len(rows)]
         return tuple(range(a, b) for a, b in pairwise(bounds))
 
-    def _gather_before(self, parts: Sequence[Action]) -> None:
+    def _gather_before(self, parts: Sequence[Action], place: int) -> None:
         """Gather what fused and split actions need once a step, before they begin.
 
         Raises ScheduleError where it is needed again and again: that is not modelled.
@@ -295,10 +277,13 @@ class ProgramWriter:
                 )
             if action.kind is ActionKind.FORWARD and self._is_first(action):
                 for shards in held:
-                    gathered = self._beside("gather", shards.gather, Stream.FSDP, ())
-                    self._front = (*self._front, *gathered)
+                    self._gather(shards, place)
 
-    def _sharded(self, action: Action, place: int) -> None:
+    def _gather(self, shards: Shards, place: int, waits: int = NONE) -> None:
+        """Gather parameters; what comes next waits for it."""
+        self._beside("gather", shards.gather, Stream.FSDP, place, joins=Joins.BESIDE, waits=waits)
+
+    def _sharded(self, action: Action, entry: int, place: int) -> None:
         """An action unit by unit: parameters are gathered before, gradients reduced after.
 
         What a unit needs is gathered while the one before it computes, and not sooner, since two
@@ -310,35 +295,36 @@ class ProgramWriter:
         for unit in units if forward else reversed(units):
             shards = next(row.shards for row in rows[unit.start : unit.stop] if row.shards)
             if shards.once:
-                first = forward and self._is_first(action)
-                gathered = self._beside("gather", shards.gather, Stream.FSDP, ()) if first else ()
+                if forward and self._is_first(action):
+                    self._gather(shards, place)
             elif forward or shards.again:
-                after = self._computed[-2] if len(self._computed) > 1 else ()
-                gathered = self._beside("gather", shards.gather, Stream.FSDP, after)
-            else:
-                gathered = ()
-            self._front = (*self._front, *gathered)
-            self._in_order(SegmentKind.ACTION, self.task_lists.action(action, rows, unit), place)
-            self._computed.append(self._front)
+                self._gather(shards, place, self._computed[-2] if len(self._computed) > 1 else NONE)
+            task_list = self.task_lists.action(action, rows, unit)
+            self._computed.append(self._in_order(SegmentKind.ACTION, task_list, place, entry))
             if not forward:
-                self._reduction("reduce shards", shards.reduce)
-                if self._final[action.chunk] == (place, action):
+                self._beside("reduce shards", shards.reduce, Stream.DP, place, reads=True)
+                if self._final[action.chunk] == (entry, action):
                     for i in reversed(unit):
-                        self._reductions(rows[i])
+                        self._reductions(rows[i], place)
 
     def _is_first(self, action: Action) -> bool:
         """Whether no forward of this chunk came before."""
         return self._begun.setdefault(action.chunk, action.microbatch) == action.microbatch
 
-    def _in_order(self, kind: SegmentKind, task_list: int, place: int = -1) -> None:
-        queued = self._uses_dp(task_list)
-        after = self._behind(self._front, Stream.DP) if queued else self._front
-        segment = Segment(
-            kind=kind, stream=Stream.COMPUTE, after=after, task_list=task_list, entry=place
+    def _in_order(self, kind: SegmentKind, task_list: int, place: int, entry: int = NONE) -> int:
+        """A segment of the compute stream, which all that follows waits for."""
+        queue = Stream.DP if self._uses_dp(task_list) else NONE
+        return self._add(
+            place,
+            kind,
+            Stream.COMPUTE,
+            task_list,
+            entry=entry,
+            reads=True,
+            behind=queue,
+            sets=queue,
+            joins=Joins.ALONE,
         )
-        self._front = (self._add(segment),)
-        if queued:
-            self._last[Stream.DP] = self._front[0]
 
     def _uses_dp(self, task_list: int) -> bool:
         """Whether a task list has collectives on the stream of the gradient reductions."""
@@ -347,50 +333,11 @@ class ProgramWriter:
             self._on_dp[task_list] = any(task.stream is Stream.DP for task in tasks)
         return self._on_dp[task_list]
 
-    def _post(self, ends: Iterable[End]) -> None:
-        for end in ends:
-            direction, message = end
-            send = direction is Direction.SEND
-            peer = self.schedule.placement.rank(
-                message.target if send else message.source, message.microbatch
-            )
-            stream = Stream.EAGER if self.free else self._message_stream(peer, direction, message)
-            after = self._front if send or not self.free else ()
-            self.ends[end] = self._add(
-                Segment(
-                    kind=SegmentKind.SEND if send else SegmentKind.RECV,
-                    stream=stream,
-                    after=self._behind(after, stream),
-                    comm=self.message,
-                    peer_stage=peer,
-                )
-            )
-            if not self.free:
-                self._last[stream] = self.ends[end]
-
-    def _wait(self, ends: Iterable[End], *, alone: bool = False) -> None:
-        """Make what follows wait for posted messages, `alone` for nothing else."""
-        waited = [self.ends[end] for end in ends if not self.free or end[0] is Direction.RECV]
-        if waited:
-            self._front = tuple(waited) if alone and not self.free else (*self._front, *waited)
-
-    def _message_stream(self, peer: int, direction: Direction, message: Message) -> Stream:
-        """To the next rank or to the one before; with two ranks activations go forward."""
-        ranks = self.schedule.placement.ranks
-        ahead = (peer - self.stage) % ranks == 1
-        if direction is Direction.RECV:
-            ahead = (self.stage - peer) % ranks == 1
-        if ranks == 2:
-            ahead = message.kind is ActionKind.FORWARD
-        if direction is Direction.SEND:
-            return Stream.PP_FORWARD if ahead else Stream.PP_BACKWARD
-        return Stream.PP_FORWARD_RECV if ahead else Stream.PP_BACKWARD_RECV
-
-    def _behind(self, after: tuple[int, ...], stream: Stream) -> tuple[int, ...]:
-        """What a segment waits for: `after`, and the last segment of its stream."""
-        last = self._last.get(stream)
-        return after if last is None or last in after else (*after, last)
-
-    def _add(self, segment: Segment) -> int:
-        self.segments.append(segment)
-        return len(self.segments) - 1
+    def _add(
+        self, place: int, kind: SegmentKind, stream: Stream, task_list: int, **more: int
+    ) -> int:
+        """Write a row, and say which it is."""
+        number = len(self.rows)
+        row = {"kind": kind, "stream": stream, "task_list": task_list, "place": place}
+        self.rows.append({**_NOTHING, **row, **more, "joined": number if "joins" in more else NONE})
+        return number

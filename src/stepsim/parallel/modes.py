@@ -39,3 +39,10 @@ class Sharing(StrEnum):
     NONE = "none"
     SIBLINGS = "siblings"
     FAIR = "fair"
+
+
+class Engine(StrEnum):
+    """What finds the times of a run: events (SimPy), or columns level by level."""
+
+    SIMPY = "simpy"
+    LEVELS = "levels"

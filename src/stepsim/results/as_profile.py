@@ -155,7 +155,7 @@ class _Telling:
     def stage(self, laid: LaidOut) -> _StageTasks:
         """The tasks of a stage's program."""
         program, rows = laid.program, []
-        for number, inner in zip(laid.segment, laid.inner, strict=True):
+        for number, inner in zip(laid.segment.tolist(), laid.inner.tolist(), strict=True):
             segment = program.segments[number]
             told = self._message(segment) if segment.task_list < 0 else self._task(segment, inner)
             part = self._part(program, number)
@@ -165,20 +165,16 @@ class _Telling:
         columns = dict(zip(_COLUMNS, np.array(rows, dtype=np.int64).T.copy(), strict=True))
         ends, meets = columns.pop("ends"), columns.pop("meets")
         is_message = ends >= 0
-        group = np.array([UNKNOWN if g is None else _GROUPS.index(g) for g in laid.group])
         to_peer = np.where(is_message, ends - program.stage, 0)
         receives = columns["kind"] == EventKind.RECV
-        waits = np.array(
-            [(b, task) for task, before in enumerate(laid.after) for b in before], dtype=np.int64
-        ).reshape(-1, 2)
         return _StageTasks(
             columns=columns,
-            group=group.astype(np.int64),
+            group=laid.group.astype(np.int64),
             meets=meets,
             stages_to_sender=np.where(receives, to_peer, 0),
             stages_to_peer=to_peer,
-            before=waits[:, 0],
-            after=waits[:, 1],
+            before=laid.after.values.astype(np.int64),
+            after=laid.after.owners.astype(np.int64),
         )
 
     def _part(self, program: Program, number: int) -> tuple[int, int, int]:

@@ -6,12 +6,12 @@ collective's slowest member arrives, idle before a pipeline neighbour has sent. 
 to the step time by construction.
 """
 
-from collections import defaultdict
-from dataclasses import field
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, spans
 from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
@@ -21,6 +21,7 @@ from stepsim.graph.programs import SegmentKind
 from stepsim.workload.axes import Part, Stream
 
 _FEW = 6
+_PARTS = tuple(Part)
 WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
 
@@ -71,78 +72,97 @@ def breakdown(gaps: Gaps, start: Times, end: Times, coalesced: Times) -> Times:
     return total
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskRows:
-    """Tasks being listed for `find_gaps`: what each is, and earlier tasks it waits for.
+COALESCED = -1
+"""The part of a coalesced task of the compute stream: it has several."""
 
-    `None` is a coalesced task of the compute stream. Nobody waits for a `detached` transfer at its
-    own end.
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaskRows:
+    """Tasks as columns for `find_gaps`: the part that each is, and earlier ones it waits for.
+
+    Nobody waits for a `detached` transfer at its own end.
     """
 
-    part: list[Part | None] = field(default_factory=list)
-    after: list[tuple[int, ...]] = field(default_factory=list)
-    detached: list[bool] = field(default_factory=list)
+    part: NDArray[np.int8]
+    after: Lists
+    detached: Bools
 
-    def add(self, part: Part | None, after: tuple[int, ...], *, detached: bool = False) -> None:
-        """List one more task."""
-        self.part.append(part)
-        self.after.append(after)
-        self.detached.append(detached)
+
+def task_rows(tasks: Sequence[tuple[Part, tuple[int, ...]]]) -> TaskRows:
+    """Rows of tasks given by their part and what they wait for."""
+    return TaskRows(
+        part=np.array([part for part, _ in tasks], dtype=np.int8),
+        after=Lists.of([after for _, after in tasks]),
+        detached=np.zeros(len(tasks), dtype=bool),
+    )
 
 
 def find_gaps(rows: TaskRows) -> Gaps:
     """The gaps of a program; those with equally many and like transfers are shared out together."""
-    is_busy = [part is None or part in WORK.values() for part in rows.part]
-    busy = [i for i, each in enumerate(is_busy) if each]
-    awaited, left = _awaited(rows, is_busy)
-    by_look: dict[tuple[int, Part, Part | None], list[int]] = defaultdict(list)
-    for gap, several in enumerate([*awaited, left]):
-        flights = {rows.part[i] for i in several}
-        idle = Part.INNER if gap else Part.HEAD
-        look = len(several), idle, flights.pop() if len(flights) == 1 else None
-        by_look[look].append(gap)
-    awaited.append(left)
+    is_busy = np.isin(rows.part, (COALESCED, *WORK.values()))
+    busy = np.flatnonzero(is_busy)
+    claimer = _claimers(rows, is_busy)
+    left = np.flatnonzero((claimer == len(is_busy)) & ~is_busy & ~rows.detached)
+    claimed = np.flatnonzero(~is_busy & (claimer < len(is_busy)))
+    gap = np.append(np.searchsorted(busy, claimer[claimed]), np.full(len(left), len(busy)))
+    order = np.argsort(gap, kind="stable")
+    awaited = Lists(
+        bounds(np.bincount(gap, minlength=len(busy) + 1)),
+        np.append(claimed, left)[order].astype(np.int32),
+    )
     return Gaps(
-        busy=np.array(busy, dtype=np.int64),
-        left=np.array(left, dtype=np.int64),
-        work={
-            part: np.array([i for i, each in enumerate(rows.part) if each is part], dtype=np.int64)
-            for part in WORK.values()
-        },
-        exposed=np.array([part or Part.COMPUTE for part in rows.part], dtype=np.int64),
-        alike=tuple(
-            _Alike(
-                gaps=np.array(gaps, dtype=np.int64),
-                transfers=np.array([awaited[gap] for gap in gaps], dtype=np.int64).T,
-                idle=idle,
-                flight=flight,
-            )
-            for (_, idle, flight), gaps in by_look.items()
-        ),
+        busy=busy,
+        left=left,
+        work={part: np.flatnonzero(rows.part == part) for part in WORK.values()},
+        exposed=np.where(rows.part == COALESCED, Part.COMPUTE, rows.part).astype(np.int64),
+        alike=tuple(_alike(awaited, rows.part)),
     )
 
 
-def _awaited(rows: TaskRows, is_busy: list[bool]) -> tuple[list[list[int]], list[int]]:
-    """Transfers that each busy task is the first to wait for, and those nobody waits for.
+def _claimers(rows: TaskRows, is_busy: Bools) -> Ints:
+    """The busy task that is the first to wait for each transfer; as many as tasks where none is.
 
-    They are reached backwards from the task through transfers only, and listed in program order.
+    A transfer is waited for directly, or by another that is waited for.
     """
-    claimed = list(is_busy)
-    awaited: list[list[int]] = []
-    for task, busy in enumerate(is_busy):
-        if not busy:
-            continue
-        found: list[int] = []
-        stack = list(rows.after[task])
-        while stack:
-            before = stack.pop()
-            if not claimed[before]:
-                claimed[before] = True
-                found.append(before)
-                stack.extend(rows.after[before])
-        awaited.append(sorted(found))
-    left = [i for i, taken in enumerate(claimed) if not taken and not rows.detached[i]]
-    return awaited, left
+    owner, before = rows.after.owners.astype(np.int64), rows.after.values
+    nobody = len(is_busy)
+    claimer = np.full(nobody, nobody, dtype=np.int64)
+    flies = ~is_busy[before]
+    owner, before = owner[flies], before[flies]
+    direct = is_busy[owner]
+    np.minimum.at(claimer, before[direct], owner[direct])
+    owner, before = owner[~direct], before[~direct]
+    while True:
+        sooner = claimer[owner] < claimer[before]
+        if not sooner.any():
+            return claimer
+        np.minimum.at(claimer, before[sooner], claimer[owner[sooner]])
+
+
+def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
+    """Gaps by how many transfers are awaited in each, and by what these are if all are the same."""
+    parts = part[awaited.values].astype(np.int64)
+    counts = awaited.counts
+    gaps = np.arange(len(counts))
+    some = np.flatnonzero(counts)
+    low, high = np.full((2, len(counts)), COALESCED, dtype=np.int64)
+    if len(some):
+        low[some] = np.minimum.reduceat(parts, awaited.starts[some])
+        high[some] = np.maximum.reduceat(parts, awaited.starts[some])
+    flight = np.where(low == high, low, COALESCED)
+    idle = np.where(gaps > 0, Part.INNER, Part.HEAD)
+    looks = np.stack((counts, idle, flight), axis=1)
+    _, first, look = np.unique(looks, axis=0, return_index=True, return_inverse=True)
+    for number in np.argsort(first).tolist():
+        mine = np.flatnonzero(look.reshape(-1) == number)
+        several = spans(awaited.starts[mine], counts[mine]).reshape(len(mine), -1)
+        kind = int(flight[mine[0]])
+        yield _Alike(
+            gaps=mine,
+            transfers=awaited.values[several].astype(np.int64).T,
+            idle=_PARTS[int(idle[mine[0]])],
+            flight=None if kind == COALESCED else _PARTS[kind],
+        )
 
 
 def _share_even_gaps(
@@ -233,9 +253,7 @@ def cohort_breakdown(
 
 def list_parts(task_list: TaskList, graph: TaskGraph, times: TaskListTimes) -> NDArray[np.int64]:
     """Parts of a task list that runs without interruption, of shape (parts,), in ps."""
-    rows = TaskRows()
-    for task in task_list.tasks:
-        rows.add(part_of(task, graph), task.after)
+    rows = task_rows([(part_of(task, graph), task.after) for task in task_list.tasks])
     nothing = np.zeros((len(Part), 1), dtype=np.int64)
     total = breakdown(find_gaps(rows), times.start[:, None], times.end[:, None], nothing)
     parts: NDArray[np.int64] = total[:, 0]
@@ -256,7 +274,7 @@ class ProgramGaps:
     coalesced: dict[int, int]
 
     def times(
-        self, start: Times, end: Times, place: NDArray[np.int64] | None = None
+        self, start: Times, end: Times, place: NDArray[np.integer] | None = None
     ) -> tuple[Times, Times]:
         """Starts and ends of the rows from those of the tasks, ps, both of shape (tasks, columns).
 
@@ -271,37 +289,45 @@ class ProgramGaps:
 
 def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
     """Gaps of a program. A task list laid out ends when all of it has ended, as a coalesced one."""
-    rows = TaskRows()
-    place: list[int] = []
-    source: list[int] = []
-    closing: list[tuple[int, slice]] = []
-    coalesced: dict[int, int] = defaultdict(int)
-    for task, (number, inner) in enumerate(zip(laid.segment, laid.inner, strict=True)):
-        segment = laid.program.segments[number]
-        after = laid.after[task]
-        if closing:  # rows and tasks are numbered alike before
-            after = tuple([place[i] for i in after])
-        place.append(len(source))
-        source.append(task)
-        if segment.task_list < 0:
-            rows.add(Part.EXPOSED_PP, after, detached=segment.stream is Stream.EAGER)
-            continue
-        tasks = graph.task_lists[segment.task_list].tasks
-        if inner < 0:
-            coalesced[segment.task_list] += 1
-            rows.add(None, after)
-            continue
-        rows.add(part_of(tasks[inner], graph), after)
-        if inner == len(tasks) - 1 and segment.kind is not SegmentKind.REDUCTION:
-            mine = slice(laid.first[number], task + 1)
-            closing.append((len(source), mine))
-            source.append(task)
-            rows.add(None, tuple(place[mine]))
+    part = np.empty(len(laid), dtype=np.int8)
+    detached, closes = np.zeros((2, len(laid)), dtype=bool)
+    coalesced: dict[int, int] = {}
+    for look, inner, tasks in laid.alike():
+        if look.task_list < 0:
+            part[tasks] = Part.EXPOSED_PP
+            detached[tasks] = laid.program.stream[laid.segment[tasks]] == Stream.EAGER
+        elif inner < 0:
+            part[tasks] = COALESCED
+            coalesced[look.task_list] = len(tasks)
+        else:
+            inside = graph.task_lists[look.task_list].tasks
+            part[tasks] = part_of(inside[inner], graph)
+            closes[tasks] = inner == len(inside) - 1 and look.kind is not SegmentKind.REDUCTION
+    closed = np.flatnonzero(closes)
+    place = np.arange(len(laid)) + np.cumsum(closes) - closes
+    source = np.repeat(np.arange(len(laid)), 1 + closes)
+    ending = place[closed] + 1
+    counts = np.zeros(len(source), dtype=np.int64)
+    counts[place] = laid.after.counts
+    first = laid.first[laid.segment[closed]]
+    counts[ending] = closed + 1 - first
+    after = Lists(bounds(counts), np.empty(int(counts.sum()), dtype=np.int32))
+    after.values[spans(after.starts[place], laid.after.counts)] = place[laid.after.values]
+    own = spans(first, counts[ending])
+    after.values[spans(after.starts[ending], counts[ending])] = place[own]
+    parts = part[source]
+    parts[ending] = COALESCED
+    rows = TaskRows(part=parts, after=after, detached=detached[source])
     return ProgramGaps(
         gaps=find_gaps(rows),
-        source=np.array(source, dtype=np.int64),
-        closing=tuple(closing),
-        coalesced=dict(coalesced),
+        source=source,
+        closing=tuple(
+            (row, slice(begin, task + 1))
+            for row, begin, task in zip(
+                ending.tolist(), first.tolist(), closed.tolist(), strict=True
+            )
+        ),
+        coalesced=coalesced,
     )
 
 

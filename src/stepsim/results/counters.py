@@ -98,20 +98,22 @@ def transfers(cohort: Cohort, graph: TaskGraph) -> Iterator[tuple[Use, Times, Ti
     """Start and end of collectives and sends, of shape (times run, actors), use by use."""
     laid = cohort.laid
     stage = laid.program.stage
-    alone: dict[Use, list[int]] = defaultdict(list)
-    coalesced: dict[int, list[int]] = defaultdict(list)
-    for task, (number, inner) in enumerate(zip(laid.segment, laid.inner, strict=True)):
-        segment = laid.program.segments[number]
-        if segment.task_list >= 0 and inner < 0:
-            coalesced[segment.task_list].append(task)
+    alone: dict[Use, list[Ints]] = defaultdict(list)
+    coalesced: dict[int, Ints] = {}
+    for look, inner, tasks in laid.alike():
+        if look.task_list >= 0 and inner < 0:
+            coalesced[look.task_list] = tasks
             continue
-        comm = graph.task_lists[segment.task_list].tasks[inner].comm if inner >= 0 else segment.comm
-        if comm >= 0 and segment.kind is not SegmentKind.RECV:
-            sends = segment.kind is SegmentKind.SEND
-            use = Use(comm=comm, stage=stage, peer_stage=segment.peer_stage, sends=sends)
-            alone[use].append(task)
-    for use, tasks in alone.items():
-        yield use, cohort.start[tasks], cohort.end[tasks]
+        comm = laid.program.message
+        if inner >= 0:
+            comm = graph.task_lists[look.task_list].tasks[inner].comm
+        if comm >= 0 and look.kind is not SegmentKind.RECV:
+            sends = look.kind is SegmentKind.SEND
+            use = Use(comm=comm, stage=stage, peer_stage=look.peer_stage, sends=sends)
+            alone[use].append(tasks)
+    for use, several in alone.items():
+        run = np.sort(np.concatenate(several))
+        yield use, cohort.start[run], cohort.end[run]
     for task_list, tasks in coalesced.items():
         times, begin = laid.times[task_list], cohort.start[tasks]
         for inner, each in enumerate(graph.task_lists[task_list].tasks):

@@ -13,11 +13,10 @@ import numpy as np
 
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import TaskListTimes
+from stepsim.engine.lay_out import GROUPS, TaskListTimes, far_actor
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.actions import TaskList
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Segment
 from stepsim.results.breakdown import part_of
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Group
@@ -30,11 +29,10 @@ _Node = TypeVar("_Node")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PathStep:
-    """A task on the path: the rank that runs it, its segment, start and end in ps."""
+    """A task on the path: the rank that runs it, its number there, start and end in ps."""
 
     rank: int
     task: int
-    segment: Segment
     start_ps: int
     end_ps: int
 
@@ -83,18 +81,19 @@ class PathTask(NamedTuple):
 
 def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTask]:
     """Tasks of the path, coalesced task lists laid out; those inside one come last first."""
+    inside: dict[TaskListTimes, list[tuple[int, int, int]]] = {}
     for step in path:
         laid = timeline.place(step.rank)[0].laid
-        segment, inner = laid.segment[step.task], laid.inner[step.task]
-        task_list = step.segment.task_list
+        segment, inner = int(laid.segment[step.task]), int(laid.inner[step.task])
+        task_list = int(laid.program.task_list[segment])
         if task_list < 0 or inner >= 0:
             yield PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
             continue
         times = laid.times[task_list]
-        for number in _inside(timeline.graph.task_lists[task_list], times):
-            start, end = int(times.start[number]), int(times.end[number])
-            now = step.start_ps
-            yield PathTask(step.rank, segment, number, now + start, now + end)
+        if times not in inside:
+            inside[times] = [*_inside(timeline.graph.task_lists[task_list], times)]
+        for number, start, end in inside[times]:
+            yield PathTask(step.rank, segment, number, step.start_ps + start, step.start_ps + end)
 
 
 def path_parts(graph: TaskGraph, path: Iterable[PathTask]) -> dict[Part, int]:
@@ -104,22 +103,24 @@ def path_parts(graph: TaskGraph, path: Iterable[PathTask]) -> dict[Part, int]:
         part = Part.EXPOSED_PP
         if each.inner >= 0:
             program = graph.programs[graph.plan.stage_of(each.rank)]
-            task_list = graph.task_lists[program.segments[each.segment].task_list]
+            task_list = graph.task_lists[program.task_list[each.segment]]
             part = part_of(task_list.tasks[each.inner], graph)
         total[part] += each.end_ps - each.start_ps
     return total
 
 
-def _inside(task_list: TaskList, times: TaskListTimes) -> Iterator[int]:
-    """Tasks of the path through a coalesced task list; none where it takes no time."""
+def _inside(task_list: TaskList, times: TaskListTimes) -> Iterator[tuple[int, int, int]]:
+    """Tasks of the path through a coalesced task list, its start and end; none if it has none."""
     if not times.duration_ps:
-        return iter(())
-    return walk_back(
+        return
+    starts, ends = times.start.tolist(), times.end.tolist()
+    for task in walk_back(
         int(np.flatnonzero(times.end == times.duration_ps)[-1]),
         lambda i: reversed(task_list.tasks[i].after),
-        lambda i: int(times.start[i]),
-        lambda i: int(times.end[i]),
-    )
+        starts.__getitem__,
+        ends.__getitem__,
+    ):
+        yield task, starts[task], ends[task]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,11 +149,9 @@ class Walk:
     def step(self, place: Place) -> _PathStep:
         """The path's step at a task."""
         actor, task = place
-        laid = self.columns[actor][0].laid
         return _PathStep(
             rank=int(self.timeline.actors.ranks[actor]),
             task=task,
-            segment=laid.program.segments[laid.segment[task]],
             start_ps=self.start_ps(place),
             end_ps=self.end_ps(place),
         )
@@ -173,24 +172,23 @@ class Walk:
             for before in reversed(self.columns[actor][0].laid.after[task]):
                 yield actor, before
 
-    def peer(self, actor: int, segment: Segment) -> int:
-        """The actor at the other end of an actor's message."""
-        actors, graph = self.timeline.actors, self.timeline.graph
-        shift = (segment.peer_stage - int(actors.stages[actor])) * graph.plan.stage_ranks
-        return int(actors.actor_of[actors.ranks[actor] + shift])
+    def far(self, actor: int, stage: int) -> int:
+        """The actor at the other end of an actor's messages with a stage."""
+        return far_actor(actor, stage, self.timeline.actors, self.timeline.graph.plan)
 
     def members(self, place: Place) -> list[Place]:
         """The task itself first, then those that start together with it."""
         actor, task = place
         laid = self.columns[actor][0].laid
-        group, number = laid.group[task], laid.segment[task]
-        if group is None:
+        if laid.group[task] < 0:
             return [place]
+        group, number = GROUPS[laid.group[task]], int(laid.segment[task])
         if group is Group.PP:
-            segment = laid.program.segments[number]
-            peer = self.peer(actor, segment)
-            return [place, (peer, self.columns[peer][0].laid.first[segment.peer])]
+            peer = self.far(actor, int(laid.program.peer_stage[number]))
+            first = self.columns[peer][0].laid.first
+            return [place, (peer, int(first[laid.program.peer[number]]))]
         where = int(self.timeline.actors.groups[group][actor])
         others = [a for a in self.meeting[group, where] if a != actor]
-        inner = laid.inner[task]
-        return [place, *((a, self.columns[a][0].laid.first[number] + inner) for a in others)]
+        inner = int(laid.inner[task])
+        firsts = ((a, int(self.columns[a][0].laid.first[number])) for a in others)
+        return [place, *((a, first + inner) for a, first in firsts)]

@@ -74,13 +74,15 @@ def _spans_on_path(
     found: dict[tuple[Use, int], list[tuple[int, int]]] = defaultdict(list)
     for each in path:
         stage = graph.plan.stage_of(each.rank)
-        segment = graph.programs[stage].segments[each.segment]
-        if segment.task_list < 0:
-            ends = (stage, segment.peer_stage)
-            sender, receiver = ends if segment.kind is SegmentKind.SEND else ends[::-1]
-            use = Use(comm=segment.comm, stage=sender, peer_stage=receiver, sends=True)
+        program = graph.programs[stage]
+        task_list = program.task_list[each.segment]
+        if task_list < 0:
+            ends = (stage, int(program.peer_stage[each.segment]))
+            sends = program.kind[each.segment] == SegmentKind.SEND
+            sender, receiver = ends if sends else ends[::-1]
+            use = Use(comm=program.message, stage=sender, peer_stage=receiver, sends=True)
         else:
-            comm = graph.task_lists[segment.task_list].tasks[each.inner].comm
+            comm = graph.task_lists[task_list].tasks[each.inner].comm
             use = Use(comm=comm, stage=stage)
         if use.comm >= 0:
             found[use, each.rank].append((each.start_ps, each.end_ps))

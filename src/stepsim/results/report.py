@@ -369,10 +369,8 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
         program = cohort.laid.program
         if program.stage == stage:
             start, end = cohort.entry_times
-            other = np.array(
-                [e.parts()[0].kind is not ActionKind.FORWARD for e in program.entries],
-                dtype=np.int64,
-            )
+            order = timeline.graph.schedule.columns[stage]
+            other = (~order.runs(ActionKind.FORWARD)[:, 0]).astype(np.int64)
             weights = timeline.actors.counts[cohort.actors]
             np.add.at(sums, other, ((end - start).astype(np.float64) * weights).sum(axis=1))
             np.add.at(counts, other, weights.sum())
@@ -383,9 +381,9 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
 def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
     """Start of the first backward and end of the last forward of a stage's first rank."""
     cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
-    start, end = (times[:, column].tolist() for times in cohort.entry_times)
-    kinds = [{part.kind for part in entry.parts()} for entry in cohort.laid.program.entries]
-    forward = {ActionKind.FORWARD}
-    first = min((a for a, kind in zip(start, kinds, strict=True) if kind - forward), default=0)
-    last = max((b for b, kind in zip(end, kinds, strict=True) if kind & forward), default=0)
-    return first, last
+    start, end = (times[:, column] for times in cohort.entry_times)
+    order = timeline.graph.schedule.columns[stage]
+    forward = order.runs(ActionKind.FORWARD)
+    others = ((order.kind >= 0) & ~forward).any(axis=1)
+    first, last = start[others], end[forward.any(axis=1)]
+    return int(first.min()) if len(first) else 0, int(last.max(initial=0))

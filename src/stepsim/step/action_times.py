@@ -39,13 +39,13 @@ def search_times(
     for actor, laid in enumerate(lay_out(graph, actors, prices, slow).programs):
         stage = int(actors.stages[actor])
         spent = dict.fromkeys(ActionKind, 0)
-        for task, number in enumerate(laid.segment):
+        for task, number in enumerate(laid.segment.tolist()):
             segment = laid.program.segments[number]
             if segment.entry >= 0:
                 (action,) = laid.program.entries[segment.entry].parts()
-                spent[action.kind] += laid.duration_ps[task]
+                spent[action.kind] += int(laid.duration_ps[task])
             elif segment.kind is SegmentKind.SEND:
-                hop = max(hop, laid.duration_ps[task])
+                hop = max(hop, int(laid.duration_ps[task]))
         for name, kind in _KINDS.items():
             sums[name][stage] = max(sums[name][stage], spent[kind])
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}

@@ -1,8 +1,10 @@
 """One training step, from a workload and a network to what is reported: read this first."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
@@ -10,6 +12,7 @@ from stepsim.base.records import dataclass
 from stepsim.engine import run
 from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import lay_out
+from stepsim.engine.nodes import run_levels
 from stepsim.engine.prices import Prices, make_prices
 from stepsim.engine.shared_links import Contention, colour_sites, find_transfer_sites
 from stepsim.engine.timeline import Timeline, make_timeline
@@ -17,7 +20,7 @@ from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.flights import Fabric
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Sharing
+from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.stages import split_stages
 from stepsim.results.memory import StepMemory
 from stepsim.results.report import Report, make_report
@@ -28,6 +31,8 @@ from stepsim.step.models import MadeWork, WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
 
 _DEFAULTS = StepOptions()
+MOST_EVENTS = 100_000
+"""Tasks above which columns take the place of events, unless an engine is asked for."""
 _log = logging.getLogger(__name__)
 
 
@@ -93,7 +98,7 @@ def simulate_step(
             workload=ready.workload.source,
             warnings=ready.assumed if weigh else ready.warnings,
             reading=ready.workload.reading,
-            notes=ready.notes,
+            notes=(*ready.notes, *_engine_notes(timeline, ready.options)),
             effort=ready.workload.effort,
             memory=ready.memory,
         )
@@ -122,6 +127,7 @@ def _run(ready: PreparedStep, progress: run.OnProgress | None = None) -> Timelin
         slow=ready.slow,
         sharing=ready.options.contention,
         fold_ranks=ready.options.fold_ranks,
+        engine=ready.options.engine,
         progress=progress,
     )
 
@@ -187,11 +193,13 @@ def run_graph(
     slow: Floats | None = None,
     sharing: Sharing = Sharing.NONE,
     fold_ranks: bool = True,
+    engine: Engine | None = None,
     progress: run.OnProgress | None = None,
 ) -> Timeline:
     """Run a task graph: every rank, or one of each class of ranks that behave alike.
 
-    `slow` are factors on the ranks' compute times.
+    `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
+    place of events in large jobs whose links are not shared in time.
     """
     sites = find_transfer_sites(graph, prices) if sharing is Sharing.FAIR else None
     actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
@@ -201,11 +209,27 @@ def run_graph(
         contention = Contention(graph=graph, sites=sites, colours=colours)
     _log.info("%d of %d ranks are simulated", len(actors), graph.plan.npus)
     runnable = lay_out(graph, actors, prices, slow, contention)
-    fabric = Fabric(capacity=contention.capacity) if contention else None
-    _log.info("%d tasks laid out", sum(len(laid.duration_ps) for laid in runnable.programs))
-    starts, ends = run.run(runnable, actors, graph.plan, fabric, progress)
+    tasks = sum(map(len, runnable.programs))
+    _log.info("%d tasks laid out", tasks)
+    if engine is None:
+        engine = Engine.LEVELS if tasks > MOST_EVENTS and not contention else Engine.SIMPY
+    by_levels = engine is Engine.LEVELS
+    times = run_levels(runnable.programs, actors, graph.plan) if by_levels else None
+    if times is None:
+        fabric = Fabric(capacity=contention.capacity) if contention else None
+        starts, ends = run.run(runnable, actors, graph.plan, fabric, progress)
+        times = [*map(np.asarray, starts)], [*map(np.asarray, ends)]
     _log.info("all tasks ended")
     siblings_slow = contention is not None and contention.siblings_slow
     return make_timeline(
-        graph, actors, runnable.programs, starts, ends, siblings_slow=siblings_slow
+        graph, actors, runnable.programs, *times, engine=engine, siblings_slow=siblings_slow
     )
+
+
+def _engine_notes(timeline: Timeline, options: StepOptions) -> Iterator[str]:
+    """That columns took the place of events, where nobody asked for them."""
+    if timeline.engine is Engine.LEVELS and options.engine is None:
+        yield (
+            f"more than {MOST_EVENTS:,} tasks: their times are found level by level; they are "
+            "those of the events (--engine simpy)"
+        )

@@ -9,7 +9,7 @@ from helpers import collective, line_of_npus, row
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import every_rank, fold
-from stepsim.engine.lay_out import Runnable, lay_out, task_list_times
+from stepsim.engine.lay_out import GROUPS, Runnable, lay_out, task_list_times
 from stepsim.engine.prices import Prices
 from stepsim.graph.actions import CommNumbers, HostTimes, forward_tasks
 from stepsim.graph.build import TaskGraph, build_taskgraph
@@ -53,28 +53,28 @@ ALONE = ParallelPlan(tp=2)
 def test_an_action_that_nobody_can_delay_is_one_task() -> None:
     """Both ranks of the group are one actor: forward 5 + 20 and backward 7."""
     (laid,) = laid_out(graph_of(ALONE, reducing(TP))).programs
-    assert laid.duration_ps == [5 + 2 * HOP, 7]
-    assert laid.inner == [-1, -1]
-    assert laid.after == [(), (0,)]
-    assert laid.group == [None, None]
+    assert laid.duration_ps.tolist() == [5 + 2 * HOP, 7]
+    assert laid.inner.tolist() == [-1, -1]
+    assert laid.after.tolist() == [(), (0,)]
+    assert laid.group.tolist() == [-1, -1]
 
 
 def test_an_action_whose_collective_joins_actors_is_laid_out_task_by_task() -> None:
     """Compute, then the collective: the backward, which meets nobody, stays one task."""
     programs = laid_out(graph_of(ALONE, reducing(TP)), folded=False).programs
     assert programs[0] is programs[1]
-    assert programs[0].duration_ps == [5, 2 * HOP, 7]
-    assert programs[0].inner == [0, 1, -1]
-    assert programs[0].after == [(), (0,), (1,)]
-    assert programs[0].group == [None, Group.TP, None]
-    assert programs[0].first == [0, 2]
-    assert programs[0].followers == [(1,), (2,), ()]
+    assert programs[0].duration_ps.tolist() == [5, 2 * HOP, 7]
+    assert programs[0].inner.tolist() == [0, 1, -1]
+    assert programs[0].after.tolist() == [(), (0,), (1,)]
+    assert programs[0].group.tolist() == [-1, GROUPS.index(Group.TP), -1]
+    assert programs[0].first.tolist() == [0, 2]
+    assert programs[0].after.turned(3).tolist() == [(1,), (2,), ()]
 
 
 def test_nothing_is_one_task_that_is_not_wanted_so() -> None:
     (laid,) = laid_out(graph_of(ALONE, reducing(TP)), coalesce=False).programs
-    assert laid.duration_ps == [5, 2 * HOP, 7]
-    assert laid.group == [None, Group.TP, None]
+    assert laid.duration_ps.tolist() == [5, 2 * HOP, 7]
+    assert laid.group.tolist() == [-1, GROUPS.index(Group.TP), -1]
 
 
 def test_what_waits_for_an_action_waits_for_all_of_it_that_nothing_in_it_waits_for() -> None:
@@ -82,14 +82,14 @@ def test_what_waits_for_an_action_waits_for_all_of_it_that_nothing_in_it_waits_f
     rows = replace(reducing(TP), forward_lag=5), row(9, 0)
     programs = laid_out(graph_of(ALONE, *rows), folded=False).programs
     forward = [i for i, segment in enumerate(programs[0].segment) if segment == 0]
-    assert programs[0].after[forward[-1] + 1] == (1, 2)
+    assert programs[0].after[forward[-1] + 1] == [1, 2]
 
 
 def test_messages_are_tasks_that_join_two_stages() -> None:
     """Two stages, one microbatch: F, send; recv, F, B, send; recv, B."""
     runnable = laid_out(graph_of(ParallelPlan(pp=2), row(5, 7)))
     first, last = runnable.programs
-    assert [g for g in first.group if g] == [Group.PP] * 2
+    assert [GROUPS[g] for g in first.group.tolist() if g >= 0] == [Group.PP] * 2
     assert sorted(first.duration_ps) == [5, 7, HOP, HOP]
     assert sorted(last.duration_ps) == [5, 7, HOP, HOP]
     assert runnable.transfers == [{}, {}]
@@ -97,7 +97,7 @@ def test_messages_are_tasks_that_join_two_stages() -> None:
 
 def test_a_slow_rank_computes_longer_by_its_factor_rounded() -> None:
     programs = laid_out(graph_of(ALONE, reducing(TP)), slow=1.5).programs
-    assert [laid.duration_ps for laid in programs] == [
+    assert [laid.duration_ps.tolist() for laid in programs] == [
         [round(5 * 1.5), 2 * HOP, round(7 * 1.5)],
         [5, 2 * HOP, 7],
     ]
@@ -106,7 +106,7 @@ def test_a_slow_rank_computes_longer_by_its_factor_rounded() -> None:
 def test_microbatches_share_the_times_of_their_actions() -> None:
     (laid,) = laid_out(graph_of(ParallelPlan(tp=2, microbatches=3), reducing(TP))).programs
     assert len(laid.times) == 2
-    assert laid.duration_ps == [25, 7] * 3
+    assert laid.duration_ps.tolist() == [25, 7] * 3
     assert sorted({times.duration_ps for times in laid.times.values()}) == [7, 25]
 
 

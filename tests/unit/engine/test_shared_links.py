@@ -16,7 +16,7 @@ from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.programs import SegmentKind
-from stepsim.graph.writer import gradient_buckets
+from stepsim.graph.task_lists import gradient_buckets
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import (
     Dimension,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.results.breakdown import TaskRows, breakdown, find_gaps
+from stepsim.results.breakdown import breakdown, find_gaps, task_rows
 from stepsim.workload.axes import Part
 
 Flight = tuple[int, int, Part]
@@ -21,11 +21,9 @@ FLIGHTS = st.tuples(
 
 def parts(flights: list[Flight]) -> list[int]:
     """Parts of a program that computes from 0 to 5, waits for transfers, and computes again."""
-    rows = TaskRows()
-    rows.add(Part.COMPUTE, ())
-    for _, _, part in flights:
-        rows.add(part, (0,))
-    rows.add(Part.COMPUTE, tuple(range(len(flights) + 1)))
+    every = tuple(range(len(flights) + 1))
+    awaited = [(part, (0,)) for _, _, part in flights]
+    rows = task_rows([(Part.COMPUTE, ()), *awaited, (Part.COMPUTE, every)])
     starts = [0, *(start for start, _, _ in flights)]
     ends = [5, *(start + duration for start, duration, _ in flights)]
     start, end = (np.array([*each, max(ends)])[:, None] for each in (starts, ends))

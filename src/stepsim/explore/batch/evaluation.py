@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.records import dataclass
+from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import LaidOut, Times, lay_out
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.passes import Passes
 from stepsim.explore.batch.program import compile_program
-from stepsim.explore.batch.scenarios import HOST, LARGEST_SUM, BatchBase, Scenarios
+from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
@@ -91,11 +92,10 @@ class Batch:
         found = []
         for laid, nodes in zip(self.programs, self.passes.program.nodes, strict=True):
             counts: dict[int, int] = {}
-            for task, node in enumerate(nodes.tolist()):
-                task_list = laid.program.segments[laid.segment[task]].task_list
-                if laid.inner[task] < 0 and task_list in gaps[id(laid)].coalesced:
-                    number = self.passes.program.length[node]
-                    counts[number] = counts.get(number, 0) + 1
+            for look, inner, tasks in laid.alike():
+                if inner < 0 and look.task_list in gaps[id(laid)].coalesced:
+                    number = self.passes.program.length[nodes[tasks[0]]]
+                    counts[number] = counts.get(number, 0) + len(tasks)
             found.append((gaps[id(laid)], counts))
         return found
 

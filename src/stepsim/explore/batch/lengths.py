@@ -25,7 +25,7 @@ from stepsim.network.collectives import (
     lone_times_ps,
     with_siblings_ps,
 )
-from stepsim.results.breakdown import Gaps, TaskRows, breakdown, find_gaps, part_of
+from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
 
@@ -235,12 +235,10 @@ class LengthTable:
         return self.number(TaskListLength(tuple(sorted(counts.items()))))
 
     def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> int:
-        rows = TaskRows()
-        for task in tasks:
-            after = tuple(i - begin for i in task.after if i >= begin)
-            rows.add(part_of(task, self.graph), after)
+        after = [tuple(i - begin for i in task.after if i >= begin) for task in tasks]
         parts = tuple(part_of(task, self.graph) for task in tasks)
-        return self.number(BlockLength(tuple(numbers), tuple(rows.after), parts, find_gaps(rows)))
+        gaps = find_gaps(task_rows(list(zip(parts, after, strict=True))))
+        return self.number(BlockLength(tuple(numbers), tuple(after), parts, gaps))
 
     def evaluate(self, scenarios: Scenarios) -> list[Times]:
         """Picoseconds of every length."""

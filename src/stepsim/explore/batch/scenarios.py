@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
-from stepsim.base.units import MAX_INT64
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
@@ -183,7 +182,3 @@ class BatchBase:
             ]
             found[field.attribute] = table(names, np.float64)
         return found
-
-
-LARGEST_SUM = MAX_INT64 * 0.999
-"""Sums of durations up to here cannot wrap around."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import Times
+from stepsim.engine.lay_out import GROUPS, Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.workload.rows import Group
 
@@ -156,7 +156,8 @@ class Columns:
             return None, 0, {}
         actors = tuple(actor for actor, _ in several)
         first, task = several[0]
-        group = self._batch.programs[first].group[task]
+        number = int(self._batch.programs[first].group[task])
+        group = None if number < 0 else GROUPS[number]
         if group is None or group is Group.PP:
             return group, len(self._ranks[first]), {}
         if (group, actors) not in self._known:

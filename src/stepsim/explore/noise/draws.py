@@ -153,7 +153,7 @@ def simulate_noise(
 
 def _tasks_of_all_ranks(batch: Batch) -> int:
     counts: list[int] = batch.actors.counts.tolist()
-    return sum(len(laid.after) * n for laid, n in zip(batch.programs, counts, strict=True))
+    return sum(len(laid) * n for laid, n in zip(batch.programs, counts, strict=True))
 
 
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: int) -> Times:
@@ -198,7 +198,7 @@ class _Draws:
         for number, (laid, nodes) in enumerate(
             zip(self._batch.programs, program.nodes, strict=True)
         ):
-            is_sent[nodes] = [group is not None for group in laid.group]
+            is_sent[nodes] = laid.group >= 0
             actor[nodes] = number
         for node, number in enumerate(program.length):
             if is_sent[node]:

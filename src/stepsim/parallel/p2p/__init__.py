@@ -4,36 +4,35 @@ The program is all that tells runtimes apart: a schedule says what is computed i
 program adds POST and WAIT to it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import StrEnum
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.p2p.interleaved import interleaved_blocking, interleaved_overlap
-from stepsim.parallel.p2p.plain import blocking, eager
-from stepsim.parallel.p2p.runtime import overlapped
 from stepsim.parallel.p2p.steps import (
-    Compute,
     Direction,
-    End,
     Message,
     P2POptions,
-    Post,
-    Step,
-    Wait,
+    P2PProgram,
+    StepKind,
 )
 from stepsim.parallel.schedules import Schedule
 
-Programs = Callable[[Schedule, P2POptions], list[Iterable[Step]]]
+Programs = Callable[[Schedule, P2POptions], list[P2PProgram]]
 """Steps of every rank. Raises ScheduleError where a schedule does not define the mode."""
 
 
-def _eager(schedule: Schedule, _: P2POptions) -> list[Iterable[Step]]:
+def _eager(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
     """The consumer may start one hop after the producer ended: for every schedule."""
+    from stepsim.parallel.p2p.plain import eager
+
     return [eager(schedule, rank) for rank in range(schedule.placement.ranks)]
 
 
-def _blocking(schedule: Schedule, _: P2POptions) -> list[Iterable[Step]]:
+def _blocking(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
     """Megatron-LM's runtimes without overlap, for gpipe, 1f1b and interleaved."""
+    from stepsim.parallel.p2p.interleaved import interleaved_blocking
+    from stepsim.parallel.p2p.plain import blocking
+
     ranks, several = range(schedule.placement.ranks), schedule.placement.chunks > 1
     if not schedule.megatron:
         raise ScheduleError(
@@ -49,12 +48,15 @@ def _blocking(schedule: Schedule, _: P2POptions) -> list[Iterable[Step]]:
     return [one_rank(schedule, rank) for rank in ranks]
 
 
-def _overlap(schedule: Schedule, options: P2POptions) -> list[Iterable[Step]]:
+def _overlap(schedule: Schedule, options: P2POptions) -> list[P2PProgram]:
     """Megatron-LM's interleaved runtime with `overlap_p2p_comm`; for other schedules torch's."""
+    from stepsim.parallel.p2p.interleaved import interleaved_overlap
+    from stepsim.parallel.p2p.runtime import overlapped
+
     if schedule.megatron and schedule.placement.chunks > 1:
         ranks = range(schedule.placement.ranks)
         return [interleaved_overlap(schedule, rank, options) for rank in ranks]
-    return list(overlapped(schedule))
+    return overlapped(schedule)
 
 
 class P2PMode(StrEnum):
@@ -86,14 +88,11 @@ def default_mode(schedule: Schedule) -> P2PMode:
 
 
 __all__ = [
-    "Compute",
     "Direction",
-    "End",
     "Message",
     "P2PMode",
     "P2POptions",
-    "Post",
-    "Step",
-    "Wait",
+    "P2PProgram",
+    "StepKind",
     "default_mode",
 ]

@@ -5,39 +5,33 @@ forward; on rank 0, where the pipeline re-enters from the last rank, what the la
 P-1 earlier produced. Backwards are the mirror image.
 """
 
-from collections.abc import Iterator
+import numpy as np
 
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.records import dataclass
-from stepsim.parallel.p2p.plain import batch
-from stepsim.parallel.p2p.steps import (
-    Compute,
-    Direction,
-    End,
-    Exchange,
-    P2POptions,
-    Post,
-    Step,
-    Wait,
-    exchanges,
-)
+from stepsim.parallel.p2p.columns import StepWriter, exchanges
+from stepsim.parallel.p2p.steps import P2POptions, P2PProgram, StepKind
 from stepsim.parallel.schedules import ActionKind, Schedule
+
+_STEPS = 16
+"""Steps of a turn at most: keys of one turn lie below those of the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Half:
     """The forwards, or the backwards, of a rank.
 
-    `entries[k]` stands at `places[k]` of its order, needs `inputs[k]`, sends `outputs[k]`, and is
-    posted with the receives `fed[k]`.
+    Entry k stands at `places[k]` of the order, needs the end `inputs[k]`, sends `outputs[k]`, and
+    is posted with the receive `fed[k]`; -1 is none.
     """
 
-    places: tuple[int, ...]
-    inputs: tuple[tuple[End, ...], ...]
-    outputs: tuple[tuple[End, ...], ...]
-    fed: tuple[tuple[End, ...], ...]
+    places: Ints
+    inputs: Ints
+    outputs: Ints
+    fed: Ints
 
 
-def interleaved_blocking(schedule: Schedule, rank: int) -> Iterator[Step]:
+def interleaved_blocking(schedule: Schedule, rank: int) -> P2PProgram:
     """Without overlap: every batch is waited for.
 
     Ranks after the first begin with [recv F]. Warm-up (F, [send, recv]), the last one with the
@@ -46,126 +40,110 @@ def interleaved_blocking(schedule: Schedule, rank: int) -> Iterator[Step]:
     """
     forward, backward = _halves(schedule, rank)
     total, lead = len(forward.places), schedule.warm_up[rank]
-    yield from batch(forward.inputs[0])
-    for k in range(lead):
-        yield Compute(place=forward.places[k])
-        first = backward.inputs[0] if k == lead - 1 < total - 1 else ()
-        yield from batch((*forward.outputs[k], *forward.fed[k], *first))
-    if lead == total:
-        yield from batch(backward.inputs[0])
-    for j in range(total):
-        k = lead + j
-        ends = (*backward.outputs[j], *backward.fed[j])
-        if k < total:
-            yield Compute(place=forward.places[k])
-            ends = (*forward.outputs[k], *forward.fed[k], *ends)
-        yield Compute(place=backward.places[j])
-        yield from batch(ends)
+    turn = np.arange(total) * _STEPS
+    first = backward.inputs[:1]
+    writer = StepWriter()
+    writer.put(StepKind.COMPUTE, turn, forward.places)
+    writer.put(StepKind.COMPUTE, turn + lead * _STEPS + 1, backward.places)
+    for kind, key in ((StepKind.POST, 2), (StepKind.WAIT, 3)):
+        alone = kind is StepKind.WAIT
+        writer.put(kind, key - _STEPS, forward.inputs[:1], alone=alone)
+        writer.put(kind, turn + key, forward.outputs, alone=alone)
+        writer.put(kind, turn + key, forward.fed, alone=alone)
+        late = 2 if lead == total else 0
+        writer.put(kind, (lead - 1) * _STEPS + key + late, first, alone=alone)
+        writer.put(kind, turn + lead * _STEPS + key, backward.outputs, alone=alone)
+        writer.put(kind, turn + lead * _STEPS + key, backward.fed, alone=alone)
+    return writer.program()
 
 
-def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> Iterator[Step]:
+def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> P2PProgram:
     """With `overlap_p2p_comm`: in the steady state messages are posted and not waited for.
 
     Warm-up and drain stay blocking unless `options.warmup_flush`.
     """
     forward, backward = _halves(schedule, rank)
     total, lead = len(forward.places), schedule.warm_up[rank]
-    dealloc = options.deallocate_outputs
-    ahead = rank > 0, rank < schedule.placement.ranks - 1
-    yield from batch(forward.inputs[0])
-    for k in range(lead):
-        if options.warmup_flush:
-            yield from _overlapped(forward, k, ahead=ahead[0], dealloc=dealloc)
-        else:
-            yield from _blocked(forward, k)
+    flush, turn = options.warmup_flush, np.arange(total)
+    writer = StepWriter()
+    _batch(writer, -_STEPS, forward.inputs[:1])
+    before = (2 * lead - 1) * _STEPS
     if lead == total:
-        yield from batch(backward.inputs[0])
-    elif backward.inputs[0]:
-        yield Post(ends=backward.inputs[0])
-    for j in range(total):
-        if lead + j < total:
-            yield from _overlapped(forward, lead + j, ahead=False, dealloc=dealloc)
-            yield from _overlapped(backward, j, ahead=False, dealloc=False)
-        elif options.warmup_flush:
-            yield from _overlapped(backward, j, ahead=ahead[1], dealloc=False)
-        else:
-            yield from _blocked(backward, j)
+        _batch(writer, before, backward.inputs[:1])
+    else:
+        writer.put(StepKind.POST, before, backward.inputs[:1])
+    _turns(
+        writer,
+        forward,
+        2 * _STEPS * turn,
+        ahead=(turn < lead) & flush & (rank > 0),
+        blocked=(turn < lead) & (not flush),
+        dealloc=options.deallocate_outputs,
+    )
+    drains = turn + lead >= total
+    _turns(
+        writer,
+        backward,
+        2 * _STEPS * (turn + lead) + _STEPS,
+        ahead=drains & flush & (rank < schedule.placement.ranks - 1),
+        blocked=drains & (not flush),
+        dealloc=False,
+    )
+    return writer.program()
 
 
-def _blocked(half: _Half, k: int) -> Iterator[Step]:
-    """Wait for the input if need be, compute, exchange and wait."""
-    if half.inputs[k]:
-        yield Wait(half.inputs[k])
-    yield Compute(half.places[k])
-    yield from batch((*half.outputs[k], *half.fed[k]))
+def _batch(writer: StepWriter, key: int, ends: Ints) -> None:
+    """Post and wait; an empty batch is free."""
+    writer.put(StepKind.POST, key, ends)
+    writer.put(StepKind.WAIT, key + 1, ends, alone=True)
 
 
-def _overlapped(half: _Half, k: int, *, ahead: bool, dealloc: bool) -> Iterator[Step]:
-    """Wait for the input, compute, post, wait for the send before.
+def _turns(
+    writer: StepWriter, half: _Half, key: Ints, *, ahead: Bools, blocked: Bools, dealloc: bool
+) -> None:
+    """Every entry: wait for its input if need be, compute, post, and wait for what is due.
 
-    With `ahead` the next receive is posted before computing; with `dealloc` this send is waited
-    for at once.
+    Where it is `blocked` that is the whole exchange, else the send before, with `dealloc` also its
+    own. Where it is `ahead` the next receive is posted before computing.
     """
-    if half.inputs[k]:
-        yield Wait(half.inputs[k])
-    if ahead and half.fed[k]:
-        yield Post(half.fed[k])
-    yield Compute(half.places[k])
-    ends = half.outputs[k] if ahead else half.outputs[k] + half.fed[k]
-    if ends:
-        yield Post(ends)
-    if k > 0 and half.outputs[k - 1]:
-        yield Wait(half.outputs[k - 1])
-    if dealloc and half.outputs[k]:
-        yield Wait(half.outputs[k])
+    early, late = np.where(ahead, half.fed, -1), np.where(ahead, -1, half.fed)
+    previous = np.concatenate(([-1], half.outputs[:-1]))
+    writer.put(StepKind.WAIT, key, half.inputs)
+    writer.put(StepKind.POST, key + 1, early)
+    writer.put(StepKind.COMPUTE, key + 2, half.places)
+    writer.put(StepKind.POST, key + 3, half.outputs)
+    writer.put(StepKind.POST, key + 3, late)
+    writer.put(StepKind.WAIT, key + 4, np.where(blocked, half.outputs, -1), alone=True)
+    writer.put(StepKind.WAIT, key + 4, np.where(blocked, late, -1), alone=True)
+    writer.put(StepKind.WAIT, key + 5, np.where(blocked, -1, previous))
+    if dealloc:
+        writer.put(StepKind.WAIT, key + 6, np.where(blocked, -1, half.outputs))
 
 
 def _halves(schedule: Schedule, rank: int) -> tuple[_Half, _Half]:
     """Forwards, which enter again at rank 0, and backwards, which enter again at the last rank."""
     last = schedule.placement.ranks - 1
-    mine = _by_kind(schedule, rank)
     return (
-        _half(schedule, mine, ActionKind.FORWARD, last if rank == 0 else None),
-        _half(schedule, mine, ActionKind.BACKWARD, 0 if rank == last else None),
+        _half(schedule, rank, ActionKind.FORWARD, last if rank == 0 else None),
+        _half(schedule, rank, ActionKind.BACKWARD, 0 if rank == last else None),
     )
 
 
-_Numbered = list[tuple[int, Exchange]]
-"""Places in a rank's order and what is exchanged there."""
-
-
-def _half(
-    schedule: Schedule,
-    mine: dict[ActionKind, _Numbered],
-    kind: ActionKind,
-    feeding_rank: int | None,
-) -> _Half:
+def _half(schedule: Schedule, rank: int, kind: ActionKind, feeding_rank: int | None) -> _Half:
     """One half; `feeding_rank` is the far end of the pipeline where it enters again here."""
-    inputs = tuple(moved.received for _, moved in mine[kind])
-    count = len(inputs)
+    places, inputs, outputs = _by_kind(schedule, rank, kind)
+    fed = np.full(len(places), -1)
     if feeding_rank is None:
-        fed = [inputs[k + 1] if k < count - 1 else () for k in range(count)]
+        fed[:-1] = inputs[1:]
     else:
         delay = schedule.placement.ranks - 1
-        leaving = [moved.sent for _, moved in _by_kind(schedule, feeding_rank)[kind]]
-        fed = [
-            tuple((Direction.RECV, message) for _, message in leaving[k - delay])
-            if delay <= k < count - 1
-            else ()
-            for k in range(count)
-        ]
-    return _Half(
-        places=tuple(place for place, _ in mine[kind]),
-        inputs=inputs,
-        outputs=tuple(moved.sent for _, moved in mine[kind]),
-        fed=tuple(fed),
-    )
+        leaving = _by_kind(schedule, feeding_rank, kind)[2][: len(places) - 1 - delay]
+        fed[delay:-1] = np.where(leaving < 0, -1, leaving + 1)
+    return _Half(places=places, inputs=inputs, outputs=outputs, fed=fed)
 
 
-def _by_kind(schedule: Schedule, rank: int) -> dict[ActionKind, _Numbered]:
-    """A rank's forwards and backwards."""
-    found: dict[ActionKind, _Numbered] = {ActionKind.FORWARD: [], ActionKind.BACKWARD: []}
-    columns = zip(schedule.orders[rank], exchanges(schedule, rank), strict=True)
-    for place, (entry, moved) in enumerate(columns):
-        found[entry.parts()[0].kind].append((place, moved))
-    return found
+def _by_kind(schedule: Schedule, rank: int, kind: ActionKind) -> tuple[Ints, Ints, Ints]:
+    """Places of a rank's forwards, or backwards, and what they receive and send."""
+    places = np.flatnonzero(schedule.columns[rank].runs(kind)[:, 0])
+    received, sent = (ends[places, 0] for ends in exchanges(schedule, rank))
+    return places, received, sent

@@ -1,10 +1,20 @@
-"""Steps of a point-to-point program: compute, post messages, wait for them."""
+"""Steps of a point-to-point program: compute, post messages, wait for them.
 
-from enum import StrEnum
-from typing import NamedTuple
+A message has a number, and its ends have two: twice that of the message for the sender, one more
+for the receiver.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from stepsim.base.records import dataclass
 from stepsim.parallel.schedules import ActionKind, Schedule
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from stepsim.base.arrays import Bools, Small
 
 
 class Direction(StrEnum):
@@ -25,31 +35,35 @@ class Message(NamedTuple):
     target: int
     microbatch: int
 
-
-End = tuple[Direction, Message]
-"""One end of a message."""
-
-
-class Compute(NamedTuple):
-    """Run entry number `place` of the rank's order."""
-
-    place: int
+    @classmethod
+    def of(cls, schedule: Schedule, number: int) -> Self:
+        """The message with a number."""
+        rest, microbatch = divmod(number, schedule.microbatches)
+        backward, source = divmod(rest, schedule.placement.stages)
+        kind = ActionKind.BACKWARD if backward else ActionKind.FORWARD
+        return cls(kind, source, source - 1 if backward else source + 1, microbatch)
 
 
-class Post(NamedTuple):
-    """Post messages together; with `wait` go on when all are over."""
+class StepKind(IntEnum):
+    """What a step is: an entry of the order is computed, a message posted, or waited for."""
 
-    ends: tuple[End, ...]
-    wait: bool = False
-
-
-class Wait(NamedTuple):
-    """Go on when these posted messages are over."""
-
-    ends: tuple[End, ...]
+    COMPUTE = 0
+    POST = 1
+    WAIT = 2
 
 
-Step = Compute | Post | Wait
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class P2PProgram:
+    """Steps of a rank, in order, as columns.
+
+    `what` is the place of the entry that is computed, or an end of a message. A rank goes on when
+    what it waits for is over; where it is `alone`, what it waited for before is no longer of
+    interest, and the steps of this kind that follow each other are waited for together.
+    """
+
+    kind: "NDArray[np.int8]"
+    what: "Small"
+    alone: "Bools"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +77,3 @@ class P2POptions:
 
     warmup_flush: bool = False
     deallocate_outputs: bool = False
-
-
-class Exchange(NamedTuple):
-    """Ends of the messages that an entry needs and of those it sends; none within a rank."""
-
-    received: tuple[End, ...]
-    sent: tuple[End, ...]
-
-
-def exchanges(schedule: Schedule, rank: int) -> list[Exchange]:
-    """What each entry of a rank's order exchanges with other ranks."""
-    stages, rank_of = schedule.placement.stages, schedule.placement.rank
-    found = []
-    for entry in schedule.orders[rank]:
-        needed: list[End] = []
-        leaving: list[End] = []
-        for action in entry.parts():
-            stage, j = action.stage, action.microbatch
-            if action.kind is ActionKind.WEIGHT_GRAD:
-                continue
-            forward = action.kind is ActionKind.FORWARD
-            kind = ActionKind.FORWARD if forward else ActionKind.BACKWARD
-            before, after = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
-            if 0 <= before < stages and rank_of(before, j) != rank:
-                needed.append((Direction.RECV, Message(kind, before, stage, j)))
-            if 0 <= after < stages and rank_of(after, j) != rank:
-                leaving.append((Direction.SEND, Message(kind, stage, after, j)))
-        found.append(Exchange(tuple(needed), tuple(leaving)))
-    return found

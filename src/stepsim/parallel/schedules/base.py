@@ -1,10 +1,18 @@
 """What a pipeline schedule is: an ordered list of actions per rank, with no durations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.records import dataclass
+
+if TYPE_CHECKING:
+    from stepsim.base.arrays import Ints
+    from stepsim.parallel.schedules.order import Order
+
+_Number = TypeVar("_Number", int, "Ints")
 
 
 class ActionKind(StrEnum):
@@ -93,16 +101,16 @@ class Placement:
                 upper = rank >= self.ranks // 2
                 return rank if (chunk == 1) == upper else self.ranks - 1 - rank
 
-    def rank(self, stage: int, microbatch: int = 0) -> int:
-        """Rank that runs a virtual stage for a microbatch."""
+    def rank(self, stage: _Number, microbatch: _Number | int = 0) -> _Number:
+        """Rank that runs a virtual stage for a microbatch; the same of columns."""
         match self.kind:
             case PlacementKind.LOOP:
                 return stage % self.ranks
             case PlacementKind.V:
-                return stage if stage < self.ranks else 2 * self.ranks - 1 - stage
+                return stage + (stage >= self.ranks) * (2 * self.ranks - 1 - 2 * stage)
             case PlacementKind.BIDIRECTIONAL:
-                ahead = microbatch < self.microbatches // 2
-                return stage if ahead else self.ranks - 1 - stage
+                far = microbatch >= self.microbatches // 2
+                return stage + far * (self.ranks - 1 - 2 * stage)
 
 
 class Runtime(StrEnum):
@@ -112,7 +120,7 @@ class Runtime(StrEnum):
     TORCH = "torch"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """`orders[r]` is what pipeline rank r runs, in order.
 
@@ -123,7 +131,7 @@ class Schedule:
     name: str
     placement: Placement
     microbatches: int
-    orders: tuple[tuple[OrderEntry, ...], ...]
+    orders: tuple[Sequence[OrderEntry], ...]
     warm_up: tuple[int, ...] = ()
     runtime: Runtime = Runtime.TORCH
     fills_once: bool = False
@@ -137,8 +145,7 @@ class Schedule:
     @property
     def splits_backward(self) -> bool:
         """Whether some backward runs its weight gradients apart from its input gradients."""
-        kinds = (action.kind for rank in range(len(self.orders)) for action in self.actions(rank))
-        return ActionKind.WEIGHT_GRAD in kinds
+        return any(order.runs(ActionKind.WEIGHT_GRAD).any() for order in self.columns)
 
     @property
     def megatron(self) -> bool:
@@ -148,7 +155,14 @@ class Schedule:
     @property
     def has_pairs(self) -> bool:
         """Whether some forward and backward run as one."""
-        return any(isinstance(entry, FusedPair) for order in self.orders for entry in order)
+        return any(order.kind.shape[1] > 1 for order in self.columns)
+
+    @cached_property
+    def columns(self) -> "tuple[Order, ...]":
+        """The orders as columns."""
+        from stepsim.parallel.schedules.order import Order
+
+        return tuple(map(Order.of, self.orders))
 
     def tokens(self) -> list[list[str]]:
         """The orders in torch's notation."""
@@ -158,6 +172,24 @@ class Schedule:
         """The actions of a rank, fused pairs taken apart."""
         for entry in self.orders[rank]:
             yield from entry.parts()
+
+
+def alternating(
+    ranks: int,
+    warm_up: Sequence[int],
+    forwards: Sequence[tuple[int, int]],
+    backwards: Sequence[tuple[int, int]],
+) -> "tuple[Order, ...]":
+    """So many forwards of every rank, then by turns a forward and a backward, then the rest.
+
+    Forwards and backwards are tables of chunk and microbatch; chunk c of rank r is stage cP + r.
+    """
+    from stepsim.parallel.schedules.order import alternating_order
+
+    return tuple(
+        alternating_order(rank, ranks, lead, forwards, backwards)
+        for rank, lead in enumerate(warm_up)
+    )
 
 
 _MAX_FORWARDS = 1 << 22

@@ -5,14 +5,7 @@ NeurIPS 2019; torch `ScheduleGPipe`.
 """
 
 from stepsim.base.errors import ScheduleError, bad_value
-from stepsim.parallel.schedules.base import (
-    Action,
-    ActionKind,
-    Placement,
-    Runtime,
-    Schedule,
-    check_shape,
-)
+from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, alternating, check_shape
 
 
 def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -24,19 +17,14 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     if chunks != 1:
         allowed = "1 (looped-bfs holds more)"
         raise ScheduleError(bad_value("schedule gpipe", "chunks", chunks, allowed))
+    leads = (microbatches,) * ranks
+    table = [(0, j) for j in range(microbatches)]
     return Schedule(
         runtime=Runtime.MEGATRON,
         name="gpipe",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,
         fills_once=True,
-        orders=tuple(
-            tuple(
-                Action(kind=kind, stage=rank, chunk=0, microbatch=j)
-                for kind in (ActionKind.FORWARD, ActionKind.BACKWARD)
-                for j in range(microbatches)
-            )
-            for rank in range(ranks)
-        ),
-        warm_up=(microbatches,) * ranks,
+        orders=alternating(ranks, leads, table, table),
+        warm_up=leads,
     )

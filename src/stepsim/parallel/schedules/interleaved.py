@@ -15,6 +15,7 @@ from stepsim.parallel.schedules.base import (
     Placement,
     Runtime,
     Schedule,
+    alternating,
     check_shape,
 )
 
@@ -54,9 +55,7 @@ def interleaved(
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
         fills_once=True,
-        orders=tuple(
-            _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
-        ),
+        orders=alternating(ranks, warm_up, forwards, backwards),
         warm_up=tuple(warm_up),
     )
 
@@ -101,14 +100,6 @@ def torch_group_size(name: str, ranks: int, microbatches: int) -> int:
         allowed = f"a multiple of microbatches // ranks ({rounds}), such as {group * rounds}"
         raise ScheduleError(bad_value(f"schedule {name}", "microbatches", microbatches, allowed))
     return group
-
-
-def _order(
-    rank: int, ranks: int, lead: int, forward_slots: ChunkTable, backward_slots: ChunkTable
-) -> tuple[Action, ...]:
-    forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
-    backwards = actions(ActionKind.BACKWARD, rank, ranks, backward_slots)
-    return (*forwards[:lead], *by_turns(forwards[lead:], backwards))
 
 
 def megatron_group_size(

@@ -4,17 +4,8 @@ Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (PipeDream-F
 Megatron-LM `forward_backward_pipelining_without_interleaving`.
 """
 
-from collections.abc import Iterator
-
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.schedules.base import (
-    Action,
-    ActionKind,
-    Placement,
-    Runtime,
-    Schedule,
-    check_shape,
-)
+from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, alternating, check_shape
 
 
 def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -26,32 +17,19 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     check_shape("1f1b", ranks=ranks, microbatches=microbatches, chunks=chunks)
     if chunks != 1:
         raise ScheduleError(f"schedule 1f1b: chunks is {chunks}: it holds one chunk per rank")
+    leads = tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks))
+    table = [(0, j) for j in range(microbatches)]
     return Schedule(
         runtime=Runtime.MEGATRON,
         name="1f1b",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,
         fills_once=True,
-        orders=tuple(tuple(_order(rank, ranks, microbatches)) for rank in range(ranks)),
-        warm_up=tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks)),
+        orders=alternating(ranks, leads, table, table),
+        warm_up=leads,
     )
 
 
 def warm_up(rank: int, ranks: int, microbatches: int) -> int:
     """Forwards a rank runs before its first backward's partner."""
     return min(ranks - 1 - rank, microbatches)
-
-
-def _order(rank: int, ranks: int, microbatches: int) -> Iterator[Action]:
-    lead = warm_up(rank, ranks, microbatches)
-
-    def action(kind: ActionKind, microbatch: int) -> Action:
-        return Action(kind=kind, stage=rank, chunk=0, microbatch=microbatch)
-
-    for j in range(lead):
-        yield action(ActionKind.FORWARD, j)
-    for j in range(microbatches - lead):
-        yield action(ActionKind.FORWARD, lead + j)
-        yield action(ActionKind.BACKWARD, j)
-    for j in range(microbatches - lead, microbatches):
-        yield action(ActionKind.BACKWARD, j)

@@ -91,7 +91,7 @@ class Slicer:
 
     def message_number(self, actor: int, number: int, segment: Segment) -> int:
         """Number of a message of a shown actor, 0 if its other end is not shown."""
-        peer = self.walk.peer(actor, segment)
+        peer = self.walk.far(actor, segment.peer_stage)
         if peer not in self._numbers:
             return 0
         if segment.kind is SegmentKind.SEND:

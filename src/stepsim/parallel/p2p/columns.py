@@ -1,0 +1,75 @@
+"""Steps of point-to-point programs as columns: what entries exchange, and how steps are ordered."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stepsim.base.arrays import Bools, Ints
+from stepsim.parallel.p2p.steps import P2PProgram, StepKind
+from stepsim.parallel.schedules import ActionKind, Schedule
+
+
+class Exchange(NamedTuple):
+    """Ends of the messages that entries need and send, -1 for none: of shape (entries, parts)."""
+
+    received: Ints
+    sent: Ints
+
+
+def exchanges(schedule: Schedule, rank: int) -> Exchange:
+    """What each entry of a rank's order exchanges with other ranks."""
+    order, placement = schedule.columns[rank], schedule.placement
+    forward = order.runs(ActionKind.FORWARD).astype(np.int64)
+    talks = (order.kind >= 0) & ~order.runs(ActionKind.WEIGHT_GRAD)
+    stage, microbatch = order.stage.astype(np.int64), order.microbatch.astype(np.int64)
+    ahead = 2 * forward - 1
+    backward = (1 - forward) * placement.stages
+
+    def number(source: Ints) -> Ints:
+        found: Ints = (source + backward) * schedule.microbatches + microbatch
+        return found
+
+    def leaves(other: Ints) -> Bools:
+        inside = (other >= 0) & (other < placement.stages)
+        far: Ints = placement.rank(other, microbatch)
+        found: Bools = talks & inside & (far != rank)
+        return found
+
+    return Exchange(
+        received=np.where(leaves(stage - ahead), 2 * number(stage - ahead) + 1, -1),
+        sent=np.where(leaves(stage + ahead), 2 * number(stage), -1),
+    )
+
+
+def far_ranks(schedule: Schedule, ends: NDArray[np.integer]) -> Ints:
+    """Ranks at the other side of ends of messages."""
+    rest, microbatch = np.divmod(ends // 2, schedule.microbatches)
+    backward, source = np.divmod(rest, schedule.placement.stages)
+    target = np.where(backward, source - 1, source + 1)
+    return schedule.placement.rank(np.where(ends % 2, source, target), microbatch)
+
+
+class StepWriter:
+    """Collects steps with the keys that order them; ends of -1 are none."""
+
+    def __init__(self) -> None:
+        self._columns: list[tuple[Ints, Ints, int, bool]] = []
+
+    def put(self, kind: StepKind, key: ArrayLike, what: Ints, *, alone: bool = False) -> None:
+        """Add steps of a kind with their keys."""
+        keys = np.broadcast_to(np.asarray(key, dtype=np.int64), what.shape)
+        there = what >= 0
+        self._columns.append((keys[there], what[there], int(kind), alone))
+
+    def program(self) -> P2PProgram:
+        """The steps in the order of their keys; of equal ones in that in which they were put."""
+        order = np.argsort(np.concatenate([keys for keys, *_ in self._columns]), kind="stable")
+        sizes = [len(keys) for keys, *_ in self._columns]
+        kind, alone = (
+            np.repeat([column[i] for column in self._columns], sizes)[order] for i in (2, 3)
+        )
+        what = np.concatenate([what for _, what, *_ in self._columns])[order]
+        return P2PProgram(
+            kind=kind.astype(np.int8), what=what.astype(np.int32), alone=alone.astype(bool)
+        )

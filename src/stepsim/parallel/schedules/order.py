@@ -1,0 +1,107 @@
+"""What a rank runs, as columns."""
+
+from collections.abc import Iterator, Sequence
+from typing import Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stepsim.base.arrays import Bools, Small
+from stepsim.base.records import dataclass
+from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, OrderEntry
+
+KINDS = tuple(ActionKind)
+"""Kinds by the numbers that columns have for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Order(Sequence[OrderEntry]):
+    """What a rank runs, in order, as columns; entries are made when they are looked at.
+
+    All have shape (entries, parts): parts are one, or two where some entry is a fused pair, and
+    `kind` (a place in `KINDS`) is -1 where there is no second.
+    """
+
+    kind: NDArray[np.int8]
+    stage: Small
+    chunk: Small
+    microbatch: Small
+
+    @classmethod
+    def of(cls, entries: Sequence[OrderEntry]) -> Self:
+        """The columns of entries."""
+        if isinstance(entries, cls):
+            return entries
+        width = max((len(entry.parts()) for entry in entries), default=1)
+        found = np.full((4, len(entries), width), -1, dtype=np.int32)
+        for place, entry in enumerate(entries):
+            for part, action in enumerate(entry.parts()):
+                number = KINDS.index(action.kind)
+                found[:, place, part] = number, action.stage, action.chunk, action.microbatch
+        kind, stage, chunk, microbatch = found
+        return cls(kind=kind.astype(np.int8), stage=stage, chunk=chunk, microbatch=microbatch)
+
+    @classmethod
+    def of_actions(
+        cls, kind: ArrayLike, stage: ArrayLike, chunk: ArrayLike, microbatch: ArrayLike
+    ) -> Self:
+        """An order of single actions, from a number or a column of each."""
+        columns = np.broadcast_arrays(kind, stage, chunk, microbatch)
+        first, *others = (column.reshape(-1, 1) for column in columns)
+        second, third, fourth = (column.astype(np.int32) for column in others)
+        return cls(kind=first.astype(np.int8), stage=second, chunk=third, microbatch=fourth)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __iter__(self) -> Iterator[OrderEntry]:
+        columns = (self.kind, self.stage, self.chunk, self.microbatch)
+        for parts in zip(*(column.tolist() for column in columns), strict=True):
+            yield _entry(*parts)
+
+    @overload
+    def __getitem__(self, place: int) -> OrderEntry: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[OrderEntry, ...]: ...
+    def __getitem__(self, place: int | slice) -> OrderEntry | tuple[OrderEntry, ...]:
+        if isinstance(place, slice):
+            return tuple(self)[place]
+        columns = (self.kind, self.stage, self.chunk, self.microbatch)
+        return _entry(*(column[place].tolist() for column in columns))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def runs(self, *kinds: ActionKind) -> Bools:
+        """Which parts are of these kinds: (entries, parts)."""
+        return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
+
+
+def _entry(
+    kinds: list[int], stages: list[int], chunks: list[int], microbatches: list[int]
+) -> OrderEntry:
+    parts = [
+        Action(kind=KINDS[kind], stage=stage, chunk=chunk, microbatch=microbatch)
+        for kind, stage, chunk, microbatch in zip(kinds, stages, chunks, microbatches, strict=True)
+        if kind >= 0
+    ]
+    return parts[0] if len(parts) == 1 else FusedPair(forward=parts[0], backward=parts[1])
+
+
+def alternating_order(
+    rank: int,
+    ranks: int,
+    lead: int,
+    forwards: Sequence[tuple[int, int]],
+    backwards: Sequence[tuple[int, int]],
+) -> Order:
+    """One rank's order of `alternating`, with `lead` forwards before the first backward."""
+    turns = 2 * np.arange(len(forwards)), 2 * (np.arange(len(backwards)) + lead) + 1
+    order = np.argsort(np.concatenate(turns), kind="stable")
+    chunk, microbatch = np.concatenate((forwards, backwards))[order].T
+    numbers = KINDS.index(ActionKind.FORWARD), KINDS.index(ActionKind.BACKWARD)
+    kind = np.where(order < len(forwards), *numbers)
+    return Order.of_actions(kind, chunk * ranks + rank, chunk, microbatch)
