@@ -60,10 +60,10 @@ class Lists:
         starts, values = self.starts.tolist(), self.values.tolist()
         return [tuple(values[a:b]) for a, b in pairwise(starts)]
 
-    def turned(self, size: int) -> Self:
-        """For each value from 0 to size - 1, the lists it is in, ascending."""
+    def turned(self, most: int) -> Self:
+        """For each value below `most`, the lists it is in, ascending."""
         order = np.argsort(self.values, kind="stable")
-        return type(self)(bounds(np.bincount(self.values, minlength=size)), self.owners[order])
+        return type(self)(bounds(np.bincount(self.values, minlength=most)), self.owners[order])
 
 
 def bounds(counts: NDArray[np.integer]) -> Small:

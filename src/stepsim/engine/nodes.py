@@ -134,13 +134,13 @@ def _join_groups(node: Small, programs: Sequence[LaidOut], actors: Actors, first
 def _ordered(node: Small, programs: Sequence[LaidOut], firsts: Small) -> NodeGraph:
     """The nodes level by level, by how many others must end before each."""
     total = len(node)
-    owners, befores = [], []
+    owners, earlier = [], []
     for actor, laid in enumerate(programs):
         mine = node[firsts[actor] : firsts[actor + 1]]
         owners.append(mine[laid.after.owners])
-        befores.append(mine[laid.after.values])
-    owner, before = np.concatenate(owners), np.concatenate(befores)
-    del owners, befores
+        earlier.append(mine[laid.after.values])
+    owner, before = np.concatenate(owners), np.concatenate(earlier)
+    del owners, earlier
     order = np.argsort(owner, kind="stable")
     after = Lists(bounds(np.bincount(owner, minlength=total)), before[order])
     del owner, before, order
