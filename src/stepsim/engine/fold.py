@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, row_numbers
 from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import (
@@ -62,8 +62,20 @@ def fold(
 ) -> Actors:
     """One actor per class of ranks that behave alike.
 
-    `slow` are factors on the ranks' compute times; with `sites` links are shared.
+    `slow` are factors on the ranks' compute times; with `sites` links are shared. Without either
+    the classes are kept with the prices, for all graphs whose ranks talk to the same others.
     """
+    if slow is not None or sites is not None:
+        return _folded(graph, prices, slow, sites)
+    key = tuple(_kinds(graph)), tuple(_stage_pairs(graph))
+    if key not in prices.folds:
+        prices.folds[key] = _folded(graph, prices, None, None)
+    return prices.folds[key]
+
+
+def _folded(
+    graph: TaskGraph, prices: Prices, slow: Floats | None, sites: TransferSites | None
+) -> Actors:
     own = [*_own_traits(graph, prices)]
     if slow is not None:
         own.append(np.unique(slow, return_inverse=True)[1].astype(np.int64))
@@ -100,7 +112,7 @@ def _neighbours(graph: TaskGraph, prices: Prices, colours: Ranks) -> Iterable[Ra
     for kind in _kinds(graph):
         patterns = prices.groups(kind)
         met = np.sort(colours[patterns.members], axis=1)
-        yield np.unique(met, axis=0, return_inverse=True)[1].reshape(-1)[patterns.group_of]
+        yield row_numbers(met)[1][patterns.group_of]
     width = graph.plan.stage_ranks
     for offset in sorted({peer - stage for stage, peer in _stage_pairs(graph)}):
         shifted = np.roll(colours, -offset * width)
@@ -125,12 +137,10 @@ def _stage_pairs(graph: TaskGraph) -> list[tuple[int, int]]:
 
 def _merge(traits: Iterable[Ranks]) -> Ranks:
     """Ranks with equal traits get equal numbers, counted from 0 in order of first appearance."""
-    _, first, number = np.unique(
-        np.stack(list(traits), axis=1), axis=0, return_index=True, return_inverse=True
-    )
+    first, number = row_numbers(np.stack(list(traits), axis=1))
     place = np.empty_like(first)
     place[np.argsort(first)] = np.arange(len(first))
-    return place[number.reshape(-1)].astype(np.int64)
+    return place[number]
 
 
 def _actors(graph: TaskGraph, prices: Prices, actor_of: Ranks) -> Actors:
@@ -140,9 +150,9 @@ def _actors(graph: TaskGraph, prices: Prices, actor_of: Ranks) -> Actors:
     for kind in _kinds(graph):
         patterns = prices.groups(kind)
         met = np.sort(actor_of[patterns.members], axis=1)
-        distinct, number = np.unique(met, axis=0, return_inverse=True)
-        groups[kind] = number.reshape(-1)[patterns.group_of[ranks]]
-        sizes[kind] = 1 + (np.diff(distinct, axis=1) != 0).sum(axis=1)
+        first, number = row_numbers(met)
+        groups[kind] = number[patterns.group_of[ranks]]
+        sizes[kind] = 1 + (np.diff(met[first], axis=1) != 0).sum(axis=1)
     return Actors(
         actor_of=actor_of,
         ranks=ranks.astype(np.int64),

@@ -6,7 +6,7 @@ run the same collectives at the same time. So are the pairs that carry a message
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, distinct
+from stepsim.base.arrays import Ints, distinct, row_numbers
 from stepsim.base.records import dataclass
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
@@ -45,8 +45,9 @@ def find_patterns(
     """
     group_of = np.full(ranks, -1, dtype=np.int64)
     group_of[members] = np.arange(len(members), dtype=np.int64)[:, None]
-    distinct, pattern = np.unique(topology.canonical(npus), axis=0, return_inverse=True)
-    pattern = pattern.reshape(-1)
+    looks = topology.canonical(npus)
+    first, pattern = row_numbers(looks)
+    distinct = looks[first]
     beside: tuple[Beside | None, ...] = (None,) * len(distinct)
     if stage_ranks:
         bundle = _bundles(members[:, 0] // stage_ranks, npus, topology)

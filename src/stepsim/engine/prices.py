@@ -6,6 +6,7 @@ Groups that look alike on the topology cost the same, so each distinct pattern i
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,6 +47,9 @@ class PhasePrice:
     rate: float = inf
 
 
+if TYPE_CHECKING:
+    from stepsim.engine.fold import Actors
+
 _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
 """Kind and loads of a communication, and the look of its group."""
 
@@ -56,7 +60,8 @@ class Prices:
 
     `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
     links are shared fairly, for then sharing slows them when they run. Times in `table` replace the
-    model's for groups that hold equally many ranks of each of their nodes.
+    model's for groups that hold equally many ranks of each of their nodes. `folds` are classes of
+    ranks at these prices, kept by who talks to whom.
     """
 
     plan: ParallelPlan
@@ -65,14 +70,22 @@ class Prices:
     algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
     table: CommTable | None = None
     sharing: Sharing = Sharing.NONE
+    folds: "dict[tuple[object, ...], Actors]" = field(default_factory=dict)
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
     _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
 
+    def serve(self, plan: ParallelPlan, topology: Topology, options: StepOptions) -> bool:
+        """Whether prices of another job hold here: they know nothing of microbatches."""
+        mine = replace(self.plan, microbatches=plan.microbatches)
+        asked = parse_algorithms(options.algorithm), options.comm_table, options.contention
+        known = self.algorithms, self.table, self.sharing
+        return (mine, known, self.topology) == (plan, asked, topology)
+
     def of(self, graph: TaskGraph) -> "Prices":
-        """The prices of another graph of the same plan; what is found for one is known to both."""
-        return replace(self, comms=graph.comms)
+        """The prices of a graph that these serve; what is found for one is known to both."""
+        return replace(self, plan=graph.plan, comms=graph.comms)
 
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""

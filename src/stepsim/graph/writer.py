@@ -76,10 +76,15 @@ class ProgramWriter:
         return found
 
     def _codes(self, order: Order) -> Ints:
-        """A number for every entry: equal where kinds, chunks and blocks of its parts are."""
+        """A number for every entry: equal where kinds, chunks and rows of its parts are."""
         blocks = np.array([len(chunk) for chunk in self.work.chunks])
         most, chunks = int(blocks.max()), len(blocks)
-        block = order.microbatch % blocks[order.chunk]
+        alike = np.zeros((chunks, most), dtype=np.int64)
+        for number, chunk in enumerate(self.work.chunks):
+            known: dict[tuple[int, ...], int] = {}
+            for block, rows in enumerate(chunk):
+                alike[number, block] = known.setdefault(tuple(map(id, rows)), block)
+        block = alike[order.chunk, order.microbatch % blocks[order.chunk]]
         code = (order.kind.astype(np.int64) * chunks + order.chunk) * most + block
         code = np.where(order.kind < 0, NONE, code) + 1
         several: Ints = code[:, 0]
@@ -89,8 +94,8 @@ class ProgramWriter:
 
     def _apart(self, order: Order) -> Bools:
         """Entries that are more than one segment: some shard parameters, some reduce gradients."""
-        blocks = [rows for chunk in self.work.chunks for rows in chunk]
-        apart = np.full(len(order), any(row.shards for rows in blocks for row in rows))
+        rows = {id(row): row for chunk in self.work.chunks for rows in chunk for row in rows}
+        apart = np.full(len(order), any(row.shards for row in rows.values()))
         for place, action in self._final.values():
             apart[place] |= self._reduces(action)
         return apart

@@ -75,6 +75,8 @@ def split_stages(
         )
     if plan.pp > 1 and workload.pp_comm_assumed:
         warnings.append(workload.pp_comm_assumed)
+    ends = [_ends(placement, rank, stage_rows) for rank in range(plan.pp)]
+    items = {each: tuple(_per_step(workload, plan, each, stage_rows)) for each in {*ends}}
     return Stages(
         works=tuple(
             StageWork(
@@ -82,7 +84,7 @@ def split_stages(
                     _chunk_rows(workload, layers, placement, rank, chunk, stage_rows)
                     for chunk in range(placement.chunks)
                 ),
-                per_step=tuple(_per_step(workload, plan, placement, rank, stage_rows)),
+                per_step=items[ends[rank]],
             )
             for rank in range(plan.pp)
         ),
@@ -228,21 +230,23 @@ def _chunk_layers(
     return _split(layers, placement.chunks)[chunk]
 
 
+def _ends(placement: Placement, rank: int, stage_rows: StageRows) -> tuple[bool, bool]:
+    """Whether a rank has the first and the last rows of the model, or all have both."""
+    every = stage_rows is StageRows.EVERY
+    held = {placement.stage(rank, chunk) for chunk in range(placement.chunks)}
+    return every or 0 in held, every or placement.stages - 1 in held
+
+
 def _per_step(
-    workload: Workload,
-    plan: ParallelPlan,
-    placement: Placement,
-    rank: int,
-    stage_rows: StageRows,
+    workload: Workload, plan: ParallelPlan, ends: tuple[bool, bool], stage_rows: StageRows
 ) -> Iterable[StepItem]:
-    """What a stage runs once per step, in the order of the items' roles.
+    """What a stage with these ends runs once per step, in the order of the items' roles.
 
     Only the ends of the pipeline sum embedding gradients and own the parameters of embedding and
     head, unless every stage carries both ends.
     """
+    first, last = ends
     every = stage_rows is StageRows.EVERY
-    held = {placement.stage(rank, chunk) for chunk in range(placement.chunks)}
-    first, last = every or 0 in held, every or placement.stages - 1 in held
     items = [*(_loss_items(workload) if every else ()), *workload.per_step]
     if not (first or last):
         items = [item for item in items if item.role is not Role.EMBEDDING_GRADIENTS]

@@ -125,11 +125,7 @@ class Report:
     @property
     def bubble_fraction(self) -> float:
         """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
-        if not self.pipeline_time_ps:
-            return 0.0
-        counts: list[int] = self.counts.tolist()
-        total = sum(each.total * n for each, n in zip(self.bubbles, counts, strict=True))
-        return float(bubble_fraction(total, sum(counts), self.pipeline_time_ps))
+        return _mean_bubble(self.bubbles, self.counts, self.pipeline_time_ps)
 
     @property
     def zero_bubble_rate(self) -> float:
@@ -154,6 +150,16 @@ class Report:
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts averaged over ranks, rounded so that they still sum to the step time."""
         return mean_parts(self.breakdown, self.counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """What sweeps ask of a step; each as in `Report`, the breakdown a mean over ranks."""
+
+    step_time_ps: int
+    pipeline_time_ps: int
+    bubble_fraction: float
+    breakdown_ps: dict[Part, int] | None
 
 
 def bubble_fraction(bubble_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
@@ -200,18 +206,12 @@ def make_report(
     `effort` is what the step is worth, where a model says it, `memory` what ranks hold.
     """
     graph, options = timeline.graph, timeline.graph.options
-    step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
+    step = timeline.step_time_ps
     traffic = find_traffic(graph, prices)
     links = link_use(graph, prices.topology, traffic, step)
     path = list(path_tasks(timeline, critical_path(timeline)))
     actors = timeline.actors
-    breakdown = np.zeros((len(actors), len(Part)), dtype=np.int64)
-    bubbles = [Bubble(before=0, between=0, after=0, busy=0)] * len(actors)
-    known: PartsOfLists = {}
-    for cohort in timeline.cohorts:
-        breakdown[cohort.actors] = cohort_breakdown(cohort, graph, step, known).T
-        for actor, each in zip(cohort.actors.tolist(), _bubbles(cohort, pipeline), strict=True):
-            bubbles[actor] = each
+    breakdown, bubbles = _breakdown(timeline), _bubbles(timeline)
     comms = comm_use(graph, prices)
     return Report(
         workload=workload,
@@ -221,10 +221,10 @@ def make_report(
         contention=options.contention,
         plan=graph.plan,
         step_time_ps=step,
-        pipeline_time_ps=pipeline,
+        pipeline_time_ps=timeline.pipeline_time_ps,
         actor_of=actors.actor_of,
         breakdown=breakdown,
-        bubbles=tuple(bubbles),
+        bubbles=bubbles,
         stages=_stages(timeline, breakdown, bubbles, memory),
         links=links,
         comms=comms,
@@ -298,7 +298,50 @@ def _named_beside(other: CommOp, op: CommOp) -> str:
     return "that of other stages" if other == op else f"{other.group} {other.kind}"
 
 
-def _bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
+def make_totals(timeline: Timeline, *, breakdown: bool) -> StepTotals:
+    """What a report would say of the whole step, without the rest of it."""
+    counts, pipeline = timeline.actors.counts, timeline.pipeline_time_ps
+    return StepTotals(
+        step_time_ps=timeline.step_time_ps,
+        pipeline_time_ps=pipeline,
+        bubble_fraction=_mean_bubble(_bubbles(timeline), counts, pipeline),
+        breakdown_ps=mean_parts(_breakdown(timeline), counts) if breakdown else None,
+    )
+
+
+def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_ps: int) -> float:
+    """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
+    if not pipeline_ps:
+        return 0.0
+    total = sum(each.total * n for each, n in zip(bubbles, counts.tolist(), strict=True))
+    return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
+
+
+def _breakdown(timeline: Timeline) -> NDArray[np.int64]:
+    """Parts of the step of every actor, of shape (actors, parts), in ps."""
+    found = np.zeros((len(timeline.actors), len(Part)), dtype=np.int64)
+    known: PartsOfLists = {}
+    for cohort in timeline.cohorts:
+        parts = cohort_breakdown(cohort, timeline.graph, timeline.step_time_ps, known)
+        found[cohort.actors] = parts.T
+    return found
+
+
+def _bubbles(timeline: Timeline) -> tuple[Bubble, ...]:
+    """The bubble of each actor."""
+    found = {
+        actor: bubble
+        for cohort in timeline.cohorts
+        for actor, bubble in zip(
+            cohort.actors.tolist(),
+            _cohort_bubbles(cohort, timeline.pipeline_time_ps),
+            strict=True,
+        )
+    }
+    return tuple(found[actor] for actor in range(len(found)))
+
+
+def _cohort_bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
     """The bubble of each actor of a cohort."""
     start, end = cohort.entry_times
     if not len(start):
@@ -315,7 +358,7 @@ def _bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
 def _stages(
     timeline: Timeline,
     breakdown: NDArray[np.int64],
-    bubbles: list[Bubble],
+    bubbles: Sequence[Bubble],
     memory: StepMemory | None,
 ) -> tuple[StageReport, ...]:
     plan, actors = timeline.graph.plan, timeline.actors

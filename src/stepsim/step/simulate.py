@@ -23,7 +23,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.stages import split_stages
 from stepsim.results.memory import StepMemory
-from stepsim.results.report import Report, make_report
+from stepsim.results.report import Report, StepTotals, make_report, make_totals
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
 from stepsim.step.model_memory import memory_of, with_memory
@@ -33,6 +33,8 @@ from stepsim.workload.rows import Doubt, Workload
 _DEFAULTS = StepOptions()
 MOST_EVENTS = 100_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
+PRICES_KEPT = 8
+"""Prices of as many steps are kept for those that follow."""
 _log = logging.getLogger(__name__)
 
 
@@ -107,12 +109,33 @@ def simulate_step(
     return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
 
 
+def step_totals(
+    workload: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+    *,
+    breakdown: bool,
+    known: list[Prices],
+) -> StepTotals:
+    """Run one training step for its totals alone; raises as `simulate_step` does.
+
+    Unless an engine is asked for, columns take the place of events where links are not shared in
+    time. `known` are prices of earlier steps; those of this one come to stand last.
+    """
+    if options.engine is None and options.contention is not Sharing.FAIR:
+        options = replace(options, engine=Engine.LEVELS)
+    with garbage.paused():
+        ready = prepare(workload, topology, options, like=known)
+        known[:] = [*known[1 - PRICES_KEPT :], ready.prices]
+        return make_totals(_run(ready), breakdown=breakdown)
+
+
 def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     """The report with what the doubts are worth."""
     options = ready.options
 
     def again(workload: Workload) -> int:
-        return _run(prepare(workload, topology, options, like=ready.prices)).step_time_ps
+        return _run(prepare(workload, topology, options, like=[ready.prices])).step_time_ps
 
     found = weigh_doubts(ready.doubts, ready.workload, options, report, again)
     said = tuple(each.text for each in found if each.is_negligible)
@@ -138,11 +161,11 @@ def prepare(
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
-    like: Prices | None = None,
+    like: Sequence[Prices] = (),
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs.
 
-    `like` are prices found before with the same options, which hold again for an equal plan.
+    `like` are prices found before: those that serve this step are taken again.
     """
     made = make_work(workload, topology, options)
     options = made.options
@@ -154,8 +177,8 @@ def prepare(
     memory = memory_of(work, made, schedule, stages, options)
     work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
-    known = like is not None and (like.plan, like.topology) == (plan, network)
-    prices = like.of(graph) if like and known else make_prices(graph, network, options)
+    again = next((each for each in like if each.serve(plan, network, options)), None)
+    prices = again.of(graph) if again else make_prices(graph, network, options)
     _log.info("workload %s: %d layers", work.source, work.layers)
     _log.info("topology %s: %d NPUs", network.name, network.npus)
     _log.info("schedule %s: %d stages", schedule.label, plan.pp)

@@ -1,6 +1,6 @@
 """From the scenarios of a group to their results: one protocol, any number of ways.
 
-`Simulation` runs `stepsim.simulate` for every scenario and serves every sweep. An evaluator that is
+`Simulation` runs a step for every scenario and serves every sweep. An evaluator that is
 faster for some groups stands before it in the list and says which groups it takes.
 """
 
@@ -14,11 +14,12 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
 from stepsim.base.records import dataclass
+from stepsim.engine.prices import Prices
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
-from stepsim.results.report import Report
-from stepsim.step.simulate import simulate_step
+from stepsim.results.report import StepTotals
+from stepsim.step.simulate import step_totals
 from stepsim.workload.axes import Part
 
 
@@ -78,7 +79,9 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Runs the engine once for each scenario."""
+    """Runs a step for each scenario, for its totals alone; `known` are prices of those before."""
+
+    known: list[Prices] = field(default_factory=list, compare=False)
 
     @property
     def chunk(self) -> int:
@@ -91,7 +94,7 @@ class Simulation:
 
     def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":
         """Nothing is shared but the workload and the topology, which are read already."""
-        return SimulatedGroup(group=group)
+        return SimulatedGroup(group=group, known=self.known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,22 +102,29 @@ class SimulatedGroup:
     """A group of which every scenario is simulated by itself."""
 
     group: ScenarioGroup
+    known: list[Prices] = field(default_factory=list)
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Simulate each scenario; one that fails leaves its reason."""
         names = list(columns)
         rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
-        found: list[Report | str] = []
+        found: list[StepTotals | str] = []
         for row in rows:
-            found.append(self._report(dict(zip(names, row, strict=True))))
+            found.append(self._totals(dict(zip(names, row, strict=True))))
         return _outcomes(found, breakdown=self.group.study.breakdown)
 
-    def _report(self, values: dict[str, Any]) -> Report | str:
+    def _totals(self, values: dict[str, Any]) -> StepTotals | str:
         study = self.group.study
         try:
             options = study.step_options({**self.group.settings, **values})
             topology = with_values(study.topology, values)
-            return simulate_step(study.workload, topology, options).report
+            return step_totals(
+                study.workload,
+                topology,
+                options,
+                breakdown=study.breakdown,
+                known=self.known,
+            )
         except StepsimError as error:
             return str(error)
 
@@ -124,7 +134,7 @@ def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
     return _outcomes([why] * count, breakdown=breakdown)
 
 
-def _outcomes(found: Sequence[Report | str], *, breakdown: bool) -> Outcomes:
+def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
     steps, pipelines, bubbles = (np.zeros(len(found), dtype=t) for t in (np.int64, np.int64, float))
     parts = np.zeros((len(found), len(Part)), dtype=np.int64)
     errors = {}
@@ -134,8 +144,8 @@ def _outcomes(found: Sequence[Report | str], *, breakdown: bool) -> Outcomes:
             continue
         steps[i], pipelines[i] = each.step_time_ps, each.pipeline_time_ps
         bubbles[i] = each.bubble_fraction
-        if breakdown:
-            parts[i] = list(each.mean_breakdown_ps().values())
+        if each.breakdown_ps is not None:
+            parts[i] = list(each.breakdown_ps.values())
     outcomes = Outcomes(
         step_time_ps=steps, pipeline_time_ps=pipelines, bubble_fraction=bubbles, errors=errors
     )
