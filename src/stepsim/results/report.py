@@ -358,7 +358,7 @@ def _cohort_bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
 def _stages(
     timeline: Timeline,
     breakdown: NDArray[np.int64],
-    bubbles: Sequence[Bubble],
+    bubbles: tuple[Bubble, ...],
     memory: StepMemory | None,
 ) -> tuple[StageReport, ...]:
     plan, actors = timeline.graph.plan, timeline.actors
@@ -384,10 +384,10 @@ def _stages(
                 forward_ps=forward,
                 backward_ps=backward,
                 bubble=Bubble(
-                    before=mean([bubbles[a].before for a in here]),
-                    between=mean([bubbles[a].between for a in here]),
-                    after=mean([bubbles[a].after for a in here]),
-                    busy=mean([bubbles[a].busy for a in here]),
+                    before=mean([bubbles[a].before for a in here.tolist()]),
+                    between=mean([bubbles[a].between for a in here.tolist()]),
+                    after=mean([bubbles[a].after for a in here.tolist()]),
+                    busy=mean([bubbles[a].busy for a in here.tolist()]),
                 ),
                 breakdown_ps=mean_parts(breakdown[here], counts),
                 memory=held,

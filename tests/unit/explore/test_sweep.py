@@ -127,7 +127,7 @@ def test_a_fault_of_the_engine_ends_the_sweep(
     def wrong(*arguments: object, **options: object) -> None:
         raise IndexError("of our own making")
 
-    monkeypatch.setattr("stepsim.explore.sweep.evaluate.simulate_step", wrong)
+    monkeypatch.setattr("stepsim.explore.sweep.evaluate.step_totals", wrong)
     with pytest.raises(IndexError, match="of our own making"):
         run_sweep(study(), tmp_path / "a.sqlite", jobs=1, evaluators=(Simulation(),))
 

@@ -1,4 +1,8 @@
-"""Steps of point-to-point programs as columns: what entries exchange, and how steps are ordered."""
+"""Steps of point-to-point programs as columns: what entries exchange, and how steps are ordered.
+
+What an action needs and gives is that of Qi et al., arXiv:2401.10241: input gradients travel,
+weight gradients stay.
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a rank runs, as columns."""
+"""What a rank runs, as columns; alternating orders are those of 1F1B (arXiv:2104.04473)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Self, overload
