@@ -54,6 +54,7 @@ def test_kernels_say_what_they_carry(profile: Profile, folder: Path) -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_holistic_trace_analysis_finds_the_same_shares(profile: Profile, folder: Path) -> None:
     analysis = pytest.importorskip("hta.trace_analysis", reason="HolisticTraceAnalysis is missing")
     found = analysis.TraceAnalysis(trace_dir=str(folder)).get_temporal_breakdown(visualize=False)
