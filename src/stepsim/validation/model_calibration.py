@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import CalibrationError
+from stepsim.base.errors import CalibrationError, StepsimError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.files.model_steps import PublishedStep
@@ -62,29 +62,47 @@ def calibrate_steps(
 ) -> StepCalibration:
     """A factor for each device, framework and precision among complete measured steps.
 
-    Measured `rates` of matrix products replace those of their device first.
-    Raises CalibrationError where there are none.
+    Measured `rates` of matrix products replace those of their device first. Steps that no plan
+    expresses are left out with a note, and so are machines that are off beyond reason. Raises
+    CalibrationError where nothing is left.
     """
-    measured = ModelCalibration(rates=tuple(rates))
-    groups: dict[Machine, list[tuple[PublishedStep, StepModel]]] = {}
-    for step in steps:
-        if step.is_complete and step.measured_s:
-            model = model_of(step)
-            device, _ = measured.apply(model.device, model.framework, step.plan.precision)
-            model = replace(model, device=device)
-            key = (model.device.name, model.framework.name, step.plan.precision)
-            groups.setdefault(key, []).append((step, model))
-    if not groups:
-        raise CalibrationError("no measured step: expected complete rows with step_s")
+    notes: list[str] = []
+    groups = _by_machine(steps, ModelCalibration(rates=tuple(rates)), notes)
     factors: list[MachineFactor] = []
     rows: list[CalibratedStep] = []
-    notes: list[str] = []
     for machine, several in groups.items():
-        factor, found, note = _calibrate(machine, several)
+        try:
+            factor, found, note = _calibrate(machine, several)
+        except CalibrationError as error:
+            notes.append(str(error))
+            continue
         factors.append(factor)
         rows += found
         notes += [note] if note else []
+    if not factors:
+        why = notes[0] if notes else "expected complete rows with step_s"
+        raise CalibrationError(f"no measured step: {why}")
     return StepCalibration(factors=tuple(factors), rows=tuple(rows), notes=tuple(notes))
+
+
+def _by_machine(
+    steps: Iterable[PublishedStep], measured: ModelCalibration, notes: list[str]
+) -> dict[Machine, list[tuple[PublishedStep, StepModel]]]:
+    """Complete measured steps of each machine with what prices them; notes say what is left out."""
+    groups: dict[Machine, list[tuple[PublishedStep, StepModel]]] = {}
+    for step in steps:
+        if not (step.is_complete and step.measured_s):
+            continue
+        try:
+            model = model_of(step)
+            model.seconds([step.plan])
+        except StepsimError as error:
+            notes.append(f"{step.source} {step.name} is left out: {error}")
+            continue
+        device, _ = measured.apply(model.device, model.framework, step.plan.precision)
+        key = (device.name, model.framework.name, step.plan.precision)
+        groups.setdefault(key, []).append((step, replace(model, device=device)))
+    return groups
 
 
 def _calibrate(

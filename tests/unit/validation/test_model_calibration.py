@@ -60,6 +60,12 @@ def steps(*sequences: int, factor: float = 1.0, host_ps: int = HOST_PS) -> list[
     ]
 
 
+def measured_on(device: str) -> list[PublishedStep]:
+    """A step of another device, as predicted there."""
+    step = replace(steps(4096)[0], device=device)
+    return [replace(step, measured_s=float(model_of(step).seconds([step.plan])[0]))]
+
+
 def test_host_time_and_factor_are_found_again() -> None:
     found = calibrate_steps(steps(2048, 4096, 8192, 16384))
     (machine,) = found.factors
@@ -107,6 +113,17 @@ def test_a_factor_beyond_reason_is_an_error() -> None:
     slow = replace(steps(4096)[0], measured_s=1e5)
     with pytest.raises(CalibrationError, match=r"made 1-4096 and those .* over 10 times"):
         calibrate_steps([slow])
+    found = calibrate_steps([slow, *measured_on("a100-80gb")])
+    assert [each.device for each in found.factors] == ["A100-80GB"]
+    assert "over 10 times" in found.notes[0]
+
+
+def test_a_step_that_no_plan_expresses_is_left_out() -> None:
+    good, other = steps(4096)[:1], steps(4096)[0]
+    deep = replace(other, name="deep", plan=replace(other.plan, dp=1, pp=8, chunks=8))
+    found = calibrate_steps([*good, deep])
+    assert [row.step.name for row in found.rows] == ["1-4096"]
+    assert found.notes[0].startswith("made deep is left out: layout: 32 layers over 64")
 
 
 def test_a_machine_that_was_not_measured_stays_as_it_is() -> None:
