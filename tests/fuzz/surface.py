@@ -47,12 +47,17 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
 
 TOGETHER: Mapping[tuple[str, str], Mapping[str, object]] = {
     ("improve", "output"): {"apply": "kernels"},
+    ("inspect", "json"): {"file": "hgx-h100"},
+    ("inspect", "plot"): {"file": "hgx-h100"},
     ("model", "gemm"): {"device": "h100"},
 }
 """What an option needs beside it, by the last word of its command and its name."""
 
 ENDLESS = {("serve",)}
 """Commands that end when they are told to."""
+
+ELSEWHERE = {("measure",)}
+"""Commands that need a machine that tests have not."""
 
 NAMES_OR_FILES = {"file", "topology", "schedule", "schedules", "device", "framework", "start"}
 """Parameters that are a name or a file."""
