@@ -49,7 +49,7 @@ def _chosen(path: Path, of: int) -> bool:
     return crc32(path.read_bytes()) % of == 0
 
 
-def _printed(path: Path, shown: Iterable[Shown]) -> None:
+def printed(path: Path, shown: Iterable[Shown]) -> None:
     """Print tables as in a terminal; they hold no number that is none, and no escapes."""
     from stepsim.show.terminal.printer import PlainConsole, print_shown
 
@@ -91,8 +91,8 @@ def _simulate(workload: Workload, path: Path) -> None:
     document = ResultDocument.of(result.report)
     finite_json(document.to_json())
     assert sum(document.breakdown_ps.values()) == document.step_time_ps
-    _printed(path, step_shown(result.report))
-    _printed(path, workload_shown(inspect_workload(workload, result.report.plan)))
+    printed(path, step_shown(result.report))
+    printed(path, workload_shown(inspect_workload(workload, result.report.plan)))
 
 
 def check_topology(path: Path) -> None:
@@ -116,7 +116,7 @@ def _carry(topology: Topology, path: Path) -> None:
     if topology.npus > MOST_RANKS:
         return
     if _chosen(path, 9):
-        _printed(path, topology_shown(inspect_topology(topology)))
+        printed(path, topology_shown(inspect_topology(topology)))
     ranks = range(min(topology.npus, 16))
     for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
         seconds = stepsim.collective_time(topology, kind, 1 << 20, ranks)
@@ -163,7 +163,7 @@ def check_calibration(path: Path) -> None:
     written = path.read_bytes()
     write_calibration(read_calibration(path), path)
     assert path.read_bytes() == written, "what is written reads otherwise"
-    _printed(path, calibration_shown(calibration))
+    printed(path, calibration_shown(calibration))
     if calibration.collectives:
         for curve in calibration.collectives.curves:
             curve.duration_ps(12345)
@@ -213,8 +213,8 @@ def check_profile(path: Path) -> None:
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
     found = find_stragglers(pipeline_waits(read_profile(path)))
-    _printed(path, profile_shown(found))
-    _printed(path, profile_replay_shown(found))
+    printed(path, profile_shown(found))
+    printed(path, profile_replay_shown(found))
 
 
 def check_contents(path: Path) -> None:
@@ -223,7 +223,7 @@ def check_contents(path: Path) -> None:
     from stepsim.show.tables.profiles import contents_shown
 
     profile = read_profile(path)
-    _printed(path, contents_shown(profile))
+    printed(path, contents_shown(profile))
     finite_json(ContentsDocument.of(profile).to_json())
 
 
@@ -238,13 +238,13 @@ def check_run(source: Path) -> None:
     path = source if source.is_file() else source / "rank0.txt"
     summary = load_trace(source)
     degrees = summary.run.degrees
-    _printed(path, run_shown(summary))
+    printed(path, run_shown(summary))
     if degrees.pp > 16 or degrees.microbatches > 64:
         return
     ready = with_runtime(summary)
     result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
     finite_json(ResultDocument.of(result.report).to_json())
-    _printed(path, [replay_table(ready.summary, result.report)])
+    printed(path, [replay_table(ready.summary, result.report)])
 
 
 def check_folder(path: Path) -> None:
@@ -265,7 +265,7 @@ def check_log(path: Path) -> None:
         return
     result = simulate_leaves(run)
     finite_json(ResultDocument.of(result.report).to_json())
-    _printed(path, leaf_run_shown(run, 0.5))
+    printed(path, leaf_run_shown(run, 0.5))
 
 
 def check_result(path: Path) -> None:
@@ -278,7 +278,7 @@ def check_result(path: Path) -> None:
     other = load_result(path.with_name("other.json"))
     for diff in (diff_results(found, other), diff_results(other, found)):
         explain(diff)
-        _printed(path, diff_shown(diff))
+        printed(path, diff_shown(diff))
 
 
 def check_report(path: Path) -> None:
@@ -296,7 +296,7 @@ def check_sweep(path: Path) -> None:
     with open_for_reading(path) as store:
         table = SweepTable(store=store)
         write_table(table, path.with_suffix(".csv"))
-        _printed(path, sweep_shown(table))
+        printed(path, sweep_shown(table))
         table.pareto_front()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz import checks, commands, seeds
+from fuzz import checks, commands, model_checks, seeds
 
 Run = Callable[[bytes, Path], object]
 
@@ -88,6 +88,53 @@ TARGETS: Mapping[str, Target] = {
     "kineto-trace": Target(seeds=seeds.kineto, run=in_file("rank0.json", checks.check_profile)),
     "execution-graph": Target(
         seeds=seeds.execution_graphs, run=in_file("rank0.json", checks.check_contents)
+    ),
+    "ndtimeline": Target(
+        seeds=model_checks.ndtimelines, run=in_file("a.parquet", checks.check_profile), weight=0.3
+    ),
+    "nsys-export": Target(
+        seeds=model_checks.nsys_exports, run=in_file("a.sqlite", checks.check_profile)
+    ),
+    "trace-archive": Target(
+        seeds=model_checks.archives, run=in_file("a.tar.gz", checks.check_profile)
+    ),
+    "step-log": Target(
+        seeds=lambda: seeds.encoded(
+            model_checks.STEP_LOG, model_checks.TITAN, model_checks.DEEPSPEED
+        ),
+        run=in_file("train.log", model_checks.check_step_log),
+    ),
+    "model-config": Target(
+        seeds=model_checks.configurations, run=in_file("config.json", model_checks.check_model)
+    ),
+    "megatron-script": Target(
+        seeds=lambda: seeds.encoded(model_checks.SCRIPT),
+        run=in_file("train.sh", model_checks.check_model),
+    ),
+    "megatron-yaml": Target(
+        seeds=lambda: seeds.encoded(model_checks.ARGUMENTS),
+        run=in_file("model.yaml", model_checks.check_model),
+    ),
+    "device-toml": Target(
+        seeds=model_checks.devices, run=in_file("d.toml", model_checks.check_device)
+    ),
+    "framework-toml": Target(
+        seeds=model_checks.frameworks, run=in_file("f.toml", model_checks.check_framework)
+    ),
+    "plan-toml": Target(
+        seeds=lambda: seeds.encoded(seeds.PLAN), run=in_file("p.toml", model_checks.check_plan)
+    ),
+    "published-steps": Target(
+        seeds=lambda: seeds.encoded(seeds.PUBLISHED),
+        run=in_file("steps.csv", model_checks.check_published),
+    ),
+    "model-calibration": Target(
+        seeds=lambda: seeds.encoded(model_checks.MODEL_CALIBRATION),
+        run=in_file("c.toml", model_checks.check_model_calibration),
+    ),
+    "gemm-table": Target(
+        seeds=lambda: seeds.encoded(model_checks.GEMM),
+        run=in_file("g.csv", model_checks.check_gemm),
     ),
     "optimus-log": Target(seeds=seeds.optimus_logs, run=in_file("log.txt", checks.check_log)),
     "result-json": Target(

@@ -1,13 +1,19 @@
 """What fuzzing has found, each as the smallest document that showed it."""
 
+import gzip
+import io
+import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from fuzz import seeds
+from fuzz.model_checks import GEMM, MODEL_CALIBRATION, TITAN
 from fuzz.targets import TARGETS
 
 import stepsim
 from stepsim.base.errors import SimulationError, StepsimError
+from stepsim.files.traces.chakra import read_chakra
 
 HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD\n1\n"
 LAYER = seeds.CALIBRATION[seeds.CALIBRATION.index("[[layer_times]]") :]
@@ -66,6 +72,18 @@ REFUSED = {
 }
 
 
+REFUSED |= {
+    "products of 1e308 rows": ("gemm-table", GEMM.replace("8192,8192", "1e308,8192")),
+    "infinite factor": ("model-calibration", MODEL_CALIBRATION.replace("1.07", "inf")),
+    "factor below all floats": ("model-calibration", MODEL_CALIBRATION.replace("1.07", "1e-320")),
+    "tokens that take 106 days": ("step-log", TITAN.replace("5,000", "1e-300")),
+    "a step of no time": (
+        "published-steps",
+        seeds.PUBLISHED.replace(",0.5", ",0").replace(",0.7", ",0"),
+    ),
+}
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str, tmp_path: Path) -> None:
     reader, text = REFUSED[name]
@@ -73,6 +91,45 @@ def test_refused(name: str, tmp_path: Path) -> None:
         TARGETS[reader].run(text.encode(), tmp_path)
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 1500
+
+
+@pytest.mark.parametrize("name", ["gzip", "tar", "gzip in tar"])
+def test_archives_that_unpack_to_gigabytes(name: str, tmp_path: Path) -> None:
+    packed = gzip.compress(bytes(128 << 20), 1)
+    data = {"gzip": packed, "tar": sparse_tar(), "gzip in tar": tar(packed)}
+    path = tmp_path / "run.et.gz"
+    path.write_bytes(data[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises(StepsimError, match=r"unpacks to more than|bytes in an archive of"):
+            read_chakra(path)
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def tar(content: bytes) -> bytes:
+    """An archive with this as the trace of rank 0."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        entry = tarfile.TarInfo("run.0.et.gz")
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    return target.getvalue()
+
+
+def sparse_tar() -> bytes:
+    """An archive whose only file is 10 GiB of nothing."""
+    entry = tarfile.TarInfo("run.0.et")
+    entry.pax_headers = {
+        "GNU.sparse.map": "0,0",
+        "GNU.sparse.size": str(10 << 30),
+        "GNU.sparse.name": "run.0.et",
+    }
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(entry, io.BytesIO())
+    return target.getvalue()
 
 
 def test_factor_above_all_floats(tmp_path: Path) -> None:

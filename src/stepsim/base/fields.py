@@ -37,6 +37,9 @@ Picoseconds = Annotated[int, Meta(ge=0, le=MAX_INT64, description="picoseconds")
 Seconds = Annotated[float, Meta(description="seconds")]
 Bytes = Annotated[int, Meta(ge=0, le=MAX_INT64, description="bytes")]
 BytesPerSecond = Annotated[float, Meta(description="bytes/s, one way")]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
+"""What multiplies or divides: so far from 0 and from infinite that results are neither."""
+
 Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]
 
 

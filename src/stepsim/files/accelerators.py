@@ -13,7 +13,7 @@ import tomli_w
 from msgspec import Meta
 
 from stepsim.base.errors import PlanError, StepsimError, bad_value
-from stepsim.base.fields import Bandwidth, Share, Size, Time
+from stepsim.base.fields import Bandwidth, Positive, Share, Size, Time
 from stepsim.base.units import (
     exact_size,
     exact_time,
@@ -28,26 +28,27 @@ from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import Precision
 
 _TFLOPS = 1e12
-_Tera = Annotated[float, Meta(description="TFLOP/s")]
-_Positive = Annotated[float, Meta(gt=0)]
+_Tera = Annotated[Positive, Meta(description="TFLOP/s")]
+_Part = Annotated[Share, Meta(ge=0, le=1)]
+_Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class RateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[rate.bf16]` and the like: matrix products in one precision."""
 
-    rate: Annotated[_Tera, Meta(gt=0)]
-    peak: Annotated[_Tera, Meta(gt=0)]
+    rate: _Tera
+    peak: _Tera
     start: Time = "0 us"
 
 
 class AttentionTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[attention.flash2]` and the like: fused attention of one kernel family."""
 
-    rate: Annotated[_Tera, Meta(gt=0)]
-    half_sequence: Annotated[float, Meta(ge=0)] = 0.0
-    half_work: Annotated[float, Meta(ge=0)] = 0.0
-    narrow: _Positive = 0.75
-    backward: _Positive = 0.85
+    rate: _Tera
+    half_sequence: _Amount = 0.0
+    half_work: _Amount = 0.0
+    narrow: Positive = 0.75
+    backward: Positive = 0.85
 
 
 class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -59,13 +60,13 @@ class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rate: dict[str, RateTable]
     attention: dict[str, AttentionTable]
     also: list[str] = []
-    sustained: Annotated[_Positive, Meta(description="share of the rates kept in training")] = 1.0
-    vector: Annotated[_Tera, Meta(description="without tensor cores", gt=0)] = 10.0
-    memory_share: Annotated[Share, Meta(gt=0, le=1)] = 0.8
+    sustained: Annotated[Positive, Meta(description="share of the rates kept in training")] = 1.0
+    vector: Annotated[_Tera, Meta(description="without tensor cores")] = 10.0
+    memory_share: Annotated[Share, Meta(ge=1e-6, le=1)] = 0.8
     kernel_floor: Time = "3 us"
     reserved: Annotated[Size, Meta(description="contexts and communication buffers")] = "0 B"
-    watts: _Positive | None = None
-    price_per_hour: _Positive | None = None
+    watts: Positive | None = None
+    price_per_hour: Positive | None = None
     topology: str | None = None
     sources: dict[str, str] = {}
 
@@ -74,7 +75,7 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[error]]`: predictions against published runs on a device (`experts`: with experts)."""
 
     device: str
-    mean: Annotated[Share, Meta(ge=0)]
+    mean: Annotated[Share, Meta(ge=0, le=1e9)]
     runs: Annotated[int, Meta(ge=1)]
     source: str
     experts: bool = False
@@ -84,28 +85,28 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A training framework: what it adds to the operators, and where each number is from."""
 
     name: Annotated[str, Meta(description="of the framework, in reports")]
-    memory_factor: Annotated[_Positive, Meta(description="of memory-bound kernels")]
+    memory_factor: Annotated[Positive, Meta(description="of memory-bound kernels")]
     host_layer: Time
     host_expert_layer: Time
     attention: dict[str, str]
     also: list[str] = []
-    graph_share: Share = 0.1
+    graph_share: _Part = 0.1
     host_step: Time = "0 ms"
-    exposed_tp: Share = 0.4
-    fsdp_slowdown: Annotated[float, Meta(ge=0)] = 0.08
-    skew: Annotated[float, Meta(ge=0)] = 0.0
+    exposed_tp: _Part = 0.4
+    fsdp_slowdown: _Amount = 0.08
+    skew: _Amount = 0.0
     overlaps_input_gradient: bool = True
     overlaps_p2p: bool = True
     balances_stages: bool = False
-    operator_recompute: Share = 0.3
-    operator_keep: Share = 0.58
+    operator_recompute: _Part = 0.3
+    operator_keep: _Part = 0.58
     keeps_casts: bool = True
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
     cast_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
     sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
     optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] = 12.0
-    logit_bytes: Annotated[int, Meta(ge=2)] = 7
-    fragmentation: Annotated[float, Meta(ge=1)] = 1.0
+    logit_bytes: Annotated[int, Meta(ge=2, le=1000)] = 7
+    fragmentation: Annotated[float, Meta(ge=1, le=1e9)] = 1.0
     reports_total: bool = False
     fused_loss: bool = True
     error: list[ErrorTable] = []

@@ -11,7 +11,7 @@ import tomli_w
 from msgspec import Meta
 
 from stepsim.base.errors import CalibrationError, bad_value
-from stepsim.base.fields import Share, Time
+from stepsim.base.fields import Positive, Share, Time
 from stepsim.base.units import exact_time, parse_time_ps
 from stepsim.files.reading import first_bytes, read_text, read_toml
 from stepsim.measured.device.fit import LEAST_SHAPES, fit_rate
@@ -23,6 +23,7 @@ from stepsim.workload.rows import Phase
 
 _TFLOPS = 1e12
 _LEAST_SIDE = 1024
+_LEAST, _MOST = 1e-6, 1e9
 
 
 class FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -31,9 +32,9 @@ class FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     device: str
     framework: str
     precision: Precision
-    factor: Annotated[float, Meta(gt=0)]
+    factor: Positive
     runs: Annotated[int, Meta(ge=1)]
-    spread: Annotated[Share, Meta(description="largest residual of a step")]
+    spread: Annotated[Share, Meta(description="largest residual of a step", ge=0, le=1e9)]
     host_layer: Time | None = None
 
 
@@ -42,11 +43,11 @@ class MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 
     device: str
     precision: Precision
-    rate: Annotated[float, Meta(gt=0, description="TFLOP/s")]
-    peak: Annotated[float, Meta(gt=0, description="TFLOP/s")]
+    rate: Annotated[Positive, Meta(description="TFLOP/s")]
+    peak: Annotated[Positive, Meta(description="TFLOP/s")]
     start: Time
     shapes: Annotated[int, Meta(ge=1)]
-    spread: Annotated[Share, Meta(description="mean residual of a shape")]
+    spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
 
 
 class ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -176,9 +177,9 @@ def _shape(
             value = float(row[name])
         except (TypeError, ValueError):
             value = 0.0
-        if not 0 < value < float("inf"):
-            place = f"{path}: row {number}"
-            raise CalibrationError(bad_value(place, name, row[name], "a number above 0"))
+        if not _LEAST <= value <= _MOST:
+            place, expected = f"{path}: row {number}", f"a number from {_LEAST:g} to {_MOST:g}"
+            raise CalibrationError(bad_value(place, name, row[name], expected))
         found.append(value)
     m, n, k, tflops = found
     slower = row.get("phase") == Phase.WEIGHT_GRAD

@@ -39,6 +39,7 @@ _RECOMPUTE = {
 _DENSE_LAYERS = re.compile(r"-d(\d)$")
 _NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
 _BITS = 8
+_LEAST, _MOST = 1e-6, 1e9
 T = TypeVar("T")
 
 
@@ -249,8 +250,8 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise TraceError(bad_value("run", column, text, "a number from 0"))
+    if not _LEAST <= value <= _MOST:
+        raise TraceError(bad_value("run", column, text, f"a number from {_LEAST:g} to {_MOST:g}"))
     return value
 
 

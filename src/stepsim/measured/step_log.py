@@ -4,7 +4,7 @@ from statistics import median
 
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import MAX_INT64, PS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +31,21 @@ class StepLog:
     def step_ps(self, tokens: int | None = None) -> int:
         """The median step; `tokens` are those of a step and NPU, for logs that print their rate.
 
-        Raises TraceError where they are needed and not given.
+        Raises TraceError where they are needed and not given, or the step is too long.
         """
         if self.seconds:
-            return round(typical(self.seconds) * PS_PER_S)
+            return self._ps(typical(self.seconds))
         if tokens is None:
             raise TraceError(
                 f"{self.source}: {self.form} prints tokens per second: expected the npus, "
                 "global_batch and sequence of a step beside it"
             )
-        return round(tokens / typical(self.tokens_per_s) * PS_PER_S)
+        return self._ps(tokens / typical(self.tokens_per_s))
+
+    def _ps(self, seconds: float) -> int:
+        if not seconds * PS_PER_S < MAX_INT64:
+            raise TraceError(f"{self.source}: a step of {seconds:.3g} s: expected at most 106 days")
+        return round(seconds * PS_PER_S)
 
 
 def typical(values: tuple[float, ...]) -> float:

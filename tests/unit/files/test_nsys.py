@@ -113,6 +113,55 @@ def test_what_is_no_export_is_one_line(tmp_path: Path) -> None:
         read_profile(path)
 
 
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT "
+
+
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (
+            (
+                "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+                f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {ENDLESS} i AS globalPid, 0 AS "
+                "deviceId, 0 AS streamId, 0 AS correlationId, i AS start, i AS end, 0 AS shortName "
+                "FROM n",
+            ),
+            "no table CUPTI_ACTIVITY_KIND_KERNEL",
+        ),
+        (
+            (
+                "DROP TABLE StringIds",
+                f"CREATE VIEW StringIds AS {ENDLESS} 0 AS id, 'x' AS value FROM n",
+            ),
+            "no table StringIds",
+        ),
+        (("INSERT INTO StringIds VALUES (0, 'again')",), "StringIds has a number twice"),
+        (("UPDATE StringIds SET value = printf('%.*c', 16000000, 'x')",), "string or blob too big"),
+    ],
+)
+def test_hostile_exports_are_one_line(
+    statements: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    path = export(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+    with pytest.raises(TraceError, match=said) as error:
+        read_profile(path)
+    assert len(str(error.value)) < 1000
+
+
+def test_an_endless_view_of_launches_is_not_read(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
+        database.execute(
+            f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS} 1 AS globalTid, 2 AS "
+            "correlationId, i AS start FROM n"
+        )
+    assert (read_profile(path).events.launch_ps == UNKNOWN).all()
+
+
 def test_two_devices_of_a_real_program(shared: Path) -> None:
     """33 NCCL kernels on each of two devices, all joined; 85 and 86 % of the time they compute."""
     profile = read_profile(shared / "reference/profiles/nsys/mfu_2gpu_before.sqlite")

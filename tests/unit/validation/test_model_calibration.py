@@ -154,7 +154,7 @@ def test_rate_and_start_of_products_are_found_again(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("m,n,tflops\n1,2,3\n", "no column k"),
-        ("m,n,k,tflops\n1024,1024,0,3\n", "row 2: k is '0': expected a number above 0"),
+        ("m,n,k,tflops\n1024,1024,0,3\n", "row 2: k is '0': expected a number from 1e-06"),
         ("m,n,k,tflops\n1024,1024,1024,300\n", "1 shapes: expected at least 3"),
     ],
 )

@@ -34,7 +34,7 @@ def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
         ({"tp": "-2"}, "run: tp is '-2': expected a whole number"),
         ({"act": "tanh"}, "run: act is 'tanh': expected one of swiglu"),
         ({"precision": "int8"}, "run: precision is 'int8'"),
-        ({"step_s": "fast"}, "run: step_s is 'fast': expected a number from 0"),
+        ({"step_s": "fast"}, "run: step_s is 'fast': expected a number from 1e-06"),
     ],
 )
 def test_a_wrong_cell_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:

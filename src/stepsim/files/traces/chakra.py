@@ -297,7 +297,9 @@ def _issued(before: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _node(message: bytes, known: dict[bytes, tuple[str, int | str]]) -> _Node:
-    """A node; `known` are the attributes met before."""
+    """A node; `known` are the attributes met before. Raises ValueError where it says nothing."""
+    if not message:
+        raise ValueError("a node is empty")
     found = _Node()
     for number, value in read_fields(message):
         match number:

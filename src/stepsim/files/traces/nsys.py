@@ -24,6 +24,7 @@ from stepsim.measured.profile.joined import RankOperations, join_ranks
 
 _MOST_BYTES = 16 << 30
 _MOST_ROWS = 50_000_000
+_LONGEST = 1 << 20  # bytes of a row or a text
 _TABLE = "CUPTI_ACTIVITY_KIND_"
 _PROCESS = ~0xFFFFFF
 """What a thread's number has in common with that of its process."""
@@ -44,6 +45,7 @@ def read_nsys(path: Path) -> Profile:
         open_file(path, _MOST_BYTES).close()
         address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             rows = list(_operations(database, path))
             launches = dict(_launches(database))
             steps = _step_ranges(database)
@@ -68,9 +70,10 @@ def read_nsys(path: Path) -> Profile:
 
 def _operations(database: sqlite3.Connection, path: Path) -> Iterator[Row]:
     """Process, device, stream, correlation, start and end in ns, bytes, and name of each."""
-    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-    if f"{_TABLE}KERNEL" not in tables:
-        raise TraceError(f"{path}: no table {_TABLE}KERNEL: expected an export with CUDA kernels")
+    tables = _tables(database)
+    for needed in (f"{_TABLE}KERNEL", "StringIds"):
+        if needed not in tables:
+            raise TraceError(f"{path}: no table {needed}: expected an export with CUDA kernels")
     common = "globalPid, deviceId, streamId, correlationId, start, end"
     queries = {
         "KERNEL": f"SELECT {common}, {UNKNOWN}, value FROM {_TABLE}KERNEL "
@@ -84,18 +87,25 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[Row]:
         (count,) = database.execute(f"SELECT count(*) FROM {_TABLE}{name}").fetchone()
         if count > _MOST_ROWS:
             raise TraceError(f"{path}: {count} rows of {name}: expected at most {_MOST_ROWS}")
-        for row in database.execute(query):
+        for number, row in enumerate(database.execute(query)):
+            if number == count:
+                raise TraceError(f"{path}: StringIds has a number twice: expected a name for each")
             if not all(isinstance(each, int) for each in row[:7]) or not isinstance(row[7], str):
                 raise TraceError(f"{path}: a row of {name} is {row}: expected numbers and a name")
             yield row
 
 
+def _tables(database: sqlite3.Connection) -> set[str]:
+    """Tables with rows of their own: those of a view are computed, and may never end."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+    return {name for (name,) in database.execute(query)}
+
+
 def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], int]]:
     """When a process called what a correlation names, in ns."""
-    try:
-        rows = database.execute(f"SELECT globalTid, correlationId, start FROM {_TABLE}RUNTIME")
-    except sqlite3.OperationalError:
+    if f"{_TABLE}RUNTIME" not in _tables(database):
         return
+    rows = database.execute(f"SELECT globalTid, correlationId, start FROM {_TABLE}RUNTIME")
     for thread, correlation, start in rows:
         if not all(isinstance(each, int) for each in (thread, correlation, start)):
             continue

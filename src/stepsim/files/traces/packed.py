@@ -14,6 +14,9 @@ from stepsim.files.reading import open_file
 from stepsim.files.traces.forms import is_archive, traces_in
 
 _MOST_BYTES = 4 << 30
+_MOST_FOLD = 100  # what a packed file may unpack to, beside some bytes that any may: traces do 20
+_ANY_BYTES = 16 << 20
+_PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _RANK = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})", re.IGNORECASE)
 
@@ -65,11 +68,15 @@ def _unpacked(data: bytes, where: str) -> bytes:
     """What is not packed, or was with gzip; raises TraceError where that is too large."""
     if not data.startswith(_GZIP):
         return data
+    left = most = min(_MOST_BYTES, _ANY_BYTES + _MOST_FOLD * len(data))
+    pieces: list[bytes] = []
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
-        whole = packed.read(_MOST_BYTES + 1)
-    if len(whole) > _MOST_BYTES:
-        raise TraceError(f"{where}: unpacks to more than {_MOST_BYTES >> 30} GiB")
-    return whole
+        while piece := packed.read(_PIECE):
+            left -= len(piece)
+            if left < 0:
+                raise TraceError(f"{where}: unpacks to more than {most >> 20} MiB")
+            pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _members(path: Path, data: bytes, ends: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
@@ -82,6 +89,8 @@ def _members(path: Path, data: bytes, ends: tuple[str, ...]) -> Iterator[tuple[s
                     raise TraceError(f"{where}: a path outside of the archive")
                 if not member.isfile() or not member.name.endswith(ends):
                     continue
+                if member.size > len(data):
+                    raise TraceError(f"{where}: {member.size} bytes in an archive of {len(data)}")
                 file = archive.extractfile(member)
                 yield where, _unpacked(file.read() if file else b"", where)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
