@@ -77,6 +77,10 @@ REFUSED |= {
     "infinite factor": ("model-calibration", MODEL_CALIBRATION.replace("1.07", "inf")),
     "factor below all floats": ("model-calibration", MODEL_CALIBRATION.replace("1.07", "1e-320")),
     "tokens that take 106 days": ("step-log", TITAN.replace("5,000", "1e-300")),
+    "a million million layers": (
+        "published-steps",
+        seeds.PUBLISHED.replace(",1024,4,", ",1024,999999999999,"),
+    ),
     "a step of no time": (
         "published-steps",
         seeds.PUBLISHED.replace(",0.5", ",0").replace(",0.7", ",0"),

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
 from stepsim.base.records import dataclass
+from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.load import read_model
 from stepsim.files.models.public import public_names
 from stepsim.files.reading import first_bytes, read_text
@@ -194,7 +195,7 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
     return Architecture(
         name=row["model"],
         hidden=_count(row, "hidden"),
-        layers=(Layer(attention=attention, mlp=mlp),) * _count(row, "layers"),
+        layers=(Layer(attention=attention, mlp=mlp),) * _layers(row),
         vocabulary=_count(row, "vocab"),
         dropout=row.get("attn") == AttentionKernel.UNFUSED,
     )
@@ -240,6 +241,13 @@ def _count(row: Mapping[str, str], column: str, default: int | None = None) -> i
     if not text.isdecimal() or len(text) > 12:
         raise TraceError(bad_value("run", column, text, "a whole number"))
     return int(text)
+
+
+def _layers(row: Mapping[str, str]) -> int:
+    layers = _count(row, "layers")
+    if layers > MOST_LAYERS:
+        raise TraceError(bad_value("run", "layers", layers, f"at most {MOST_LAYERS}"))
+    return layers
 
 
 def _number(row: Mapping[str, str], column: str) -> float | None:
