@@ -193,20 +193,13 @@ def check_plan(path: Path) -> None:
 
 
 def check_model_calibration(path: Path) -> None:
-    from stepsim.files.asked import read_inputs
     from stepsim.files.model_calibration import model_calibration_toml, read_model_calibration
     from stepsim.show.tables.published import model_calibration_shown
-    from stepsim.step.calibrated import with_model_calibration
-    from stepsim.step.simulate import simulate_step
 
     known = read_model_calibration(path)
     model_calibration_toml(known)
     printed(path, model_calibration_shown(known, ()))
-    job = read_inputs("gpt2", "hgx-h100", {**JOB, "device": "h100"})
-    options, _ = with_model_calibration(job.options, known)
-    finite_json(
-        ResultDocument.of(simulate_step(job.workload, job.topology, options).report).to_json()
-    )
+    simulate("gpt2", device="h100", calibration=str(path))
 
 
 def check_published(path: Path) -> None:

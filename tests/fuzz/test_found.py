@@ -81,6 +81,14 @@ REFUSED |= {
         "published-steps",
         seeds.PUBLISHED.replace(",1024,4,", ",1024,999999999999,"),
     ),
+    "a cell of 200,000 characters": (
+        "published-steps",
+        seeds.PUBLISHED.replace("small", "x" * 200_000),
+    ),
+    "stages without layers": (
+        "published-steps",
+        seeds.PUBLISHED.replace(",2,2,2,", ",2,999999,2,").replace(",1,1,8,", ",1,999999,8,"),
+    ),
     "a step of no time": (
         "published-steps",
         seeds.PUBLISHED.replace(",0.5", ",0").replace(",0.7", ",0"),

@@ -1,7 +1,5 @@
 """Calibrations of predictions: TOML, and the GEMM tables that rates are fitted to."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +11,7 @@ from msgspec import Meta
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.base.fields import Positive, Share, Time
 from stepsim.base.units import exact_time, parse_time_ps
-from stepsim.files.reading import first_bytes, read_text, read_toml
+from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.measured.device.fit import LEAST_SHAPES, fit_rate
 from stepsim.workload.model.calibration import MachineFactor, MeasuredRate, ModelCalibration
 from stepsim.workload.model.device import Device, MatrixRate
@@ -155,15 +153,15 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
 def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float, float]]:
     text = read_text(path, CalibrationError, "table of matrix products", "CSV")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    reader = csv.DictReader(io.StringIO("\n".join(lines)))
-    names = reader.fieldnames or ()
+    rows = csv_rows(path, "\n".join(lines), CalibrationError)
+    names = rows[0].keys() if rows else ()
     column = "tflops" if "tflops" in names else "tflops_median"
     for name in ("m", "n", "k", column):
         if name not in names:
             raise CalibrationError(f"{path}: no column {name}: expected m, n, k, tflops")
     return [
         _shape(path, row, column, number)
-        for number, row in enumerate(reader, start=2)
+        for number, row in enumerate(rows, start=2)
         if row.get("precision", precision) == precision
     ]
 

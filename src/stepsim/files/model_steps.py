@@ -1,7 +1,5 @@
 """Tables of measured steps of published models: CSV, a row per run with shape, plan and time."""
 
-import csv
-import io
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +12,7 @@ from stepsim.base.records import dataclass
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.load import read_model
 from stepsim.files.models.public import public_names
-from stepsim.files.reading import first_bytes, read_text
+from stepsim.files.reading import csv_rows, first_bytes, read_text
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -82,7 +80,7 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[s
     """
     text = read_text(path, TraceError, "table of measured steps", "CSV")
     found, warnings = [], []
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+    for number, row in enumerate(csv_rows(path, text, TraceError), start=2):
         missing = [name for name in _NEEDED if row.get(name) is None]
         if missing:
             raise TraceError(f"{path}: row {number}: no column {missing[0]}")
@@ -203,14 +201,17 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
 
 def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     kernels = {each.value: each for each in AttentionKernel}
+    pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
+    if pp * chunks > MOST_LAYERS:
+        raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
     return ModelPlan(
         tp=_count(row, "tp", 1),
         cp=_count(row, "cp", 1),
         dp=_count(row, "dp", 1),
-        pp=_count(row, "pp", 1),
+        pp=pp,
         ep=_count(row, "ep", 1),
         expert_tp=_count(row, "etp", 1) if architecture.is_sparse else None,
-        chunks=max(_count(row, "vpp", 1), 1),
+        chunks=chunks,
         microbatch_size=_count(row, "mbs"),
         global_batch=_count(row, "gbs"),
         sequence=_count(row, "seq"),

@@ -3,7 +3,9 @@
 A path is the user's: it may be a pipe that nobody writes to, a device without end, or huge.
 """
 
+import csv
 import errno
+import io
 import os
 import re
 import stat
@@ -79,6 +81,15 @@ def read_text(
     except UnicodeDecodeError as reason:
         wrong = f"byte {reason.start} is not UTF-8"
         raise error(f"{path}: not a text file: {wrong}: expected {expected}") from None
+
+
+def csv_rows(path: Path, text: str, error: type[StepsimError]) -> list[dict[str, str]]:
+    """Rows of a table by the names of its first line; raises `error` where it is no CSV."""
+    reader = csv.DictReader(io.StringIO(text))
+    try:
+        return list(reader)
+    except csv.Error as reason:
+        raise error(f"{path}:{reader.line_num}: not valid CSV: {reason}") from None
 
 
 def read_toml(path: Path, schema: type[Schema], error: type[StepsimError], what: str) -> Schema:
