@@ -1,6 +1,5 @@
 """Kernels that are timed on a device, and what times them."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -202,7 +201,3 @@ class KernelTimer(Protocol):
 
     def layer(self, call: LayerCall, trace: Path | None) -> LayerTimes:
         """Times and memory of a layer; its trace, as torch's profiler writes it, to a file."""
-
-
-OnKernel = Callable[[str], None]
-"""Told the name of each kernel before it is timed."""

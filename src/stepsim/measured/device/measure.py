@@ -24,7 +24,6 @@ from stepsim.measured.device.kernels import (
     LayerCall,
     LayerTimes,
     MovingCall,
-    OnKernel,
     ProductCall,
 )
 from stepsim.measured.device.shapes import Shapes
@@ -81,7 +80,6 @@ def measure_device(
     timer: KernelTimer,
     asked: Measurement,
     base: Device | None = None,
-    tell: OnKernel = lambda _: None,
 ) -> MeasuredDevice:
     """Time a model's kernels and make a device of them.
 
@@ -89,23 +87,20 @@ def measure_device(
     Raises CalibrationError where kernels cannot run.
     """
     shapes = asked.shapes
-    products = _timed(shapes.products(asked.precisions), timer.product, tell)
-    attention = _timed(shapes.attention(), timer.attention, tell)
-    moving = _timed(shapes.moving(), timer.moving, tell)
-    narrow = _timed(shapes.narrow(), timer.attention, tell)
-    tell("smallest kernel")
+    products = _timed(shapes.products(asked.precisions), timer.product)
+    attention = _timed(shapes.attention(), timer.attention)
+    moving = _timed(shapes.moving(), timer.moving)
+    narrow = _timed(shapes.narrow(), timer.attention)
     smallest, launch = timer.smallest(), timer.launch()
     found = _Findings(
         rates={each: _rate(each, products, base) for each in asked.precisions},
         attention=_attention(attention, narrow),
         bandwidth=_bandwidth(moving),
-        sustained=_sustained(timer, products, asked.sustained_s, tell),
+        sustained=_sustained(timer, products, asked.sustained_s),
         floor_s=smallest.median,
         launch_s=launch.median if launch else None,
     )
     call = shapes.layer()
-    if call:
-        tell("layer")
     layer = (call, timer.layer(call, asked.trace)) if call else None
     every: list[Timed] = [*products, *attention, *moving]
     facts = timer.facts
@@ -129,13 +124,9 @@ class _Findings:
 
 
 def _timed(
-    calls: Iterable[Call], time: Callable[[Call], KernelTimes], tell: OnKernel
+    calls: Iterable[Call], time: Callable[[Call], KernelTimes]
 ) -> list[tuple[Call, KernelTimes]]:
-    found = []
-    for call in calls:
-        tell(call.label)
-        found.append((call, time(call)))
-    return found
+    return [(call, time(call)) for call in calls]
 
 
 def _rate(
@@ -180,13 +171,11 @@ def _sustained(
     timer: KernelTimer,
     products: Sequence[tuple[ProductCall, KernelTimes]],
     seconds: float,
-    tell: OnKernel,
 ) -> float | None:
     """Share of the largest product's rate that it keeps without a pause, at most 1."""
     if not seconds:
         return None
     call, alone = max(products, key=lambda each: each[0].flops)
-    tell(f"{call.label}, without a pause")
     return min(alone.median / timer.sustained(call, seconds).median, 1.0)
 
 
