@@ -30,6 +30,9 @@ from stepsim.measured.profile.waits import Waits, chained
 pytest.importorskip("pyarrow")
 
 
+_RECV = "forward-recv"
+
+
 def ints(*values: int) -> Any:
     return np.array(values, dtype=np.int64)
 
@@ -240,10 +243,103 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
         read_ndtimeline(write_rows(less, path))
 
 
+def renumbered(rows: Rows) -> Rows:
+    """The rows with `seq_id` by their starts."""
+    count: dict[tuple[Any, ...], int] = {}
+    for row in sorted(rows, key=lambda row: (row["start_ts"], row["seq_id"])):
+        key = row["rank"], row["step"], row["optype"]
+        row["seq_id"] = count[key] = count.get(key, -1) + 1
+    return rows
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_messages_that_were_never_sent_meet_nobody(missing: bool, tmp_path: Path) -> None:
+    """Recorded for every compute, also at the ends of the model; the first one may be missing."""
+    rows = made_rows(stages=2, replicas=2, microbatches=4, chunks=2, steps=2)
+    plain = read_ndtimeline(write_rows(rows, tmp_path / "plain.parquet"))
+    added: Rows = []
+    for row in rows:
+        way, _, kind = row["optype"].partition("-")
+        ends = {"forward": {"recv": 0, "send": 3}, "backward": {"recv": 3, "send": 0}}
+        for word, chunk in ends[way].items() if kind == "compute" else ():
+            if row["gmc"] == chunk:
+                at = row["start_ts"] if word == "recv" else row["start_ts"] + row["duration"]
+                more = {"mc": -1, "mb_id": -1, "gmc": -1, "duration": 0.0, "start_ts": at}
+                added.append(row | more | {"optype": f"{way}-{word}"})
+    early = {(row["rank"], row["step"]) for row in rows if row["stage"] == 0}
+    for rank, step in early if missing else ():
+        first = min(
+            (r for r in added if (r["rank"], r["step"], r["optype"]) == (rank, step, _RECV)),
+            key=lambda row: row["start_ts"],
+        )
+        added.remove(first)
+    profile = read_ndtimeline(write_rows(renumbered([*rows, *added]), tmp_path / "more.parquet"))
+    assert profile.warnings == ()
+    events = profile.events
+    message = events.of_kind(EventKind.SEND, EventKind.RECV)
+    members = np.bincount(events.meeting[message])
+    assert (members == 1).sum() == len(added)
+    assert (members == 2).sum() * 2 == message.sum() - len(added)
+    assert (events.peer[message] == UNKNOWN).sum() == len(added)
+    for waits in (pipeline_waits(profile), pipeline_waits(profile, posted=True)):
+        steps = waits.steps_ps(waits.own_ps, waits.delay_ps)
+        assert steps.tolist() == plain.step_times_ps().tolist()
+
+
+def test_gradients_wait_for_a_host_that_stopped(tmp_path: Path) -> None:
+    """A collection of garbage after the last backward holds up what is reduced after it."""
+    rows = made_rows(stages=1, replicas=2, microbatches=2)
+    last = {
+        rank: max(r["start_ts"] + r["duration"] for r in rows if r["mb_id"] >= 0)
+        for rank in {row["rank"] for row in rows}
+    }
+    rows = [row for row in rows if row["start_ts"] < min(last.values())]
+    row = next(row for row in rows if row["mb_id"] < 0) | {"mc": -1, "seq_id": 0}
+    for rank, end in last.items():
+        place = {"rank": rank, "dp_rank": rank}
+        gc = {"optype": "gc", "start_ts": end, "duration": 3.0}
+        reduced = {"optype": "layernorm-grads-all-reduce", "start_ts": end + 3, "duration": 0.5}
+        rows += [row | place | gc, row | place | reduced]
+    profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
+    waits = pipeline_waits(profile)
+    assert not waits.delay_ps[profile.named("layernorm-grads-all-reduce")].any()
+    own = np.where(profile.named("gc"), 0, waits.own_ps)
+    shorter = waits.steps_ps(waits.own_ps) - waits.steps_ps(own)
+    assert shorter.tolist() == [3 * PS_PER_S]
+
+
+@pytest.mark.parametrize("kind", ["float", "null", "category", "int8"])
+def test_columns_of_other_types_say_the_same(kind: str, tmp_path: Path) -> None:
+    """Numbers that do not apply may be empty, whole numbers written as others, names as codes."""
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = made_rows(stages=2, replicas=2, microbatches=2)
+    plain = read_ndtimeline(write_rows(rows, tmp_path / "plain.parquet"))
+    table = pyarrow.Table.from_pylist(rows)
+    for place, name in enumerate(table.column_names):
+        values = table[name].to_pylist()
+        if name in ("mc", "mb_id", "gmc") and kind in ("float", "null"):
+            empty = float("nan") if kind == "float" else None
+            values = [empty if each < 0 else each for each in values]
+            form = pyarrow.float64() if kind == "float" else pyarrow.int64()
+            table = table.set_column(place, name, pyarrow.array(values, form, from_pandas=False))
+        elif name in ("start_ts", "duration"):
+            table = table.set_column(place, name, pyarrow.array(values, pyarrow.float32()))
+        elif name == "optype" and kind == "category":
+            table = table.set_column(place, name, table[name].dictionary_encode())
+        elif name != "optype" and kind == "int8":
+            table = table.set_column(place, name, pyarrow.array(values, pyarrow.int16()))
+    parquet.write_table(table, tmp_path / "other.parquet")
+    other = read_ndtimeline(tmp_path / "other.parquet")
+    for column in ("rank", "step", "name", "chunk", "microbatch", "meeting"):
+        assert np.array_equal(getattr(other.events, column), getattr(plain.events, column)), column
+
+
 def test_messages_that_are_missing_are_named(tmp_path: Path) -> None:
     rows = made_rows(stages=2, replicas=1, microbatches=2)
     place = next(i for i, row in enumerate(rows) if row["optype"] == "forward-send")
     del rows[place]
     profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
-    assert ["1 forward-send for 2 computes" in text for text in profile.warnings] == [True]
+    assert ["1 forward-send in 1 steps of ranks" in text for text in profile.warnings] == [True]
     assert find_stragglers(pipeline_waits(profile)).slowdown > 0

@@ -30,7 +30,10 @@ from stepsim.measured.profile.events import (
     counted,
     same,
 )
+from stepsim.measured.run import Bools
 
+_APART_PS = 50 * 10**6
+"""Clocks of ranks may be as far apart."""
 _COMPUTE, _UPDATES, _MESSAGES = 0, 1, 2
 """Streams: computes, what the optimizer needs, and one for each of four kinds of messages."""
 _LONGEST_S = 1e6
@@ -182,10 +185,15 @@ def _check_size(metadata: Any, path: Path) -> None:
 def _numbers(column: Any, name: str, path: Path) -> Any:
     """A column as numbers: floats of times, whole ones of others."""
     wanted = np.float64 if name in _TIMES else np.int64
+    if column.null_count and name in _LEAST:
+        column = column.fill_null(UNKNOWN)
     if column.null_count:
         raise TraceError(f"{path}: {name} is empty in {column.null_count} rows: expected a number")
     try:
-        values = column.to_numpy().astype(wanted)
+        values = column.to_numpy()
+        if name in _LEAST and values.dtype.kind == "f":
+            values = np.where(np.isnan(values), UNKNOWN, values)
+        values = values.astype(wanted)
     except (ValueError, TypeError):
         raise TraceError(f"{path}: {name} is {column.type}: expected numbers") from None
     least, most = (0, _LONGEST_S) if name in _TIMES else (_LEAST.get(name, 0), MAX_INT64)
@@ -255,33 +263,77 @@ def _with_meetings(profile: Profile) -> Profile:
     warnings: list[str] = []
     events = _attached(profile, warnings)
     groups, group = _groups(profile)
-    events = replace(events, meeting=_meetings(profile, events), group=group, peer=_peers(profile))
+    events = replace(
+        events, meeting=_meetings(profile, events), group=group, peer=_peers(profile, events)
+    )
     return replace(profile, events=events, groups=groups, warnings=tuple(warnings))
 
 
 def _attached(profile: Profile, warnings: list[str]) -> Events:
-    """Operations whose messages have chunk and microbatch of the compute they belong to."""
+    """Operations whose messages have chunk and microbatch of the compute they belong to.
+
+    A rank may record messages that were never sent: for every compute, also at both ends of the
+    model, and before the first or after the last of a step. Those of a compute bear its microbatch
+    and meet nobody.
+    """
     events = profile.events
     microbatch, chunk = events.microbatch.copy(), events.chunk.copy()
     microbatch[~events.of_kind(EventKind.COMPUTE)] = UNKNOWN
     last = int(chunk[events.of_kind(EventKind.COMPUTE)].max(initial=0))
+    of_group = same(events.rank, events.step)
     for name in _MESSAGE_NAMES:
         message = np.flatnonzero(profile.named(name))
         compute = np.flatnonzero(profile.named(f"{name.split('-')[0]}-compute"))
         end = last if name in ("forward-send", "backward-recv") else 0
-        compute = compute[chunk[compute] != end]
         compute, message = (each[_in_order(events, each)] for each in (compute, message))
-        if not all(
-            np.array_equal(column[compute], column[message])
-            for column in (events.rank, events.step)
+        bounds = np.arange(int(of_group.max()) + 2)
+        lost = []
+        for ours, theirs in zip(
+            *(_grouped(of_group, each, bounds) for each in (message, compute)), strict=True
         ):
+            chosen, paired = _paired(events, ours, theirs, chunk[theirs] != end, name)
+            microbatch[chosen], chunk[chosen] = microbatch[paired], chunk[paired]
+            if len(ours) and not len(chosen) and (chunk[theirs] != end).any():
+                lost.append(len(ours))
+        if lost:
             warnings.append(
-                f"{profile.source}: {len(message)} {name} for {len(compute)} computes that have "
-                "one: they are not matched"
+                f"{profile.source}: {sum(lost)} {name} in {len(lost)} steps of ranks for another "
+                "number of computes that have one: they are not matched"
             )
-            continue
-        microbatch[message], chunk[message] = microbatch[compute], chunk[compute]
     return replace(events, microbatch=microbatch, chunk=chunk)
+
+
+def _grouped(of_group: Ints, places: Ints, bounds: Ints) -> list[Ints]:
+    """Places, in their order, of each group."""
+    order = np.argsort(of_group[places], kind="stable")
+    splits = np.searchsorted(of_group[places][order], bounds[1:-1])
+    return np.split(places[order], splits)
+
+
+def _paired(
+    events: Events, message: Ints, compute: Ints, talks: Bools, name: str
+) -> tuple[Ints, Ints]:
+    """Messages of a rank and step with their computes; `talks` are those that have one.
+
+    Left out are messages that begin after the last compute could need them, or end before the
+    first could send. The first message may be missing at the begin of the model.
+    """
+    if len(message) == talks.sum():
+        return message, compute[talks]
+    if not len(compute):
+        return message[:0], compute
+    if name.endswith("-recv"):
+        used = events.start_ps[message] <= events.start_ps[compute].max() + _APART_PS
+    else:
+        used = events.end_ps[message] >= events.end_ps[compute].min() - _APART_PS
+    message = message[used]
+    if len(message) == talks.sum():
+        return message, compute[talks]
+    if len(message) == len(compute):
+        return message, compute
+    if name.endswith("-recv") and len(message) == len(compute) - 1:
+        return message, compute[1:]
+    return message[:0], compute[:0]
 
 
 def _in_order(events: Events, places: Ints) -> Ints:
@@ -329,8 +381,8 @@ def _groups(profile: Profile) -> tuple[tuple[ProcessGroup, ...], Ints]:
     return tuple(groups), group
 
 
-def _peers(profile: Profile) -> Ints:
-    """The place of the other end's rank, of every message."""
+def _peers(profile: Profile, events: Events) -> Ints:
+    """The place of the other end's rank, of every message that has one."""
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
     count = int(stage.max()) + 1
     table = np.full((count, int(replica.max()) + 1), UNKNOWN, dtype=np.int64)
@@ -339,4 +391,7 @@ def _peers(profile: Profile) -> Ints:
     ahead = profile.named("forward-send", "backward-recv")
     behind = profile.named("forward-recv", "backward-send")
     other = table[(stage + np.where(ahead, 1, -1)) % count, replica]
-    return np.asarray(np.where(ahead | behind, other, UNKNOWN), dtype=np.int64)
+    chunk = events.chunk + np.where(ahead, 1, -1)
+    last = int(events.chunk[events.of_kind(EventKind.COMPUTE)].max(initial=0))
+    inside = (chunk >= 0) & (chunk <= last)
+    return np.asarray(np.where((ahead | behind) & inside, other, UNKNOWN), dtype=np.int64)

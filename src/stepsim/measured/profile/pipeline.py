@@ -50,7 +50,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     in_order[recorded] = np.arange(len(events))
     found = [
         chained(events.rank, events.step, events.stream, order=in_order),
-        *_messages(events),
+        *_messages(events, in_order),
         *parameter_waits(events, in_order),
         *gradient_waits(events, in_order),
         *(_posted(events) if posted else []),
@@ -60,14 +60,29 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     return Waits(profile=profile, before=before, after=after)
 
 
-def _messages(events: Events) -> list[Following]:
-    """A message is received before its compute, and sent after it."""
+def _messages(events: Events, in_order: Ints) -> list[Following]:
+    """A message is received before its compute, and sent after it.
+
+    It is received after the compute of its phase before that one: a rank receives one at a time.
+    """
     told = events.microbatch != UNKNOWN
     compute = events.of_kind(EventKind.COMPUTE) & told
     received = events.of_kind(EventKind.RECV) & told
     sent = events.of_kind(EventKind.SEND) & told
     key = same(events.rank, events.step, events.phase, events.chunk, events.microbatch)
-    return [_joined(received, compute, key), _joined(compute, sent, key)]
+    places = np.flatnonzero(compute)
+    columns = (events.rank[places], events.step[places], events.phase[places])
+    earlier, later = chained(*columns, order=in_order[places])
+    apart = key[places[earlier]] != key[places[later]]
+    before = np.full(int(key.max()) + 1, UNKNOWN, dtype=np.int64)
+    before[key[places[later[apart]]]] = places[earlier[apart]]
+    message = np.flatnonzero(received)
+    message = message[before[key[message]] != UNKNOWN]
+    return [
+        _joined(received, compute, key),
+        _joined(compute, sent, key),
+        (before[key[message]], message),
+    ]
 
 
 def _posted(events: Events) -> list[Following]:
@@ -142,9 +157,20 @@ def parameter_waits(events: Events, in_order: Ints) -> list[Following]:
 
 
 def gradient_waits(events: Events, in_order: Ints) -> list[Following]:
-    """Gradients are reduced after the last backward of their chunk, or of all chunks."""
+    """Gradients are reduced after the last backward of their chunk, or of all chunks.
+
+    Those of all chunks also wait for the host, if it stopped before them.
+    """
     last = _ends_of_chunks(events, EventPhase.BACKWARD, in_order)
-    return _with_chunks(events, EventPhase.BACKWARD, last, gathers=False)
+    host = events.of_kind(EventKind.HOST)
+    reduced = events.of_kind(EventKind.COLLECTIVE) & (events.phase == EventPhase.BACKWARD)
+    reduced &= events.chunk == UNKNOWN
+    before, after = _joined(host, reduced, same(events.rank, events.step))
+    stopped = in_order[before] < in_order[after]
+    return [
+        *_with_chunks(events, EventPhase.BACKWARD, last, gathers=False),
+        (before[stopped], after[stopped]),
+    ]
 
 
 def _ends_of_chunks(events: Events, phase: EventPhase, order: Ints) -> tuple[Bools, Bools]:
