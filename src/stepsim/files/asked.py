@@ -14,13 +14,9 @@ from stepsim.base.records import dataclass
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_comm_table, load_topology, load_work
-from stepsim.files.model_calibration import is_model_calibration, read_model_calibration
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
 from stepsim.files.topology.typed import infinite, with_numbers
-from stepsim.files.traces.calibration_toml import read_calibration
-from stepsim.measured.calibration.applied import with_calibration, workload_notes
-from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
@@ -32,6 +28,7 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
+    from stepsim.measured.calibration.calibration import Calibration
     from stepsim.network.topology.network import TopologyLike
 
 _MACHINES: Mapping[str, tuple[type, Callable[[str], object]]] = MappingProxyType(
@@ -64,6 +61,8 @@ def read_options(
     options = StepOptions(**fields)
     if traced is None:
         return options, notes
+    from stepsim.measured.calibration.applied import with_calibration, workload_notes
+
     if options.comm_table and traced.comm_table():
         notes.append("--comm-table replaces the calibration's collectives and messages")
     return with_calibration(options, traced), [*workload_notes(traced), *notes]
@@ -180,8 +179,15 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
             return option.of(value)
 
 
-def _calibration(value: object) -> ModelCalibration | Calibration:
-    """What a file of stepsim calibrate holds: of predictions, or of measured runs."""
+def _calibration(value: object) -> "ModelCalibration | Calibration":
+    """What a file of stepsim calibrate holds: of predictions, or of measured runs.
+
+    What reads it is imported when there is one: most steps have none.
+    """
+    from stepsim.files.model_calibration import is_model_calibration, read_model_calibration
+    from stepsim.files.traces.calibration_toml import read_calibration
+    from stepsim.measured.calibration.calibration import Calibration
+
     if isinstance(value, Calibration):
         return value
     if not isinstance(value, str | Path):
