@@ -146,7 +146,7 @@ class _Handler(RequestHandler):
         """The JSON object in a request's body."""
         try:
             found = json.loads(self.request.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise HTTPError(400, reason="expected a JSON object")
