@@ -599,3 +599,13 @@ def _by_name() -> Iterator[tuple[str, Option]]:
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_by_name()))
 """Every option by its name: what flags, axes, files and Python call it."""
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        flag.removeprefix("--").replace("-", "_"): option.name
+        for option in OPTIONS.values()
+        for flag in option.flags or ()
+        if flag.startswith("--") and "/" not in flag
+    }
+)
+"""Names of options by their other flags: Python takes `gpus` where the command line does."""

@@ -19,7 +19,7 @@ from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
 from stepsim.files.topology.typed import infinite, with_numbers
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
-from stepsim.options import OPTIONS, StepOptions
+from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.device import Device
@@ -47,7 +47,10 @@ def read_options(
     """
     notes: list[str] = []
     fields: dict[str, Any] = {}
-    for name, value in typed.items():
+    for given, value in typed.items():
+        name = ALIASES.get(given, given)
+        if name != given and name in typed:
+            raise PlanError(f"{given} and {name} are one option: give one of them")
         if name not in OPTIONS:
             raise PlanError(f"unknown option {name!r}: expected one of {', '.join(OPTIONS)}")
         if value is not None and not (isinstance(value, list | tuple) and not value):

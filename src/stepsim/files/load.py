@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.records import dataclass
 from stepsim.files.models.load import is_model, read_model
 from stepsim.files.reading import first_bytes, read_json
@@ -51,6 +51,8 @@ def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
     Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise
     a warning about the file.
     """
+    if Path(path).suffix == ".toml" and Path(path).exists():
+        raise WorkloadError(f"{path}: TOML is no workload: a topology is given by --topology (-t)")
     start = first_bytes(Path(path), _BEGINNING)
     found = next(each for each in WORKLOAD_FORMATS if each.begins(start))
     return found.read(Path(path), strict)

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError, printable
 from stepsim.options import OPTIONS
+from stepsim.workload.rows import CollectiveKind
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
 STEP = {"workload": WORK, "topology": "ring"}
@@ -60,7 +62,32 @@ class Thing:
         return "a thing\nof two lines"
 
 
+NOUNS: list[Any] = [
+    WORK,
+    stepsim.load_topology("ring"),
+    stepsim.schedules.build("gpipe", ranks=2, microbatches=2),
+    stepsim.ModelPlan(),
+    CollectiveKind.ALL_REDUCE,
+    Path("absent"),
+    date(2026, 1, 1),
+    len,
+]
+"""What is right for one argument and wrong for the others."""
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3))
+NESTED = st.recursive(
+    LEAVES,
+    lambda inside: st.one_of(
+        st.lists(inside, max_size=3),
+        st.dictionaries(st.one_of(st.text(max_size=3), st.integers()), inside, max_size=2),
+        st.tuples(inside, inside),
+        st.frozensets(LEAVES, max_size=2),
+    ),
+    max_leaves=4,
+)
+"""Sequences and mappings of anything, nested."""
 WRONG = st.one_of(
+    st.sampled_from(NOUNS),
+    NESTED,
     st.sampled_from([-1, 2**63, 10**30, -(10**30), 0.5, -1e300, float("nan"), float("inf"), 1j]),
     st.booleans(),
     st.text(max_size=5).filter(lambda text: not Path(printable(text)).exists()),
@@ -79,7 +106,7 @@ def arguments(name: str) -> list[str]:
     """The arguments of a function, by name, and options of a step where it takes them."""
     parameters = inspect.signature(getattr(stepsim, name)).parameters.values()
     own = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
-    return [*own, *(OPTIONS if len(own) < len(parameters) and name == "simulate" else ())]
+    return [*own, *(OPTIONS if len(own) < len(parameters) else ())]
 
 
 def test_every_public_function_is_tried() -> None:
@@ -106,7 +133,8 @@ def test_wrong_arguments_are_named(name: str, data: st.DataObject) -> None:
     given_ = {**SOME[name], argument: value}
     message = refused(lambda: getattr(stepsim, name)(**given_))
     assert message.isprintable()
-    if not isinstance(value, str | nx.Graph | list | dict) and message:
+    names_files = isinstance(value, list | tuple) and "absent" in value and "absent" in message
+    if not isinstance(value, str | Path | nx.Graph) and message and not names_files:
         usual = refused(lambda: getattr(stepsim, name)(**SOME[name]))
         singular = argument.removesuffix("s").replace("_", " ")
         assert message == usual or singular in message.replace("_", " ").replace("-", " ")
@@ -142,6 +170,20 @@ def test_whole_numbers_of_numpy_are_numbers() -> None:
     found = stepsim.noise(WORK, "ring", samples=three, seed=three, model={"task": 0})
     assert found.to_dict()["seed"] == 3
     assert stepsim.collective_time("ring", "all_reduce", three, ranks) > 0
+
+
+def test_other_names_of_flags_are_names_in_python() -> None:
+    found = stepsim.simulate(WORK, "ring", gpus=2)
+    assert found.to_dict() == stepsim.simulate(WORK, "ring", npus=2).to_dict()
+    with pytest.raises(StepsimError, match="gpus and npus are one option"):
+        stepsim.simulate(WORK, "ring", gpus=2, npus=2)
+
+
+def test_a_topology_for_a_workload_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('name = "pod"')
+    with pytest.raises(StepsimError, match=r"own\.toml: TOML is no workload: .*--topology"):
+        stepsim.simulate(path)
 
 
 def test_misspelt_arguments_are_pythons_errors() -> None:

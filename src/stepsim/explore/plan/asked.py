@@ -100,7 +100,7 @@ def answer(
 
 def parse_sizes(text: str) -> tuple[int, ...]:
     """NPU counts of `256`, `256,512`, or `256..1024`, which doubles; raises PlanError."""
-    wrong = PlanError(f"gpus is {text!r}: expected 512, 256,512 or 256..1024")
+    wrong = PlanError(f"gpus is {text!r}: expected counts, such as 512, 256,512 or 256..1024")
     try:
         first, dots, last = text.partition("..")
         if not dots:
