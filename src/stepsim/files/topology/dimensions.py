@@ -190,7 +190,7 @@ def _spines(place: str, table: DimensionTable, leaf: int, whole: float) -> int:
     if not (links >= 0.5 and abs(links - round(links)) < 1e-6 * links):
         raise TopologyError(
             f"{place}: oversubscription is {over:g}: a leaf of {leaf} NPUs would need {links:g} "
-            f"links up: expected a leaf that {over:g} divides, or spines"
+            f"links up: expected a whole number: a leaf that {over:g} divides, or spines"
         )
     return round(links)
 
