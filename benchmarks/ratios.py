@@ -16,12 +16,15 @@ from statistics import median
 
 from sizes import sized
 
-from stepsim.files.load import load_topology
+from stepsim.engine.prices import Prices
+from stepsim.files.load import load_topology, load_workload
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.one_collective import probe_collective
+from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.simulate import simulate_step
-from stepsim.workload.rows import CollectiveKind
+from stepsim.parallel.modes import Engine
+from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
+from stepsim.workload.rows import CollectiveKind, Workload
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 WORKLOAD = WORKLOADS / sized("gpt_1024.txt", "gpt_tp4.txt")
@@ -71,10 +74,42 @@ def collective(npus: int) -> list[str]:
 
 def step(npus: int | None = None) -> Callable[[], object]:
     """A step of a workload, read before."""
-    from stepsim.files.load import load_workload
-
     workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
     return lambda: simulate_step(workload, topology, StepOptions(npus=npus))
+
+
+PLANS = tuple(
+    StepOptions(pp=pp, microbatches=microbatches, schedule=schedule)
+    for pp in sized((4, 8, 16), (2,))
+    for microbatches in sized((16, 32, 48, 64), (4,))
+    for schedule in ("1f1b", "interleaved:2", "gpipe")
+)
+"""Plans that differ in degrees, microbatches and schedule."""
+LARGE = StepOptions(pp=sized(64, 2), microbatches=sized(1024, 4), schedule="interleaved:4")
+
+
+def plans(run: Callable[[Workload, Topology, StepOptions], object]) -> Callable[[], object]:
+    """Every plan of a workload that is read before."""
+    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    return lambda: [run(workload, topology, plan) for plan in PLANS]
+
+
+def report(workload: Workload, topology: Topology, options: StepOptions) -> object:
+    """A step with its report."""
+    return simulate_step(workload, topology, options)
+
+
+def totals() -> Callable[[Workload, Topology, StepOptions], object]:
+    """A step's totals alone, as sweeps ask for them."""
+    known: list[Prices] = []
+    return lambda *asked: step_totals(*asked, breakdown=False, known=known)
+
+
+def large(engine: Engine) -> Callable[[], object]:
+    """A run of a graph of many segments by an engine."""
+    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    ready = prepare(workload, topology, LARGE)
+    return lambda: run_graph(ready.graph, ready.prices, engine=engine)
 
 
 def split() -> list[list[str]]:
@@ -91,6 +126,7 @@ def ratio(one: Timed, other: Timed) -> float:
 def main() -> None:
     """Print the table."""
     simulate = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100"]
+    shape = f"--pp {LARGE.pp} --microbatches {LARGE.microbatches} --schedule {LARGE.schedule}"
     rows = {
         f"simulate {WORKLOAD.stem} over the import of numpy, simpy, msgspec": (
             command(*simulate, str(WORKLOAD)),
@@ -117,10 +153,24 @@ def main() -> None:
             call(step(sized(131072, 256))),
             call(step()),
         ),
+        f"simulate with {shape} over the same": (
+            command(*simulate, str(WORKLOAD), *shape.split()),
+            command(*BARE),
+        ),
+        "the same run by events over level by level": (
+            call(large(Engine.SIMPY)),
+            call(large(Engine.LEVELS)),
+        ),
+        f"{len(PLANS)} plans with their reports over their totals": (
+            call(plans(report)),
+            call(plans(totals())),
+        ),
     }
     print("| processor time | ratio |\n|---|---|")
     for name, (one, other) in rows.items():
         print(f"| {name} | {ratio(one, other):.2f} |")
+    seconds = call(plans(totals()), 3)()
+    print(f"\n{len(PLANS) / seconds:.0f} distinct plans to totals per second and core")
 
 
 if __name__ == "__main__":

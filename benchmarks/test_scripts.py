@@ -16,7 +16,7 @@ PRINTED = {
     "html_report": "stepsim",
     "large_profiles": "| 2 | 1,200 |",
     "performance": "| scenarios/s, with the breakdown |",
-    "ratios": "NPUs over the workload's own |",
+    "ratios": "distinct plans to totals per second and core",
     "speed": "| gpt_1024, 131072 NPUs |",
     "sweep_times": "two workers:",
     "trace_times": "step.json.gz:",

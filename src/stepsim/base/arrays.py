@@ -129,9 +129,19 @@ def row_numbers(rows: Ints) -> tuple[Ints, Ints]:
     for column in rows.T:
         low = int(column.min(initial=0))
         number = _ranks(number * (int(column.max(initial=0)) - low + 1) + (column - low))
+    return _firsts(number), number
+
+
+def numbers_of(codes: Ints) -> tuple[Ints, Ints]:
+    """As `row_numbers`, of numbers from 0 on."""
+    number = _ranks(codes)
+    return _firsts(number), number
+
+
+def _firsts(number: Ints) -> Ints:
     first = np.empty(int(number.max(initial=-1)) + 1, dtype=np.int64)
-    first[number[::-1]] = np.arange(len(rows))[::-1]
-    return first, number
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return first
 
 
 def _ranks(codes: Ints) -> Ints:

@@ -10,7 +10,7 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, spans
+from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, numbers_of, spans
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
@@ -91,10 +91,12 @@ class LaidOut:
         """
         looks, look = self.program.looks
         places = int(self.inner.max(initial=-1)) + 2
-        codes, first, number = np.unique(look[self.segment] * places + self.inner + 1, True, True)
-        tasks = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+        codes = look[self.segment] * places + self.inner + 1
+        first, number = numbers_of(codes)
+        small = number.astype(np.int16) if len(first) < 1 << 15 else number  # sorted by digits
+        tasks = np.split(np.argsort(small, kind="stable"), np.cumsum(np.bincount(number))[:-1])
         for each in np.argsort(first).tolist():
-            which, inner = divmod(int(codes[each]), places)
+            which, inner = divmod(int(codes[first[each]]), places)
             yield looks[which], inner - 1, tasks[each]
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints, Lists, Small
+from stepsim.base.arrays import Ints, Lists, Small, numbers_of
 from stepsim.base.records import dataclass
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
@@ -96,8 +96,8 @@ class Program:
         """The looks of segments in the order in which they appear, and the look of each."""
         kinds, stages = len(SegmentKind), int(self.peer_stage.max(initial=0)) + 2
         code = (self.task_list.astype(np.int64) + 1) * stages + self.peer_stage + 1
-        found = np.unique(code * kinds + self.kind, True, True, True)
-        _, first, number, counts = found
+        first, number = numbers_of(code * kinds + self.kind)
+        counts = np.bincount(number)
         order = np.argsort(first)
         place = np.empty_like(order)
         place[order] = np.arange(len(order))

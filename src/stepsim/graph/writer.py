@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, numbers_of
 from stepsim.base.errors import ScheduleError
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import per_step_tasks
@@ -63,9 +63,9 @@ class ProgramWriter:
         order = self.schedule.columns[self.stage]
         apart = self._apart(order)
         plain = np.flatnonzero(~apart)
-        looks, first, look = np.unique(self._codes(order)[plain], True, True)
-        numbers = np.zeros(len(looks), dtype=np.int64)
-        turn = dict(zip(plain[first].tolist(), range(len(looks)), strict=True))
+        first, look = numbers_of(self._codes(order)[plain])
+        numbers = np.zeros(len(first), dtype=np.int64)
+        turn = dict(zip(plain[first].tolist(), range(len(first)), strict=True))
         for place in sorted({*turn, *np.flatnonzero(apart).tolist()}):
             if place in turn:
                 numbers[turn[place]] = self._of_entry(order[place].parts())
@@ -109,8 +109,9 @@ class ProgramWriter:
         posted = np.full(int(ends.max(initial=0)) + 1, NONE)
         posted[ends[is_post]] = place[is_post]
         queue = NONE if self.free else np.where(is_post, stream, NONE)
-        lists, listed = np.unique(task_list, return_inverse=True)
-        on_dp = np.array([each >= 0 and self._uses_dp(each) for each in lists.tolist()])[listed]
+        first, listed = numbers_of(task_list + 1)
+        lists = task_list[first].tolist()
+        on_dp = np.array([each >= 0 and self._uses_dp(each) for each in lists])[listed]
         queue = np.where(on_dp, Stream.DP, queue)
         waits = ~(is_post | is_run) & (receives | (not self.free))
         alone = steps.alone & (not self.free)

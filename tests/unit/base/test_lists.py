@@ -1,0 +1,39 @@
+"""Lists in one column, and numbers of rows, against the plain ways to get them."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.base.arrays import Lists, numbers_of, row_numbers, spans
+
+LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6)
+ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 10**6)), min_size=1, max_size=40)
+
+
+@given(LISTS)
+def test_lists_are_what_was_put_in(lists: list[list[int]]) -> None:
+    made = Lists.of(lists)
+    assert made.tolist() == [tuple(each) for each in lists]
+    assert [made[i] for i in range(len(made))] == lists
+    assert made.owners.tolist() == [i for i, each in enumerate(lists) for _ in each]
+    turned = [
+        [i for i, each in enumerate(lists) for v in each if v == value] for value in range(10)
+    ]
+    assert made.turned(10).tolist() == [tuple(each) for each in turned]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=6))
+def test_spans_are_the_numbers_from_each_start_on(pairs: list[tuple[int, int]]) -> None:
+    starts, counts = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in range(2))
+    assert spans(starts, counts).tolist() == [a + i for a, n in pairs for i in range(n)]
+
+
+@given(ROWS)
+def test_rows_are_numbered_as_numpy_numbers_them(rows: list[tuple[int, int]]) -> None:
+    table = np.array(rows)
+    _, first, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    found = row_numbers(table)
+    assert (found[0].tolist(), found[1].tolist()) == (first.tolist(), number.reshape(-1).tolist())
+    _, first, number = np.unique(table[:, 1], return_index=True, return_inverse=True)
+    found = numbers_of(table[:, 1])
+    assert (found[0].tolist(), found[1].tolist()) == (first.tolist(), number.tolist())

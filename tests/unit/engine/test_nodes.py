@@ -1,0 +1,93 @@
+"""Times found level by level are those of the events, and nobody asks for the wrong ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import pipeline_graph, prices_of
+
+import stepsim
+from stepsim.base.errors import PlanError, SimulationError
+from stepsim.engine.prices import Prices
+from stepsim.files.load import load_topology, load_workload
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule, build
+from stepsim.step import simulate
+from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
+
+WORKLOADS = sorted((Path(__file__).parents[3] / "workloads").glob("*.txt"))
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(1, 1), (4, 4), (8, 32)])
+def test_1f1b_takes_as_long_as_its_closed_form(ranks: int, microbatches: int) -> None:
+    """(m + P - 1)(F + B) where messages take no time."""
+    schedule = build("1f1b", ranks=ranks, microbatches=microbatches)
+    graph = pipeline_graph(schedule, [3] * ranks, [5] * ranks, P2PMode.EAGER)
+    timeline = run_graph(graph, prices_of(graph, 0), engine=Engine.LEVELS)
+    assert timeline.pipeline_time_ps == (microbatches + ranks - 1) * (3 + 5)
+
+
+@pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.stem)
+def test_every_task_of_a_shipped_job_runs_when_the_events_say(path: Path) -> None:
+    ready = prepare(load_workload(path), load_topology("hgx-h100"))
+    events, levels = (run_graph(ready.graph, ready.prices, engine=each) for each in Engine)
+    for one, other in zip(events.cohorts, levels.cohorts, strict=True):
+        assert np.array_equal(one.start, other.start)
+        assert np.array_equal(one.end, other.end)
+
+
+def test_what_cannot_run_is_told_as_by_the_events() -> None:
+    """The first stage wants a gradient before it has sent what that is made from."""
+    actions = [
+        Action(kind=kind, stage=0, chunk=0, microbatch=0)
+        for kind in (ActionKind.BACKWARD, ActionKind.FORWARD)
+    ]
+    last = [
+        Action(kind=kind, stage=1, chunk=0, microbatch=0)
+        for kind in (ActionKind.FORWARD, ActionKind.BACKWARD)
+    ]
+    orders = (tuple(actions), tuple(last))
+    stuck = Schedule(name="test", placement=Placement(ranks=2), microbatches=1, orders=orders)
+    graph = pipeline_graph(stuck, [1, 1], [1, 1], P2PMode.EAGER)
+    said = []
+    for engine in Engine:
+        with pytest.raises(SimulationError) as error:
+            run_graph(graph, prices_of(graph, 1), engine=engine)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+    assert "unfinished" in said[0]
+
+
+def test_levels_are_refused_where_links_are_shared_in_time() -> None:
+    with pytest.raises(PlanError, match="engine is levels with contention fair: expected simpy"):
+        StepOptions(engine=Engine.LEVELS, contention=Sharing.FAIR)
+
+
+def test_a_large_job_says_that_no_events_were_run(
+    moe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = stepsim.simulate(moe, "hgx-h100")
+    monkeypatch.setattr(simulate, "MOST_EVENTS", 10)
+    large = stepsim.simulate(moe, "hgx-h100")
+    asked = stepsim.simulate(moe, "hgx-h100", engine="simpy")
+    (said,) = set(large.report.notes) - set(whole.report.notes)
+    assert said.startswith("more than 10 tasks: their times are found level by level")
+    assert asked.report.notes == whole.report.notes
+    assert large.report.step_time_ps == whole.report.step_time_ps
+
+
+def test_totals_are_those_of_the_report_whatever_prices_are_kept(moe: Path) -> None:
+    workload, topology = load_workload(moe), load_topology("hgx-h100")
+    known: list[Prices] = []
+    for microbatches in (4, 8):
+        for sharing in Sharing:
+            options = StepOptions(microbatches=microbatches, contention=sharing)
+            found = step_totals(workload, topology, options, breakdown=True, known=known)
+            report = simulate_step(workload, topology, options).report
+            assert found.step_time_ps == report.step_time_ps
+            assert found.pipeline_time_ps == report.pipeline_time_ps
+            assert found.bubble_fraction == report.bubble_fraction
+            assert found.breakdown_ps == report.mean_breakdown_ps()
+    assert len(known) == 6 <= simulate.PRICES_KEPT
