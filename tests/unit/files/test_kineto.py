@@ -187,6 +187,33 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
         read_profile(folder)
 
 
+def test_two_runs_in_a_folder_are_refused(folder: Path) -> None:
+    """Other ranks of another run: by the size of the job, or by the time of day."""
+    write(folder / "rank1.pt.trace.json.gz", trace_of(1, clock=1.7e15 + 5e9))
+    write(folder / "rank0.pt.trace.json", trace_of(0, clock=1.7e15))
+    with pytest.raises(TraceError, match=r"recorded 1\.4 hours after .*rank0.* one run per folder"):
+        read_profile(folder)
+    other = trace_of(1)
+    other["distributedInfo"]["world_size"] = 16
+    write(folder / "rank1.pt.trace.json.gz", other)
+    write(folder / "rank0.pt.trace.json", trace_of(0))
+    with pytest.raises(
+        TraceError, match=r"a job of 16 ranks, .* of 2: expected one run per folder"
+    ):
+        read_profile(folder)
+
+
+def test_a_clock_that_steps_is_told(folder: Path) -> None:
+    stepped = trace_of(1, late=40, steps=6)
+    for event in stepped["traceEvents"]:
+        event["ts"] += 4e5 * (event["ts"] >= 1e12 + 4000)
+    write(folder / "rank1.pt.trace.json.gz", stepped)
+    write(folder / "rank0.pt.trace.json", trace_of(0, steps=6))
+    (warning,) = read_profile(folder).warnings
+    assert "rank1" in warning
+    assert "the clock of rank 1 steps by about 400 ms" in warning
+
+
 def shares(profile: Profile) -> list[tuple[float, float, float]]:
     return [
         (

@@ -9,7 +9,7 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
@@ -23,6 +23,11 @@ from stepsim.measured.profile.events import (
 )
 
 _DAY_PS = 86_400 * PS_PER_S
+_HOURS_APART_PS = 3600 * PS_PER_S
+_TIME_OF_DAY_PS = 30 * 365 * _DAY_PS
+"""Clocks that count from 1970 are past it, those that count from the start of a machine are not."""
+_CLOCK_STEP_PS = PS_PER_S // 20
+"""What ranks meet in ends at the same time, give or take this."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +68,7 @@ def join_ranks(
             raise TraceError(
                 f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
             )
+    _check_one_run(parts)
     steps = sorted({step for part in parts for step in part.steps})
     names = sorted({name for part in parts for name in part.names})
     groups = sorted({group for part in parts for group in part.groups})
@@ -111,6 +117,25 @@ def join_ranks(
     return _aligned(profile, parts, one_clock=one_clock)
 
 
+def _check_one_run(parts: Sequence[RankOperations]) -> None:
+    """Refuse traces of jobs of different sizes, or recorded hours apart by the time of day."""
+    worlds = {part.world: part for part in parts if part.world}
+    if len(worlds) > 1:
+        (one, first), (other, second) = sorted(worlds.items())[:2]
+        raise TraceError(
+            f"{second.file}: a job of {other} ranks, {first.file} of {one}: expected one run per "
+            "folder"
+        )
+    by_time = sorted(parts, key=lambda part: part.base_ps)
+    early, late = by_time[0], by_time[-1]
+    apart = late.base_ps - early.base_ps
+    if early.base_ps > _TIME_OF_DAY_PS and apart > _HOURS_APART_PS:
+        raise TraceError(
+            f"{late.file}: recorded {apart / _HOURS_APART_PS:.1f} hours after {early.file}: "
+            "expected one run per folder"
+        )
+
+
 def _follows(parts: Sequence[RankOperations]) -> Following | None:
     """Pairs of operations of all ranks, None where no rank tells any."""
     skipped = np.cumsum([0, *(len(part.names) for part in parts)]).tolist()
@@ -149,6 +174,11 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
         return replace(profile, warnings=tuple(warnings))
     shift = np.array([_start_of(part, parts[0]) for part in parts], dtype=np.int64)
     lost = _put_on_one_axis(events, shift) if not one_clock else []
+    warnings += [
+        f"{parts[rank].file}: the clock of rank {parts[rank].rank} steps by about "
+        f"{format_time_ps(step)}: times after it are as far off"
+        for rank, step in _clock_steps(events, shift)
+    ]
     warnings += [
         f"{parts[rank].file}: no collective in common with rank {parts[0].rank}, or with one that "
         "has: its clock is taken as the same"
@@ -194,6 +224,23 @@ def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
             waiting.remove(rank)
             progress = True
     return waiting
+
+
+def _clock_steps(events: Events, shift: Ints) -> Iterator[tuple[int, int]]:
+    """Ranks, and how far ends that they should have in common with others move against these."""
+    met = np.flatnonzero(events.meeting != UNKNOWN)
+    if not len(met):
+        return
+    ends = events.end_ps[met] + shift[events.rank[met]]
+    order = np.lexsort((ends, events.meeting[met]))
+    first = np.flatnonzero(np.diff(events.meeting[met][order], prepend=-1))
+    count = np.diff(np.append(first, len(met)))
+    middle = np.repeat(ends[order][first + (count - 1) // 2], count)
+    apart, rank = ends[order] - middle, events.rank[met][order]
+    for each in range(len(shift)):
+        mine = apart[rank == each]
+        if len(mine) and int(mine.max() - mine.min()) > _CLOCK_STEP_PS:
+            yield each, int(mine.max() - mine.min())
 
 
 def _start_of(part: RankOperations, first: RankOperations) -> int:

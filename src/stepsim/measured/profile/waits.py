@@ -57,31 +57,48 @@ class Waits:
         level = self._level_of_meetings()[self.meetings]
         order = np.lexsort((self.meetings, level))
         bounds = np.searchsorted(level[order], np.arange(int(level.max()) + 2))
-        by_after = np.argsort(self.after, kind="stable")
-        before, after = self.before[by_after], self.after[by_after]
+        before, first = self._before(order)
+        changes = np.diff(self.meetings[order], prepend=-1) != 0
+        meeting, begins = np.cumsum(changes) - 1, np.flatnonzero(changes)
+        in_before = np.append(first, len(before))[bounds]
+        in_meetings = np.append(meeting, len(begins))[bounds]
+        sizes, counts = np.diff(bounds), np.diff(in_meetings)
+        first = first - np.repeat(in_before[:-1], sizes)
+        meeting = meeting - np.repeat(in_meetings[:-1], sizes)
+        begins = begins - np.repeat(bounds[:-1], counts)
+        parts = zip(
+            pairwise(bounds.tolist()),
+            pairwise(in_before.tolist()),
+            pairwise(in_meetings.tolist()),
+            strict=True,
+        )
         return tuple(
-            self._level(order[first:last], before, after)
-            for first, last in pairwise(bounds.tolist())
+            _Level(
+                events=order[low:high],
+                before=before[left:right],
+                first_before=first[low:high],
+                first_of_meeting=begins[begin:end],
+                meeting_of=meeting[low:high],
+            )
+            for (low, high), (left, right), (begin, end) in parts
         )
 
-    def _level(self, events: Ints, before: Ints, after: Ints) -> _Level:
+    def _before(self, events: Ints) -> tuple[Ints, Ints]:
+        """What operations follow, one after the other, and where that of each begins.
+
+        The begin of the step where an operation follows nothing.
+        """
+        by_after = np.argsort(self.after, kind="stable")
+        before, after = self.before[by_after], self.after[by_after]
         start = np.searchsorted(after, events, side="left")
         count = np.searchsorted(after, events, side="right") - start
         begin = np.where(count == 0, 1, count)
-        first = np.concatenate([[0], np.cumsum(begin)[:-1]])
+        first = np.cumsum(begin) - begin
         places = np.full(int(begin.sum()), len(self.meetings), dtype=np.int64)
         filled = np.repeat(count > 0, begin)
         within = np.arange(len(places)) - np.repeat(first, begin)
         places[filled] = before[(np.repeat(start, begin) + within)[filled]]
-        meeting = self.meetings[events]
-        changes = np.concatenate([[True], meeting[1:] != meeting[:-1]])
-        return _Level(
-            events=events,
-            before=places,
-            first_before=first,
-            first_of_meeting=np.flatnonzero(changes),
-            meeting_of=np.cumsum(changes) - 1,
-        )
+        return places, np.asarray(first, dtype=np.int64)
 
     def _level_of_meetings(self) -> Ints:
         meetings = self.meetings
