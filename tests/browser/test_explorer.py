@@ -4,6 +4,7 @@ import json
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -36,13 +37,25 @@ function slide(i) {
 slide(0);
 """
 
+ASK = """
+const [address, body, done] = arguments, headers = {"X-Stepsim": "1"};
+fetch(address, {method: "POST", body, headers}).then((reply) => reply.text(), (error) => error.name)
+  .then((first) => fetch(address, {method: "POST", body, mode: "no-cors"})
+    .then((reply) => done([first, reply.type]), (error) => done([first, error.name])));
+"""
+
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def service() -> Service:
     library = Library()
     for name in (GPT, "moe_128.txt"):
         library.open(WORKLOADS / name)
-    yield from running(Service(answers=Answers(explorer=Explorer(library=library))))
+    return Service(answers=Answers(explorer=Explorer(library=library)))
+
+
+@pytest.fixture(scope="module")
+def address(service: Service) -> Iterator[str]:
+    yield from running(service)
 
 
 @pytest.fixture
@@ -178,6 +191,85 @@ def test_two_schedules_pinned_and_compared(page: Any) -> None:
     assert longest == max(plain, mixed)
     page.find_element("id", "unpin").click()
     assert "faster" not in text(page, "facts")
+
+
+def test_a_model_is_simulated_pinned_and_split_otherwise(page: Any, address: str) -> None:
+    page.get("about:blank")
+    page.get(f"{address}#workload=llama-3.2-1b&topology=hgx-h100&npus=16&noise.compute=0.1")
+    answered(page)
+    plain, split = (
+        stepsim.simulate("llama-3.2-1b", "hgx-h100", npus=16, tp=tp).report for tp in (1, 2)
+    )
+    assert step_ps(page) == plain.step_time_ps
+    assert plain.throughput
+    assert split.throughput
+    assert f"{plain.throughput.mfu:.1%}" in text(page, "facts")
+    assert "nine of ten steps" in text(page, "band")
+    assert "of 80 GiB" in text(page, "memory-text")
+    page.find_element("id", "pin").click()
+    change(page, lambda: set_to(page, "option-tp", "2"))
+    assert step_ps(page) == split.step_time_ps
+    points = 100 * (split.throughput.mfu - plain.throughput.mfu)
+    assert f"{points:+.1f} points" in text(page, "facts")
+    held, before = split.throughput.memory_bytes, plain.throughput.memory_bytes
+    assert held
+    assert before
+    assert f"{100 * (held / before - 1):+.1f} %" in text(page, "memory-text")
+
+
+def test_an_uploaded_run_is_shown_as_it_ran(page: Any) -> None:
+    run = WORKLOADS / "measured" / "llama_pp8_a40.txt"
+    page.execute_script("document.getElementById('uploads').open = true")
+    before = number(page)
+    page.find_element("id", "upload-workload").send_keys(str(run))
+    done = "return document.documentElement.dataset.answered === String(page.number)"
+    wait_for(lambda: number(page) > before and page.execute_script(done))
+    assert step_ps(page) == stepsim.simulate_run(run).report.step_time_ps
+    assert "as it ran" in text(page, "as-it-is")
+    seen = [page.find_element("id", each) for each in ("speeds", "can-vary", "timeline")]
+    assert [each.is_displayed() for each in seen] == [False, False, True]
+    set_back = "const s = document.getElementById('workload'); s.value = arguments[0];"
+    fire = "s.dispatchEvent(new Event('change'))"
+    change(page, lambda: page.execute_script(set_back + fire, GPT))
+    assert [each.is_displayed() for each in seen] == [True, True, True]
+
+
+def test_crashes_other_pages_and_closed_tabs(
+    page: Any, address: str, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash is said, work of a tab that closes ends, a page of another origin learns nothing."""
+    begun, ended = Event(), Event()
+
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    def endless(_: object, __: object, go_on: Callable[[int, int], None]) -> None:
+        begun.set()
+        try:
+            while not ended.wait(0.01):
+                go_on(1, 2)
+        finally:
+            ended.set()
+
+    first = page.current_window_handle
+    with monkeypatch.context() as patched:
+        patched.setattr(Explorer, "step", crash)
+        settle(page, "option-microbatches", "24")
+        assert text(page, "problem") == "ZeroDivisionError: on purpose"
+        patched.setattr(Explorer, "step", endless)
+        page.switch_to.new_window("tab")
+        page.get(address)
+        assert begun.wait(60)
+        page.close()
+        page.switch_to.window(first)
+        assert ended.wait(60)
+    change(page, lambda: set_to(page, "option-microbatches", "16"))
+    assert text(page, "problem") == ""
+    page.get("data:text/html,<p>another page")
+    question = {"kind": "choices", "tab": "thief", "number": 1}
+    stolen = page.execute_async_script(ASK, f"{address}answer", json.dumps(question))
+    assert stolen[0] == "TypeError"
+    assert "thief" not in service.newest
 
 
 def test_many_changes_end_in_the_last(page: Any) -> None:

@@ -74,9 +74,7 @@ class Explorer:
         if not set(state.numbers) <= set(batch.setting.names):
             self.inputs(state)  # says why a number cannot be
         scenarios = batch.scenarios({name: [value] for name, value in _columns(state).items()})
-        found = batch.evaluate(scenarios, parts=True)
-        lengths = batch.lengths(scenarios)
-        times = batch.passes.times([lengths[i] for i in batch.passes.program.length], 1)
+        found, *times = batch.timed(scenarios)
         assert found.parts_ps is not None
         parts = {part.key: int(found.parts_ps[0, part]) for part in Part}
         plan, step_ps = batch.job.graph.plan, int(found.step_time_ps[0])
@@ -107,8 +105,10 @@ class Explorer:
             return recorded(ran)
         run = self.run(self.inputs(state), progress)
         why, band = self._why_not_live(state), None
-        if not why:
-            band = self._band(self._batch(state), state)
+        try:
+            band = self._band(self._batch(state), state) if state.noise else None
+        except PlanError as error:
+            why = str(error)
         return {
             **document_shown(StepDocument.of_report(run.report)),
             "lanes": lanes_of_timeline(run.timeline).plain(),
@@ -146,7 +146,8 @@ class Explorer:
         now = batch.setting.base() | columns
         for name in (x, y):
             if x == y or not now.get(name) or not batch.takes([name]):
-                raise PlanError(f"{name!r} cannot be an axis of the map here")
+                why = batch.fixed or batch.networked
+                raise PlanError(f"{name!r} cannot be an axis of the map here{why and f': {why}'}")
         factors = np.geomspace(1 / 8, 8, _MAP_SIDE)
         across, up = (_rounded(name, now[name] * factors) for name in (x, y))
         given: dict[str, ArrayLike] = {name: [value] for name, value in columns.items()}

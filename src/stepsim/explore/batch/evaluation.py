@@ -145,14 +145,33 @@ class Batch:
             step[part], pipeline[part] = totals.step_time_ps, totals.pipeline_time_ps
             bubble[part] = self._bubble(values, totals.busy_ps, totals.pipeline_time_ps)
             if mean is not None:
-                mean[part] = mean_columns(self._parts(values, len(some)), self.actors.counts).T
+                times = self._times(values, len(some))
+                mean[part] = mean_columns(self._parts(values, *times), self.actors.counts).T
         return BatchResult(
             step_time_ps=step, pipeline_time_ps=pipeline, bubble_fraction=bubble, parts_ps=mean
         )
 
+    def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Times, Times]:
+        """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
+        values, count = self.lengths(scenarios), len(scenarios)
+        lengths = [values[i] for i in self.passes.program.length]
+        totals = self.passes.totals(lengths, count)
+        start, end = self.passes.times(lengths, count)
+        found = BatchResult(
+            step_time_ps=totals.step_time_ps,
+            pipeline_time_ps=totals.pipeline_time_ps,
+            bubble_fraction=self._bubble(values, totals.busy_ps, totals.pipeline_time_ps),
+            parts_ps=mean_columns(self._parts(values, start, end), self.actors.counts).T,
+        )
+        return found, start, end
+
     def parts(self, scenarios: Scenarios) -> Times:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
-        return self._parts(self.lengths(scenarios), len(scenarios))
+        values = self.lengths(scenarios)
+        return self._parts(values, *self._times(values, len(scenarios)))
+
+    def _times(self, values: list[Times], count: int) -> tuple[Times, Times]:
+        return self.passes.times([values[i] for i in self.passes.program.length], count)
 
     def lengths(self, scenarios: Scenarios) -> list[Times]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""
@@ -173,9 +192,8 @@ class Batch:
             busy += times * values[number]
         return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)
 
-    def _parts(self, values: list[Times], count: int) -> Times:
-        program = self.passes.program
-        start, end = self.passes.times([values[i] for i in program.length], count)
+    def _parts(self, values: list[Times], start: Times, end: Times) -> Times:
+        program, count = self.passes.program, start.shape[1]
         task_lists = self.table.list_parts(values)
         step = end[sorted(program.last)].max(axis=0)
         found = np.zeros((len(self.actors), len(Part), count), dtype=np.int64)

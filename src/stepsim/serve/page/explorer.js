@@ -162,6 +162,7 @@ async function showMap(newest) {
   const found = await newest({ kind: "map", x, y });
   if (!found) return;
   stale(false, ["map"]);
+  find("map-canvas").hidden = Boolean(found.error);
   if (found.error) find("map-words").textContent = found.error;
   else drawMap(found, x, y);
 }
@@ -176,6 +177,7 @@ function show(found) {
       value.id = "step-time";
       value.dataset.ps = found.step_ps;
       if (found.band) value.append(...band(found));
+      else if (page.state["noise.compute"] || page.state["noise.links"]) value.append(element("span", `with noise: not known, ${found.not_live}`, "change"));
     }
     if (fact.note) value.append(element("span", fact.note, "change"));
     const then = page.pin && page.pin.facts.find(({ name }) => name === fact.name);
@@ -480,7 +482,7 @@ function control(each) {
   const closed = each.choices.length && !each.open, field = element(closed ? "select" : "input");
   label.title = each.help;
   field.id = `option-${each.name}`;
-  if (closed) field.append(option("", `default (${each.absent})`), ...each.choices.map((one) => option(one)));
+  if (closed) field.append(option("", each.absent), ...each.choices.map((one) => option(one)));
   else {
     field.type = "text";
     field.placeholder = each.absent;
