@@ -44,7 +44,7 @@ function problem(words) {
 
 function lost() {
   busy("ready");
-  problem("No answer: is stepsim serve still running?");
+  problem(alone ? "Python did not start: it is fetched from the internet when this page is opened." : "No answer: is stepsim serve still running?");
 }
 
 function stale(on, ids) {
