@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "docs" / "figures" / "notebooks"
+"""What the site shows below the cells: `python tools/notebook_outputs.py` draws it."""
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 
@@ -22,6 +24,9 @@ def test_notebooks_run(notebook: Path) -> None:
     shown = [o for c in document.cells for o in c.get("outputs", [])]
     assert not [o for o in shown if o.output_type == "error"]
     assert any("image/png" in o.get("data", {}) for o in shown)
+    for number, cell in enumerate(document.cells):
+        drawn = any("image/png" in o.get("data", {}) for o in cell.get("outputs", []))
+        assert (PICTURES / f"{notebook.stem}-{number:02}.png").exists() == drawn
     *_, story, code = document.cells
     assert story.source.rstrip().endswith("## Conclusion")
     conclusion = code.outputs[-1].data["text/markdown"]
