@@ -47,6 +47,7 @@ def _shown(output: Any) -> tuple[str, str]:
 
 
 def main(names: list[str]) -> None:
+    """Replace what the chosen notebooks showed."""
     OUTPUTS.mkdir(parents=True, exist_ok=True)
     for notebook in sorted(NOTEBOOKS.glob("*.py")):
         if names and not notebook.stem.startswith(tuple(names)):
