@@ -151,6 +151,14 @@ def test_hostile_exports_are_one_line(
     assert len(str(error.value)) < 1000
 
 
+def test_names_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite")
+    for old in (b"KIND_RUNTIME", b"gemm"):
+        path.write_bytes(export(path).read_bytes().replace(old, b"\xff" * len(old)))
+        with pytest.raises(TraceError, match="not an export of Nsight Systems"):
+            read_profile(path)
+
+
 def test_an_endless_view_of_launches_is_not_read(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite")
     with closing(sqlite3.connect(path)) as database, database:

@@ -51,7 +51,7 @@ def read_nsys(path: Path) -> Profile:
             steps = _step_ranges(database)
     except OSError as error:
         raise TraceError(f"{path}: cannot read the profile: {error.strerror}") from None
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not an export of Nsight Systems: {error}") from None
     if not rows:
         raise TraceError(f"{path}: no kernel in the profile: record CUDA activities")
