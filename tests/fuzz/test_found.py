@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import seeds
-from fuzz.model_checks import GEMM, MODEL_CALIBRATION, TITAN
+from fuzz.model_checks import GEMM, MODEL_CALIBRATION, TITAN, devices
 from fuzz.targets import TARGETS
 
 import stepsim
@@ -88,6 +88,10 @@ REFUSED |= {
     "stages without layers": (
         "published-steps",
         seeds.PUBLISHED.replace(",2,2,2,", ",2,999999,2,").replace(",1,1,8,", ",1,999999,8,"),
+    ),
+    "a device without memory": (
+        "device-toml",
+        devices()[0].decode().replace('memory = "', 'memory = "-0.0 GB" #', 1),
     ),
     "a step of no time": (
         "published-steps",

@@ -129,9 +129,12 @@ def read_device(name_or_path: str | Path) -> Device:
     path = _file(name_or_path, "device")
     file = read_toml(path, DeviceFile, PlanError, "device")
     try:
+        memory = parse_size_bytes(file.memory)
+        if not memory:
+            raise PlanError(f"memory is {file.memory!r}: expected some")
         return Device(
             name=file.name,
-            memory_bytes=parse_size_bytes(file.memory),
+            memory_bytes=memory,
             memory_bandwidth=parse_bandwidth(file.memory_bandwidth),
             rates=MappingProxyType(dict(_rates(file))),
             attention=MappingProxyType(dict(_attention(file))),

@@ -45,6 +45,15 @@ def made(folder: Path, **more: Any) -> Profile:
     return load_profile(write_rows(made_rows(**shape), path))
 
 
+def test_messages_that_take_no_time_are_scheduled_too(tmp_path: Path) -> None:
+    rows = made_rows(stages=2, replicas=1, microbatches=4)
+    for row in rows:
+        if "send" in row["optype"] or "recv" in row["optype"]:
+            row["duration"] = 0.0
+    run = load_profile(write_rows(rows, tmp_path / "a.parquet"))
+    assert "schedule-zb-h1" in [each.name for each in improve_profile(run).changes]
+
+
 @pytest.mark.parametrize(
     ("ran", "wanted"),
     [

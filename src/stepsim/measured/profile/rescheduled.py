@@ -222,13 +222,7 @@ def _stage(
 def _told(run: Pipelined, program: _Program, slot: Ints) -> dict[str, Ints]:
     """Columns of a stage's operations that are the same on all its ranks."""
     profile, events = run.waits.profile, run.waits.profile.events
-    usual = [
-        int(np.bincount(events.name[run.slot == each], run.waits.own_ps[run.slot == each]).argmax())
-        for each in PipelineSlot
-    ]
-    stream = [
-        int(events.stream[(run.slot == s) & (events.name == usual[s])][0]) for s in PipelineSlot
-    ]
+    usual, stream = zip(*(_usual(run, each) for each in PipelineSlot), strict=True)
     weight = np.array(program.weight)
     unknown = np.full(len(slot), UNKNOWN, dtype=np.int64)
     return {
@@ -241,6 +235,18 @@ def _told(run: Pipelined, program: _Program, slot: Ints) -> dict[str, Ints]:
         "size_bytes": unknown,
         "group": unknown,
     }
+
+
+def _usual(run: Pipelined, slot: PipelineSlot) -> tuple[int, int]:
+    """Name and stream of the operations of a slot that take most of its time; 0 without any."""
+    chosen = np.flatnonzero(run.slot == slot)
+    if not len(chosen):
+        return 0, 0
+    events = run.waits.profile.events
+    names = events.name[chosen]
+    total = np.bincount(names, run.waits.own_ps[chosen])
+    first = chosen[np.argmax(total[names])]  # of those that are there, also where none takes time
+    return int(events.name[first]), int(events.stream[first])
 
 
 def _messages(
