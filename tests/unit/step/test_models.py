@@ -1,5 +1,6 @@
 """A model as a workload: against the closed form, against hand counts, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.study import pack
 from stepsim.explore.sweep.work import SweepJob, evaluate_span
 from stepsim.face import noise, sensitivity
+from stepsim.files.accelerators import read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.network.two_levels import interconnect_of
+from stepsim.results.document import StepDocument
 from stepsim.results.report import Report
+from stepsim.show.tables.step import whole_run_pairs
 from stepsim.step.models import MadeWork, make_work
 from stepsim.validation.table import validate_table
 from stepsim.workload.axes import Part
@@ -169,6 +173,19 @@ def test_rates_follow_from_the_step() -> None:
     assert rates.kwh_per_step == pytest.approx(8 * 700 * report.step_time_s / 3.6e6)
     assert rates.error is not None
     assert 0 < rates.error < 0.2
+
+
+def test_a_price_per_hour_is_a_price_per_step_and_per_trillion_tokens() -> None:
+    device = replace(read_device("h100"), name="rented", price_per_hour=2.5)
+    result = simulate("llama-3-8b", "hgx-h100", npus=8, global_batch=8, device=device)
+    rates = result.report.throughput
+    assert rates is not None
+    assert rates.price_per_step == pytest.approx(8 * 2.5 * result.report.step_time_s / 3600)
+    run = 2.5 * rates.npu_hours_per_trillion_tokens
+    ((_, said),) = [
+        pair for pair in whole_run_pairs(StepDocument.of_report(result.report)) if pair[0] == "cost"
+    ]
+    assert f"$ {rates.price_per_step:.4g} a step, $ {run:,.0f} per trillion tokens" in said
 
 
 @pytest.mark.parametrize(

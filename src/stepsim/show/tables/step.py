@@ -113,13 +113,21 @@ def _run_pairs(result: StepDocument) -> Pairs:
     )
 
 
+def _price(rates: ThroughputEntry) -> Iterator[str]:
+    """What a step costs, and a run of a trillion tokens."""
+    if rates.price_per_step is not None:
+        run = rates.price_per_step * 1e12 / rates.tokens
+        yield f"$ {rates.price_per_step:.4g} a step"
+        yield f"$ {run:,.0f} per trillion tokens"
+
+
 def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
     """What a step of a model is worth, and what that rests on."""
     if rates is None:
         return ()
     spent = [
         f"{rates.npu_hours_per_trillion_tokens:,.0f} NPU hours per trillion tokens",
-        *([f"$ {rates.price_per_step:.4g} a step"] if rates.price_per_step is not None else []),
+        *_price(rates),
         *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
     ]
     known = f"{rates.error_runs} published runs ({rates.error_source})"
