@@ -221,7 +221,7 @@ def _stage(
 
 def _told(run: Pipelined, program: _Program, slot: Ints) -> dict[str, Ints]:
     """Columns of a stage's operations that are the same on all its ranks."""
-    profile, events = run.waits.profile, run.waits.profile.events
+    profile = run.waits.profile
     usual, stream = zip(*(_usual(run, each) for each in PipelineSlot), strict=True)
     weight = np.array(program.weight)
     unknown = np.full(len(slot), UNKNOWN, dtype=np.int64)
