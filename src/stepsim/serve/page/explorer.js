@@ -407,7 +407,8 @@ function drawAxis(pen, low, high, x, height) {
   pen.fillStyle = colour("--quiet");
   for (let at = Math.ceil(low / by) * by; at <= high; at += by) {
     pen.fillRect(x(at), height - BELOW + 4, 1, 4);
-    pen.fillText(at ? time(at) : "0", x(at) + 3, height - 8);
+    const words = at ? time(at) : "0", last = page.scale.width - pen.measureText(words).width;
+    pen.fillText(words, Math.min(x(at) + 3, last), height - 8);
   }
 }
 
