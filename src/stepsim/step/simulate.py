@@ -109,6 +109,13 @@ def simulate_step(
     return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
 
 
+def quickest(options: StepOptions) -> StepOptions:
+    """Columns in place of events, unless an engine is asked for or links are shared in time."""
+    if options.engine is None and options.contention is not Sharing.FAIR:
+        return replace(options, engine=Engine.LEVELS)
+    return options
+
+
 def step_totals(
     workload: WorkSource,
     topology: Topology,
@@ -117,15 +124,12 @@ def step_totals(
     breakdown: bool,
     known: list[Prices],
 ) -> StepTotals:
-    """Run one training step for its totals alone; raises as `simulate_step` does.
+    """Run one training step for its totals alone, the quickest way; raises as `simulate_step` does.
 
-    Unless an engine is asked for, columns take the place of events where links are not shared in
-    time. `known` are prices of earlier steps; those of this one come to stand last.
+    `known` are prices of earlier steps; those of this one come to stand last.
     """
-    if options.engine is None and options.contention is not Sharing.FAIR:
-        options = replace(options, engine=Engine.LEVELS)
     with garbage.paused():
-        ready = prepare(workload, topology, options, like=known)
+        ready = prepare(workload, topology, quickest(options), like=known)
         known[:] = [*known[1 - PRICES_KEPT :], ready.prices]
         return make_totals(_run(ready), breakdown=breakdown)
 

@@ -31,7 +31,7 @@ from stepsim.explore.sweep.executors import (
 from stepsim.explore.sweep.study import pack, unpack
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.simulate import simulate_step
+from stepsim.step.simulate import quickest, simulate_step
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
@@ -199,7 +199,7 @@ def _job(packed: bytes) -> PlanJob:
 def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
     """Simulate a plan; a user's mistake is the error of its result."""
     try:
-        report = simulate_step(job.model, job.topology, options_of(plan, job.base)).report
+        report = simulate_step(job.model, job.topology, quickest(options_of(plan, job.base))).report
     except StepsimError as error:
         return PlanRun(error=str(error))
     rates = report.throughput
