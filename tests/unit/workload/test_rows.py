@@ -138,8 +138,8 @@ def test_roles_say_all_that_names_say(options: dict[str, Any], write_workload: W
         for each in (named, from_roles())
     )
     assert files.workload != ours.workload
-    named = structs.replace(ours, workload=files.workload)
-    assert without_doubts(files) == without_doubts(named)
+    same = structs.replace(ours, workload=files.workload)
+    assert without_doubts(files) == without_doubts(same)
 
 
 def without_doubts(result: ResultDocument) -> ResultDocument:
