@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stepsim.base.errors import StepsimError
     from stepsim.face import (
         Comparison,
         NoiseDistribution,
@@ -47,6 +48,7 @@ __all__ = [
     "PlanResult",
     "Result",
     "SensitivityResult",
+    "StepsimError",
     "StragglersResult",
     "SweepResult",
     "ValidationResult",
@@ -77,6 +79,7 @@ __all__ = [
     "write_calibration",
 ]
 _HOMES = {
+    "base.errors": ("StepsimError",),
     "face": (
         "Comparison",
         "NoiseDistribution",
