@@ -94,6 +94,7 @@ def _resize(driver: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["step", "sweep", "run"])
+@pytest.mark.slow
 def test_pages_fit_and_break_no_word(
     chromium: Any, browse: Open, pages: dict[str, Path], scheme: str, name: str
 ) -> None:

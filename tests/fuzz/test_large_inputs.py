@@ -62,6 +62,7 @@ def fine(outcomes: dict[str, str]) -> None:
     assert {n: o for n, o in outcomes.items() if o.split()[0] not in ("accepted", "refused")} == {}
 
 
+@pytest.mark.slow
 def test_large_documents(tmp_path: Path) -> None:
     for reader, text in LARGE.items():
         (tmp_path / f"large-{reader}-0.bin").write_bytes(text.encode()[: 2 * MEGABYTE])
