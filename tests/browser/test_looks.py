@@ -1,6 +1,7 @@
 """Pages on a phone, a tablet and a desk, light and dark: words are whole, everything fits."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,15 +94,18 @@ def _resize(driver: Any, width: int) -> None:
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
+def _fits(driver: Any, width: int) -> bool:
+    return bool(driver.execute_script("return document.documentElement.scrollWidth") <= width)
+
+
 @pytest.mark.parametrize("name", ["step", "sweep", "run"])
-@pytest.mark.slow
 def test_pages_fit_and_break_no_word(
     chromium: Any, browse: Open, pages: dict[str, Path], scheme: str, name: str
 ) -> None:
     driver = browse(pages[name])
     for width in WIDTHS:
         _resize(chromium, width)
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+        wait_for(partial(_fits, driver, width))
         assert driver.execute_script(BROKEN_WORDS) == []
     assert driver.execute_script(CONTRAST) > 4.5
     if name == "sweep":

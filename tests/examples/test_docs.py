@@ -14,6 +14,7 @@ import pytest
 import typer.main
 from pages import ROOT, PageError, blocks, pages, run_page
 from reference import outputs
+from typer.core import TyperGroup
 
 from stepsim import cli
 
@@ -143,8 +144,9 @@ def test_every_option_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     root = typer.main.get_command(cli.make_app())
+    assert isinstance(root, TyperGroup)
     checked = 0
-    for title, command in root.commands.items():  # type: ignore[attr-defined]
+    for title, command in root.commands.items():
         for inner, each in getattr(command, "commands", {"": command}).items():
             text = whole(sections, f"stepsim {title} {inner}".strip())
             for parameter in each.params:

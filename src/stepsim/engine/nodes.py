@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Lists, Small, bounds, spans
+from stepsim.base.arrays import Ints, Lists, Small, bounds, row_numbers, spans
 from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.fold import Actors
@@ -125,10 +125,8 @@ def _join_groups(node: Small, programs: Sequence[LaidOut], actors: Actors, first
                 keys.append(np.stack((same, laid.segment[here], laid.inner[here]), axis=1))
     if tasks:
         members = np.concatenate(tasks)
-        _, first, key = np.unique(
-            np.concatenate(keys), axis=0, return_index=True, return_inverse=True
-        )
-        node[members] = members[first][key.reshape(-1)]
+        first, key = row_numbers(np.concatenate(keys))
+        node[members] = members[first][key]
 
 
 def _ordered(node: Small, programs: Sequence[LaidOut], firsts: Small) -> NodeGraph:

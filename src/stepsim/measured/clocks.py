@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.measured.run import PS_PER_MS, Bools, MeasuredRun, OpKind, RankTrace
+from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8
 _FAR_APART_PS = PS_PER_MS // 2

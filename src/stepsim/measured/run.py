@@ -13,11 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-
-Bools = NDArray[np.bool_]
 
 PS_PER_MS = 1_000_000_000
 

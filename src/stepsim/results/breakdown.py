@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, bounds, spans
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, row_numbers, spans
 from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
@@ -152,9 +152,9 @@ def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
     flight = np.where(low == high, low, COALESCED)
     idle = np.where(gaps > 0, Part.INNER, Part.HEAD)
     looks = np.stack((counts, idle, flight), axis=1)
-    _, first, look = np.unique(looks, axis=0, return_index=True, return_inverse=True)
+    first, look = row_numbers(looks)
     for number in np.argsort(first).tolist():
-        mine = np.flatnonzero(look.reshape(-1) == number)
+        mine = np.flatnonzero(look == number)
         several = spans(awaited.starts[mine], counts[mine]).reshape(len(mine), -1)
         kind = int(flight[mine[0]])
         yield _Alike(

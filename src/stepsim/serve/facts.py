@@ -48,7 +48,7 @@ def step_facts(
 ) -> Facts:
     """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
     exposed = sum(time for name, time in parts.items() if name.startswith("exposed"))
-    found = [_fact("step time", format_time_ps(step_ps), step_ps, "less")]
+    found = [time_fact("step time", step_ps)]
     if rates is not None:
         tokens = rates.tokens_per_s * npus
         found += [
@@ -67,6 +67,11 @@ def step_facts(
         rate = share_of(pipelines * PS_PER_S, step_ps)
         found.append(_fact("throughput", f"{rate:,.4g} microbatches/s", rate, "more"))
     return found
+
+
+def time_fact(name: str, time_ps: int) -> Plain:
+    """A time that had better be short."""
+    return _fact(name, format_time_ps(time_ps), time_ps, "less")
 
 
 def _fact(name: str, text: str, value: float, better: str) -> Plain:

@@ -4,12 +4,11 @@ import shlex
 from collections.abc import Iterable
 from itertools import chain
 
-from stepsim.base.units import format_time_ps
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.summary import RunSummary
 from stepsim.results.document import ResultDocument, StepDocument
-from stepsim.serve.facts import Facts, Plain, document_shown, plain_table
+from stepsim.serve.facts import Plain, document_shown, plain_table, time_fact
 from stepsim.serve.lanes import lanes_of_timeline
 from stepsim.serve.library import Ran
 from stepsim.show.tables.model import Pairs, Shown, Table
@@ -62,11 +61,7 @@ def _of_profile(profile: Profile) -> Plain:
     replayed, pairs = _taken_apart(profile_replay_shown(found))
     tables, _ = _taken_apart(profile_shown(found))
     steps = {"measured step": found.measured_ps, "replayed": found.replayed_ps}
-    facts: Facts = [
-        {"name": name, "text": format_time_ps(mean), "value": mean, "better": "less", "share": 0}
-        for name, each in steps.items()
-        for mean in [int(each.mean())]
-    ]
+    facts = [time_fact(name, int(each.mean())) for name, each in steps.items()]
     return {
         "step_ps": facts[0]["value"],
         "facts": facts,

@@ -133,14 +133,16 @@ def improve_profile(profile: Profile) -> Improvements:
 
 def change_profile(profile: Profile, name: str) -> Profile:
     """The profile once a change is made; raises PlanError for a name that none has."""
-    every = changes_of(pipeline_waits(profile, posted=True))
-    known = {change.name: change for change in every}
-    change = known.get(name)
+    told = []
+    for change in changes_of(pipeline_waits(profile, posted=True)):
+        if change.name == name:
+            break
+        if isinstance(change, RunChange):
+            told.append(change.name)
+    else:
+        raise PlanError(f"change is {name!r}: expected one of {', '.join(sorted(told))}")
     if isinstance(change, UntoldChange):
         raise PlanError(f"{profile.source}: {name} cannot be told: {change.why}")
-    if change is None:
-        told = sorted(each.name for each in known.values() if isinstance(each, RunChange))
-        raise PlanError(f"change is {name!r}: expected one of {', '.join(told)}")
     ends = change.waits.ends_ps(change.own_ps, change.delay_ps)
     return change.waits.retimed(ends - change.own_ps, ends)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from helpers import Run
+from typer.core import TyperGroup
 
 from stepsim.cli import make_app
 from stepsim.cli.commands import COMMANDS
@@ -78,7 +79,8 @@ def test_too_many_open_files_are_no_matter_of_stdout(moe: Path, tmp_path: Path) 
 
 def test_the_list_of_commands_says_what_the_commands_say() -> None:
     app = typer.main.get_command(make_app())
-    said = {name: str(each.help) for name, each in app.commands.items()}  # type: ignore[attr-defined]
+    assert isinstance(app, TyperGroup)
+    said = {name: str(each.help) for name, each in app.commands.items()}
     first = {n: " ".join(cleandoc(t).partition("\n\n")[0].split()) for n, t in said.items()}
     assert {name: each.help for name, each in COMMANDS.items()} == first
-    assert list(COMMANDS) == list(app.commands)  # type: ignore[attr-defined]
+    assert list(COMMANDS) == list(app.commands)

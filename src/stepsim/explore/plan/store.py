@@ -12,7 +12,7 @@ from zlib import crc32
 
 from stepsim.base.errors import SweepError
 from stepsim.base.records import dataclass
-from stepsim.explore.sweep.database import connect, database_errors, lock_file, schema_of
+from stepsim.explore.sweep.database import connect_alone, database_errors, disconnect, schema_of
 from stepsim.files.writing import check_writable
 
 _APPLICATION_ID = 0x57E9_51B  # names the file's kind in its header, see `man file`
@@ -53,12 +53,7 @@ class PlanStore:
 
     def close(self) -> None:
         """Let others write the file."""
-        # the lock last: closing any handle of a file drops SQLite's own locks on it
-        try:
-            self.connection.close()
-        finally:
-            if self.lock:
-                self.lock.close()
+        disconnect(self.connection, self.lock)
 
 
 def open_plans(path: Path, identity: Mapping[str, str], *, resume: bool) -> PlanStore:
@@ -71,13 +66,8 @@ def open_plans(path: Path, identity: Mapping[str, str], *, resume: bool) -> Plan
     if path.exists() and path.stat().st_size and not resume:
         raise SweepError(f"{path}: exists already: --resume continues the same search")
     with database_errors(path, _OF):
-        lock = lock_file(path)
-        try:
-            store = PlanStore(path=path, connection=connect(path), lock=lock)
-        except BaseException:
-            if lock:
-                lock.close()
-            raise
+        connection, lock = connect_alone(path)
+        store = PlanStore(path=path, connection=connection, lock=lock)
         try:
             _prepare(store, identity)
         except BaseException:

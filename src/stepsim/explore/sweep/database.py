@@ -56,6 +56,27 @@ def lock_file(path: Path) -> BinaryIO | None:
     return lock
 
 
+def connect_alone(path: Path) -> tuple[sqlite3.Connection, BinaryIO | None]:
+    """An open database and its lock, as `connect` and `lock_file` give them."""
+    lock = lock_file(path)
+    try:
+        return connect(path), lock
+    except BaseException:
+        if lock:
+            lock.close()
+        raise
+
+
+def disconnect(connection: sqlite3.Connection, lock: BinaryIO | None) -> None:
+    """Close a database and let others write it."""
+    # the lock last: closing any handle of a file drops SQLite's own locks on it
+    try:
+        connection.close()
+    finally:
+        if lock:
+            lock.close()
+
+
 def _check_plain(path: Path) -> None:
     """Raise OSError for a device or a pipe: SQLite would wait for what it never says."""
     if exists(path):

@@ -19,7 +19,13 @@ import numpy as np
 
 from stepsim.base.errors import SweepError
 from stepsim.base.records import dataclass
-from stepsim.explore.sweep.database import connect, database_errors, lock_file
+from stepsim.explore.sweep.database import (
+    connect,
+    connect_alone,
+    database_errors,
+    disconnect,
+    lock_file,
+)
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.sound import (
     APPLICATION_ID,
@@ -75,12 +81,7 @@ class SweepStore:
             with suppress(sqlite3.Error, UnicodeDecodeError):
                 self.connection.execute("PRAGMA busy_timeout = 0")
                 self.connection.execute("PRAGMA journal_mode = DELETE")
-        # the lock last: closing any handle of a file drops SQLite's own locks on it
-        try:
-            self.connection.close()
-        finally:
-            if self.lock:
-                self.lock.close()
+        disconnect(self.connection, self.lock)
 
     def missing(self, size: int) -> list[ScenarioSpan]:
         """Spans of scenarios below `size` without a result, ascending."""
@@ -129,13 +130,7 @@ def open_for_writing(
             "another file"
         )
     with database_errors(path):
-        lock = lock_file(path)
-        try:
-            connection = connect(path)
-        except BaseException:
-            if lock:
-                lock.close()
-            raise
+        connection, lock = connect_alone(path)
         store = SweepStore(path=path, connection=connection, lock=lock)
         try:
             _prepare(store, study)

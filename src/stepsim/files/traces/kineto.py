@@ -85,6 +85,7 @@ class _Event(msgspec.Struct, gc=False):
 class _RawEvent(_Event, gc=False):
     """An entry whose arguments are read where they matter: others may have any form."""
 
+    # a struct is never taken for its base here, so the field may have another type
     args: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]
 
 

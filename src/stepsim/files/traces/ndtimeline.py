@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import OutputError, TraceError, bad_value
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -30,7 +30,6 @@ from stepsim.measured.profile.events import (
     counted,
     same,
 )
-from stepsim.measured.run import Bools
 
 _APART_PS = 50 * 10**6
 """Clocks of ranks may be as far apart."""

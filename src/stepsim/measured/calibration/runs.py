@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
@@ -24,7 +24,7 @@ from stepsim.measured.calibration.calibration import (
 from stepsim.measured.calibration.gradients import gradient_costs
 from stepsim.measured.clocks import NodePlacement, Transfers
 from stepsim.measured.layers import stage_costs
-from stepsim.measured.run import Bools, OpKind
+from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable, MeasuredCurve

@@ -10,10 +10,9 @@ from typing import Self
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.measured.run import Bools
 
 UNKNOWN = -1
 """What a format does not say, in every column of numbers."""

@@ -7,7 +7,7 @@ are reduced once the last backward of their chunk has ended.
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import (
     UNKNOWN,
@@ -19,7 +19,6 @@ from stepsim.measured.profile.events import (
     same,
 )
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.measured.run import Bools
 
 _SOON_PS = 10**7
 _ROUNDING_PS = 10**6

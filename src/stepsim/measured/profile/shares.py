@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
 from stepsim.measured.profile.waits import Waits
-from stepsim.measured.run import Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

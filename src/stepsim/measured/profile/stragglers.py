@@ -11,11 +11,10 @@ from math import ceil
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
 from stepsim.measured.profile.waits import Waits
-from stepsim.measured.run import Bools
 
 _CASES_AT_ONCE = 16
 _SLOW_SHARE = 0.03

@@ -174,6 +174,10 @@ class Waits:
             ends[level.events] = start[level.meeting_of] + cases[level.events]
         return np.asarray(ends[:-1].reshape(own_ps.shape), dtype=np.int64)
 
+    def check_order(self) -> None:
+        """Raise TraceError where operations wait for each other in a circle."""
+        _ = self.levels
+
     def retimed(self, start_ps: Ints, end_ps: Ints) -> Profile:
         """The profile with other times, from the begin of each step."""
         events = replace(self.profile.events, start_ps=start_ps, end_ps=end_ps)

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import (
     UNKNOWN,
@@ -16,7 +16,6 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.measured.profile.waits import Waits
-from stepsim.measured.run import Bools
 from stepsim.validation.changes.made import (
     Changes,
     RunChange,
@@ -95,7 +94,7 @@ def _even_stages(seen: _Seen, stragglers: Stragglers) -> RunChange | UntoldChang
     if seen.stage.max(initial=UNKNOWN) < 1:
         why = "the run has one stage" if (seen.stage == 0).any() else _NOT_TOLD
         return UntoldChange(name="even-stages", why=why)
-    waits, _events = seen.waits, seen.events
+    waits = seen.waits
     slow = int(np.argmax(stragglers.by_stage))
     work = np.bincount(seen.stage[seen.compute], weights=waits.own_ps[seen.compute])
     ranks = [sum(each.stage == i for each in waits.profile.ranks) for i in range(len(work))]

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import UNKNOWN, Events, Profile, same
 from stepsim.measured.profile.waits import Waits
-from stepsim.measured.run import Bools
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -83,7 +83,7 @@ def _rescheduled(
         waits, own, delay = rescheduled(
             run, _orders(schedule), chunks=chunks, microbatches=microbatches
         )
-        waits.levels  # noqa: B018
+        waits.check_order()
     except (ScheduleError, TraceError) as error:
         return UntoldChange(name=label, why=str(error).splitlines()[0])
     what = f"{microbatches} microbatches in place of {run.microbatches}, under {name}"

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import (
     COMMUNICATIONS,
@@ -15,7 +15,6 @@ from stepsim.measured.profile.events import (
     same,
 )
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.measured.run import Bools
 from stepsim.validation.changes.made import (
     Changes,
     RunChange,
