@@ -1,6 +1,7 @@
 """Which kernels tell the most of a model on a device: those of its own layers."""
 
 from collections.abc import Iterator
+from itertools import chain, product
 
 from stepsim.base.records import dataclass
 from stepsim.measured.device.kernels import (
@@ -42,23 +43,16 @@ class Shapes:
         Each precision has its own; the head's and the router's are in bf16 alone.
         """
         known: set[ProductCall] = set()
-        for tp in self.tp:
-            for kind, sides in self._sides(tp):
-                for tokens in (int(sides[0]), int(sides[0]) // 2):
-                    for precision in precisions:
-                        if kind is OperatorKind.HEAD and precision.casts:
-                            continue
-                        for phase in Phase:
-                            call = ProductCall(
-                                phase=phase,
-                                tokens=tokens,
-                                inner=int(sides[1]),
-                                outer=int(sides[2]),
-                                precision=precision,
-                            )
-                            if tokens and call not in known:
-                                known.add(call)
-                                yield call
+        for kind, sides in chain.from_iterable(map(self._sides, self.tp)):
+            whole, inner, outer = map(int, sides)
+            used = [each for each in precisions if kind is not OperatorKind.HEAD or not each.casts]
+            for tokens, precision, phase in product((whole, whole // 2), used, Phase):
+                call = ProductCall(
+                    phase=phase, tokens=tokens, inner=inner, outer=outer, precision=precision
+                )
+                if tokens and call not in known:
+                    known.add(call)
+                    yield call
 
     def _sides(self, tp: int) -> Iterator[tuple[OperatorKind, tuple[float, ...]]]:
         """Tokens, inner and outer width of every product of a rank."""
