@@ -1,15 +1,23 @@
 """From a workload to a graph, and to programs that can be run."""
 
+from itertools import product
 from typing import Any
 
 from gpt import GPT, TOPOLOGY, gpt
 from jobs import make_batch
+from sizes import sized
 
 import stepsim
 from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import lay_out
+from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import read_inputs
+from stepsim.files.load import load_topology
+from stepsim.files.models.load import read_model
+from stepsim.network.two_levels import interconnect_of
 from stepsim.step.simulate import prepare
+from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.step_time import StepModel
 
 
 def test_graph(benchmark: Any) -> None:
@@ -17,6 +25,21 @@ def test_graph(benchmark: Any) -> None:
     job = benchmark(prepare, inputs.workload, inputs.topology, inputs.options)
     assert sum(len(program.segments) for program in job.graph.programs) == 1488
     assert len(job.graph.task_lists) == 23
+
+
+def test_plans_priced_together(benchmark: Any) -> None:
+    degrees = sized((1, 2, 4, 8), (1, 2))
+    plans = [
+        ModelPlan(tp=tp, pp=pp, dp=4, global_batch=4 * batch, sequence=8192)
+        for tp, pp, batch in product(degrees, degrees, range(8, 73))
+    ]
+    model = StepModel(
+        architecture=read_model("llama-3.1-8b").architecture,
+        device=read_device("h100"),
+        framework=read_framework("megatron-core"),
+        interconnect=interconnect_of(load_topology(TOPOLOGY)),
+    )
+    assert len(benchmark(model.seconds, plans)) == len(plans)
 
 
 def test_fold(benchmark: Any) -> None:

