@@ -15,6 +15,7 @@ from stepsim.cli.common.figures import (
     ReportOption,
     StyleOption,
     TraceOption,
+    WindowOption,
     check_messages,
     check_trace,
 )
@@ -55,6 +56,7 @@ def compare_command(
     messages: MessagesOption = False,
     trace: TraceOption = None,
     ranks: RanksOption = None,
+    window: WindowOption = None,
     report: ReportOption = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
@@ -70,7 +72,7 @@ def compare_command(
         raise PlanError(f"with is {with_!r}: expected simai-formula")
     check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
     check_messages(messages, plot)
-    traced = check_trace(trace, ranks)
+    traced = check_trace(trace, ranks, window)
     job = options.inputs(file)
     named = read_schedules(schedules.split(","))
     with progress_bar(enabled=not options.quiet) as progress:
@@ -80,7 +82,7 @@ def compare_command(
     reports = [step.report for _, step in comparison.valid]
     warn_of(reports, quiet=options.quiet, verbose=options.verbose)
     if traced:
-        traced.write(comparison.valid)
+        traced.write(comparison.valid, quiet=options.quiet)
     if plot:
         from stepsim.show.figures.timelines import plot_timelines
 

@@ -280,7 +280,7 @@ def simulate_measured(
     result = replay_measured(run, known, durations)
     warn(result.report.warnings, quiet=quiet)
     if trace:
-        trace.write([("", result)])
+        trace.write([("", result)], quiet=quiet)
     if plot:
         _draw(run, result, plot, style)
     if csv:

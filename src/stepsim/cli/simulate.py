@@ -14,6 +14,7 @@ from stepsim.cli.common.figures import (
     ReportOption,
     StyleOption,
     TraceOption,
+    WindowOption,
     check_messages,
     check_trace,
 )
@@ -55,6 +56,7 @@ def simulate_command(
     csv: CsvOption = None,
     trace: TraceOption = None,
     ranks: RanksOption = None,
+    window: WindowOption = None,
     report: ReportOption = None,
     write_workload: Annotated[
         Path | None,
@@ -89,7 +91,7 @@ def simulate_command(
         folders=[chakra, kineto],
     )
     check_messages(messages, plot)
-    traced = check_trace(trace, ranks)
+    traced = check_trace(trace, ranks, window)
     refused = ["--messages"] if messages else []
     told = {
         "--plot-memory": plot_memory,
@@ -139,7 +141,7 @@ def simulate_command(
     if write_workload:
         _write_workload(job, write_workload, options)
     if traced:
-        traced.write([("", result)])
+        traced.write([("", result)], quiet=options.quiet)
     if chakra or kineto:
         _write_profile(result, str(file), chakra, kineto)
     if plot:

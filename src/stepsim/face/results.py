@@ -99,16 +99,24 @@ class Result(Viewed, SimulatedStep):
 
     @checked
     def write_trace(
-        self, path: str | Path, *, ranks: Sequence[int] | None = None, command: str = ""
+        self,
+        path: str | Path,
+        *,
+        ranks: Sequence[int] | None = None,
+        window: str | None = None,
+        command: str = "",
     ) -> None:
         """Write a trace for Perfetto (.json, .json.gz): every class of ranks, or those of `ranks`.
 
-        `command` is kept in it. Raises PlanError for ranks the job does not have, OutputError.
+        `window` is a part of the step, e.g. `2s..3s`. `command` is kept in it. Raises PlanError for
+        ranks the job does not have and for a window behind the step, OutputError.
         """
         from stepsim.show.trace.perfetto import write_trace
         from stepsim.show.trace.processes import traced
+        from stepsim.show.trace.window import WHOLE, parse_window
 
-        write_trace([traced(self, ranks)], Path(path), command)
+        shown = WHOLE if window is None else parse_window(window)
+        write_trace([traced(self, ranks, shown)], Path(path), command)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,7 @@ RUN_OPTIONS = (PLAN_OPTIONS | MODEL_OPTIONS) | {
     "--tp-overlap",
     "--warmup-flush",
 }
-TRACE_OPTIONS = {"--ranks", "--trace"}
+TRACE_OPTIONS = {"--ranks", "--trace", "--window"}
 REPORT_OPTIONS = {"--export", "--pareto", "--plot", "--plot-axes", "--plot-kind"} | {
     "--csv",
     "--json",

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 from dataclasses import replace
 from itertools import combinations
@@ -12,14 +13,17 @@ import numpy as np
 import pytest
 from helpers import Run, row
 from numpy.typing import NDArray
-from trace_files import ReadProcess, check_schema, read_trace
+from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
 
 import stepsim
 from stepsim.base.errors import OutputError, PlanError
+from stepsim.base.units import PS_PER_S
+from stepsim.cli.common import figures
 from stepsim.face import compare
 from stepsim.show.trace.document import Category
-from stepsim.show.trace.perfetto import COLOURS, trace_lines, write_trace
+from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
 from stepsim.show.trace.processes import rank_ranges, traced
+from stepsim.show.trace.window import Window
 from stepsim.step.simulate import SimulatedStep
 from stepsim.workload.rows import MadeFor, Microbatch, Workload
 
@@ -108,6 +112,88 @@ def test_long_lists_of_ranks_are_cut(workloads: Path) -> None:
     result = stepsim.simulate(workloads / "gpt_1024.txt", "hgx-h100", slow=slow, microbatches=1)
     names = [process.name for process in shown(result)[1:]]
     assert "ranks 0000, 0009, 0018, 0027, ... (8 alike), stage 0" in names
+
+
+PART = Window(start_ps=5 * PS_PER_S, end_ps=6 * PS_PER_S)
+
+
+def test_a_window_shows_what_reaches_into_it(gpt: stepsim.Result, whole: list[ReadProcess]) -> None:
+    run = traced(gpt, None, PART)
+    part = read_trace("".join(trace_lines([run])))
+    assert part[0].name == "step of 14.45 s, 5 s..6 s of it"
+    assert [(each.start, each.end) for each in part[0].threads["step"]] == [
+        (PART.start_ps, PART.end_ps)
+    ]
+    tasks = 0
+    for few, every in zip(part[1:], whole[1:], strict=True):
+        kept = {
+            thread: [(s.name, s.args, s.start, s.end) for s in slices if reaches(s)]
+            for thread, slices in every.threads.items()
+        }
+        assert kept == {
+            thread: [(s.name, s.args, s.start, s.end) for s in slices]
+            for thread, slices in few.threads.items()
+        } | {thread: [] for thread in kept.keys() - few.threads}
+        tasks += sum(1 for _ in few.tasks())
+    assert run.slices == tasks > 1000
+    arrows = [a for process in part for _, each in process.tasks() for a in each.arrows]
+    assert len(arrows) == 2 * len({number for _, number in arrows}) > 0
+
+
+def reaches(each: ReadSlice) -> bool:
+    ends = each.end > PART.start_ps or each.start >= PART.start_ps
+    return ends and each.start < PART.end_ps
+
+
+def test_counters_of_a_window_go_on_as_those_of_the_step(
+    gpt: stepsim.Result, whole: list[ReadProcess]
+) -> None:
+    part = read_trace("".join(trace_lines([traced(gpt, None, PART)])))
+    for few, every in zip(part, whole, strict=True):
+        assert few.counters.keys() == every.counters.keys()
+        for name, counts in every.counters.items():
+            last = [values for time, values in counts if time <= PART.start_ps][-1]
+            inside = [(t, v) for t, v in counts if PART.start_ps < t < PART.end_ps]
+            assert few.counters[name] == [(PART.start_ps, last), *inside]
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ("20s..21s", "window is 20 s..21 s: the step takes 14.45 s"),
+        ("3s..2s", "window is 3 s..2 s: expected two times, the earlier first, e.g. 2s..3s"),
+        ("3s", "window is '3s': expected two times"),
+        ("3..4", "'3' has no unit"),
+    ],
+)
+def test_a_window_that_shows_nothing_is_refused(
+    gpt: stepsim.Result, tmp_path: Path, window: str, said: str
+) -> None:
+    with pytest.raises(PlanError, match=re.escape(said)):
+        gpt.write_trace(tmp_path / "step.json", window=window)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_large_trace_is_told_before(
+    run: Run, moe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "step.json"
+    command = ("simulate", moe, "-t", "hgx-h100", "--trace", target)
+    assert "will have about" not in run(*command)[2]
+    size = target.stat().st_size
+    monkeypatch.setattr(figures, "_LARGE_BYTES", size // 2)
+    said = run(*command)[2]
+    assert f"warning: {target} will have about" in said
+    assert "--window and --ranks show less" in said
+    assert "will have about" not in run(*command, "--window", "0s..1ms")[2]
+    assert "will have about" not in run(*command, "-q")[2]
+    told = trace_bytes([traced(stepsim.simulate(moe, "hgx-h100"))], target)
+    assert told == pytest.approx(size, rel=0.3)
+
+
+def test_a_window_needs_a_trace(run: Run, moe: Path) -> None:
+    code, _, err = run("simulate", moe, "--window", "1s..2s")
+    assert (code, "--window chooses what a trace shows: name one with --trace" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +309,7 @@ def test_a_comparison_is_one_trace(run: Run, moe: Path, tmp_path: Path) -> None:
 
 def test_runs_of_a_comparison_are_told_as_they_are_alone(moe: Path, tmp_path: Path) -> None:
     both = compare(moe, ["1f1b", "gpipe"], microbatches=8)
-    runs = [traced(result, [0, 40], name) for name, result in both.valid]
+    runs = [traced(result, [0, 40], name=name) for name, result in both.valid]
     write_trace(runs, tmp_path / "both.json")
     processes = read_trace((tmp_path / "both.json").read_text())
     for (_, result), told in zip(both.valid, (processes[:3], processes[3:]), strict=True):

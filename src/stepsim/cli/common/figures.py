@@ -8,11 +8,15 @@ import typer
 
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.records import dataclass
-from stepsim.cli.common.terminal import command_line
+from stepsim.base.units import format_size_bytes
+from stepsim.cli.common.terminal import command_line, warn
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
+    from stepsim.show.trace.window import Window
     from stepsim.step.simulate import SimulatedStep
+
+_LARGE_BYTES = 200_000_000
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
@@ -36,6 +40,12 @@ RanksOption = Annotated[
         "--ranks", help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"
     ),
 ]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--window", help="Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"
+    ),
+]
 StyleOption = Annotated[
     FigureStyle,
     typer.Option(
@@ -53,28 +63,42 @@ def check_messages(messages: bool, plot: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOutput:
-    """Where a trace goes, and which ranks it shows: None for one of each class."""
+    """Where a trace goes, and what it shows: `ranks` is None for one of each class."""
 
     path: Path
     ranks: tuple[int, ...] | None
+    window: "Window"
 
-    def write(self, steps: "Iterable[tuple[str, SimulatedStep]]") -> None:
-        """Write named steps as one trace; raises PlanError for ranks that a job does not have."""
-        from stepsim.show.trace.perfetto import write_trace
+    def write(self, steps: "Iterable[tuple[str, SimulatedStep]]", *, quiet: bool = False) -> None:
+        """Write named steps as one trace, and say before if it will be large.
+
+        Raises PlanError for ranks that a job does not have, or a window behind a step.
+        """
+        from stepsim.show.trace.perfetto import trace_bytes, write_trace
         from stepsim.show.trace.processes import traced
 
-        runs = [traced(step, self.ranks, name) for name, step in steps]
+        runs = [traced(step, self.ranks, self.window, name) for name, step in steps]
+        size = trace_bytes(runs, self.path)
+        if size > _LARGE_BYTES:
+            text = f"{self.path} will have about {format_size_bytes(size)}"
+            warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=quiet)
         write_trace(runs, self.path, command_line())
 
 
-def check_trace(trace: Path | None, ranks: str | None) -> TraceOutput | None:
-    """What was asked for; raises OutputError for no trace's name, PlanError for no ranks."""
+def check_trace(trace: Path | None, ranks: str | None, window: str | None) -> TraceOutput | None:
+    """What was asked for; raises OutputError for no trace's name, PlanError for what it shows."""
     if trace is None:
-        if ranks is not None:
-            raise PlanError("--ranks chooses what a trace shows: name one with --trace")
+        for name, text in (("--ranks", ranks), ("--window", window)):
+            if text is not None:
+                raise PlanError(f"{name} chooses what a trace shows: name one with --trace")
         return None
     from stepsim.network.one_collective import parse_ranks
     from stepsim.show.trace.perfetto import check_trace_path
+    from stepsim.show.trace.window import WHOLE, parse_window
 
     check_trace_path(trace)
-    return TraceOutput(path=trace, ranks=None if ranks is None else parse_ranks(ranks))
+    return TraceOutput(
+        path=trace,
+        ranks=None if ranks is None else parse_ranks(ranks),
+        window=WHOLE if window is None else parse_window(window),
+    )

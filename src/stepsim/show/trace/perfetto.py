@@ -10,7 +10,7 @@ round a start and a duration apart, find that neighbours overlap, and drop one.
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from itertools import islice
@@ -43,6 +43,8 @@ COLOURS = {
 """Names of colours that Catapult's trace viewer reserves, by what they are used for here."""
 
 _LINES_AT_ONCE = 4096
+_SLICE_BYTES = 350
+_PACKED_BYTES = 19
 _PS_PER_US = 1_000_000
 _SURROGATES = "backslashreplace"  # of a file's name that is no UTF-8: `\\udc80` is JSON too
 
@@ -53,6 +55,16 @@ def check_trace_path(path: Path) -> None:
         raise OutputError(
             f"{path}: cannot write a trace: expected a name in {' or '.join(SUFFIXES)}"
         )
+
+
+def trace_bytes(runs: Iterable[TracedRun], path: Path) -> int:
+    """About how large a trace will be: slices take about the same (docs/performance.md)."""
+    each = _PACKED_BYTES if _is_packed(path) else _SLICE_BYTES
+    return each * sum(run.slices for run in runs)
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 def write_trace(runs: Sequence[TracedRun], path: Path, command: str = "") -> None:
@@ -70,7 +82,7 @@ def write_trace(runs: Sequence[TracedRun], path: Path, command: str = "") -> Non
 @contextmanager
 def _compressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
     """The file itself, or one that compresses into it, without name and date."""
-    if path.suffix.lower() != ".gz":
+    if not _is_packed(path):
         yield file
         return
     with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
@@ -168,14 +180,11 @@ def _arrow(each: Slice, where: str) -> str:
 
 
 def _counts(process: int, name: str, curves: Curves) -> Iterator[str]:
-    """Events of a counter, where what it shows changes; it begins with 0."""
+    """Events of a counter, where what it shows changes."""
     head = f'"ph":"C","pid":{process},"name":{_quoted(name)}'
     series = [_quoted(each) for each in curves.names]
     shown = ""
-    times, rows = curves.time_ps.tolist(), curves.values.tolist()
-    if not times or times[0]:
-        times, rows = [0, *times], [[0.0] * len(series), *rows]
-    for time_ps, row in zip(times, rows, strict=True):
+    for time_ps, row in zip(curves.time_ps.tolist(), curves.values.tolist(), strict=True):
         values = ",".join(
             f"{key}:{max(value, 0):.7g}" for key, value in zip(series, row, strict=True)
         )

@@ -19,6 +19,7 @@ from stepsim.results.report import Report
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
 from stepsim.show.trace.labels import Labels
 from stepsim.show.trace.slices import Slicer
+from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.simulate import SimulatedStep
 from stepsim.workload.axes import Stream
 
@@ -31,13 +32,15 @@ _GIB = 2**30
 class TracedRun:
     """A run to be told: all its simulated ranks, or those that stand for `ranks`.
 
-    `name` tells the runs of one trace apart. Raises PlanError for ranks the job does not have.
+    What reaches into the `window` is told, whole. `name` tells the runs of one trace apart. Raises
+    PlanError for ranks the job does not have, and for a window behind the step.
     """
 
     timeline: Timeline
     prices: Prices
     report: Report
     ranks: tuple[int, ...] | None = None
+    window: Window = WHOLE
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -45,6 +48,10 @@ class TracedRun:
         for rank in self.ranks or ():
             if not 0 <= rank < npus:
                 raise PlanError(f"ranks: the job has no rank {rank}: expected 0 to {npus - 1}")
+        step_ps = self.report.step_time_ps
+        if self.window.start_ps > step_ps:
+            step = f"the step{self.name and ' of '}{self.name} takes {format_time_ps(step_ps)}"
+            raise PlanError(f"window is {self.window}: {step}")
 
     def facts(self) -> dict[str, Fact]:
         """What was run, what came out, what was assumed and warned of."""
@@ -75,6 +82,13 @@ class TracedRun:
         classes = np.split(asked[np.argsort(actor_of, kind="stable")], firsts[1:])
         return dict(zip(actors.tolist(), classes, strict=True))
 
+    @property
+    def slices(self) -> int:
+        """How many slices are told of tasks; those of actions come on top."""
+        ranks = self.timeline.actors.ranks
+        told = (self.timeline.tasks(int(ranks[actor])) for actor in self.shown())
+        return sum(self.window.count(times.start, times.end) for times in told)
+
     def _assumptions(self) -> Iterator[str]:
         actors, npus = len(self.timeline.actors), self.report.plan.npus
         if actors < npus:
@@ -86,13 +100,19 @@ class TracedRun:
         yield "an activation is live from the start of its forward to the end of its backward"
 
 
-def traced(step: SimulatedStep, ranks: Sequence[int] | None = None, name: str = "") -> TracedRun:
-    """A simulated step as part of a trace; raises PlanError for ranks the job does not have."""
+def traced(
+    step: SimulatedStep,
+    ranks: Sequence[int] | None = None,
+    window: Window = WHOLE,
+    name: str = "",
+) -> TracedRun:
+    """A simulated step as part of a trace; raises PlanError as `TracedRun` does."""
     return TracedRun(
         timeline=step.timeline,
         prices=step.prices,
         report=step.report,
         ranks=None if ranks is None else tuple(ranks),
+        window=window,
         name=name,
     )
 
@@ -111,6 +131,7 @@ def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
             walk=Walk(timeline=run.timeline),
             labels=Labels(graph=run.timeline.graph, prices=run.prices),
             shown=tuple(shown),
+            window=run.window,
             first_message=messages + 1,
         )
         for actor, ranks in shown.items():
@@ -129,7 +150,7 @@ def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
     if run.report.memory:
         found = memory_curves(run.timeline, run.report.memory.held, rank)
         counters["memory (GiB)"] = replace(found, values=found.values / _GIB)
-    return counters
+    return {name: run.window.of_curves(curves) for name, curves in counters.items()}
 
 
 def rank_ranges(ranks: Ranks, digits: int = 1) -> list[str]:
@@ -145,21 +166,21 @@ def rank_ranges(ranks: Ranks, digits: int = 1) -> list[str]:
 
 def _step(run: TracedRun, numbers: Iterator[int]) -> Process:
     """The step as one slice that says all that is known of the run, and the use of its links."""
-    report = run.report
+    report, window = run.report, run.window
     label = Label(name=report.workload, category=Category.STEP, facts=run.facts())
+    whole = Slice(label, window.start_ps, min(report.step_time_ps, window.end_ps))
+    part = f", {window} of it" if window != WHOLE else ""
     rates = link_rates(run.timeline, run.prices)
     counters = {}
     for column, link in enumerate(report.links):
         if link.used:
             values = rates.values[:, column : column + 1] / (link.used * _GB)
             shown = Curves(names=("GB/s per link in use",), time_ps=rates.time_ps, values=values)
-            counters[link.name] = shown
+            counters[link.name] = run.window.of_curves(shown)
     return Process(
         number=next(numbers),
-        name=_titled(run, f"step of {format_time_ps(report.step_time_ps)}"),
-        threads=[
-            Thread(number=next(numbers), name="step", slices=[Slice(label, 0, report.step_time_ps)])
-        ],
+        name=_titled(run, f"step of {format_time_ps(report.step_time_ps)}{part}"),
+        threads=[Thread(number=next(numbers), name="step", slices=[whole])],
         counters=counters,
     )
 

@@ -12,6 +12,7 @@ from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
 from stepsim.show.trace.document import Category, Label, Slice
 from stepsim.show.trace.labels import Labels, Ways, actions_of
+from stepsim.show.trace.window import Window
 from stepsim.workload.axes import Stream
 
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
@@ -19,14 +20,16 @@ _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 
 @dataclass(kw_only=True)
 class Slicer:
-    """Makes the slices of the `shown` actors of a run; `last_message` is the highest number.
+    """Makes slices of the `shown` actors that reach into a window.
 
+    `last_message` is the highest number of a message.
     Messages between shown actors are numbered from `first_message`.
     """
 
     walk: Walk
     labels: Labels
     shown: Sequence[int]
+    window: Window
     first_message: int
     last_message: int = 0
     _numbers: dict[int, int] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class Slicer:
                 tasks = slice(bounds[number], bounds[number + 1])
                 start, end = cohort.start[tasks, column].min(), cohort.end[tasks, column].max()
                 slices.append(Slice(label=after, start_ps=int(start), end_ps=int(end)))
-        return slices
+        return [each for each in slices if self.window.holds(each.start_ps, each.end_ps)]
 
     def streams(self, actor: int) -> dict[Stream, list[Slice]]:
         """Every task of a rank on its stream, by start."""
@@ -133,9 +136,10 @@ class _Teller:
         )
         carried = self.slicer.carried(self.program.stage, number)
         label = self.slicer.labels.message(use, carried, self.ways)
-        waited_for = self._waited_for(self._before(segment), number, 0, start)
-        arrow = self.slicer.message_number(self.actor, number, segment)
-        self.found[segment.stream].append(Slice(label, start, end, None, waited_for, arrow))
+        if self.slicer.window.holds(start, end):
+            waited_for = self._waited_for(self._before(segment), number, 0, start)
+            arrow = self.slicer.message_number(self.actor, number, segment)
+            self.found[segment.stream].append(Slice(label, start, end, None, waited_for, arrow))
         self.done.append(end)
         self.called.append(label.name)
 
@@ -148,9 +152,11 @@ class _Teller:
         )
         action = self.actions[segment.entry] if segment.entry >= 0 else None
         for inner, (task, label) in enumerate(zip(tasks, labels, strict=True)):
+            start, end = starts[inner], ends[inner]
+            if not self.slicer.window.holds(start, end):
+                continue
             inside = ((ends[i], labels[i].name) for i in reversed(task.after))
             before = inside if task.after else self._before(segment)
-            start, end = starts[inner], ends[inner]
             waited_for = self._waited_for(before, number, inner, start)
             self.found[task.stream].append(Slice(label, start, end, action, waited_for))
         last = max(range(len(ends)), key=ends.__getitem__)

@@ -1,0 +1,60 @@
+"""The part of a step that a trace shows."""
+
+import numpy as np
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import PlanError, UnitError
+from stepsim.base.records import dataclass
+from stepsim.base.units import MAX_INT64, format_time_ps, parse_time_ps
+from stepsim.results.counters import Curves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Times in ps from the begin of the step, `end_ps` left out; by default the whole step."""
+
+    start_ps: int = 0
+    end_ps: int = MAX_INT64
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_ps < self.end_ps:
+            raise PlanError(f"window is {self}: expected two times, the earlier first, e.g. 2s..3s")
+
+    def __str__(self) -> str:
+        return f"{format_time_ps(self.start_ps)}..{format_time_ps(self.end_ps)}"
+
+    def holds(self, start_ps: int, end_ps: int) -> bool:
+        """Whether a part of what runs from start to end is in it."""
+        ends = end_ps > self.start_ps or start_ps >= self.start_ps
+        return ends and start_ps < self.end_ps
+
+    def count(self, start_ps: Ints, end_ps: Ints) -> int:
+        """How many of these it holds."""
+        ends = (end_ps > self.start_ps) | (start_ps >= self.start_ps)
+        return int(np.count_nonzero(ends & (start_ps < self.end_ps)))
+
+    def of_curves(self, curves: Curves) -> Curves:
+        """Curves from the window's begin, where they may be 0, up to its end."""
+        first = int(np.searchsorted(curves.time_ps, self.start_ps, side="right")) - 1
+        past = int(np.searchsorted(curves.time_ps, self.end_ps))
+        times, values = curves.time_ps[max(first, 0) : past], curves.values[max(first, 0) : past]
+        if first < 0:
+            times = np.concatenate(([self.start_ps], times))
+            values = np.concatenate((np.zeros((1, len(curves.names))), values))
+        return Curves(names=curves.names, time_ps=np.maximum(times, self.start_ps), values=values)
+
+
+WHOLE = Window()
+
+
+def parse_window(text: str) -> Window:
+    """A window written as `2s..3s`; raises PlanError."""
+    start, dots, end = text.partition("..")
+    try:
+        if not dots:
+            raise UnitError("it has no ..")
+        return Window(start_ps=parse_time_ps(start), end_ps=parse_time_ps(end))
+    except UnitError as error:
+        raise PlanError(
+            f"window is {text!r}: expected two times, the earlier first, e.g. 2s..3s ({error})"
+        ) from None
