@@ -338,6 +338,12 @@ def parse_ranks(text: str) -> None:
     parse_ranks(text)
 
 
+def parse_window(text: str) -> None:
+    from stepsim.show.trace.window import parse_window
+
+    parse_window(text)
+
+
 def parse_sizes(text: str) -> None:
     from stepsim.network.one_collective import parse_sizes
 

@@ -163,6 +163,7 @@ TARGETS: Mapping[str, Target] = {
     "slow-ranks": words(checks.parse_slow, "12:1.3,40-47:1.1", "0-63:2e0"),
     "compute-scale": words(checks.parse_scale, "0.5", "forward=0.5,input_grad=0.6,weight_grad=1e1"),
     "ranks": words(checks.parse_ranks, "0-7,16", "0,1,2,3", "8-15"),
+    "window": words(checks.parse_window, "2s..3s", "0 ms..1.5 us", "1ns..2ns"),
     "sizes": words(checks.parse_sizes, "64MiB", "8..1GiB:x2", "1..4096", "100"),
     "algorithm": words(
         checks.parse_algorithm, "all_reduce=ring", "hierarchical:ring,direct auto", "nvls"
