@@ -17,7 +17,7 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import StageWork
-from stepsim.validation.leaf import explained, fit_overhead, simulate_leaves
+from stepsim.validation.leaf import explained_share, fit_overhead, simulate_leaves
 from stepsim.validation.replay import PipelineWork, ReplayRuntime, simulate_work
 from stepsim.workload.rows import Row, Work
 
@@ -121,7 +121,7 @@ def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
     yield "| run | measured, ms | spread of steps | explained by leaf modules | unexplained |"
     yield "|---|---|---|---|---|"
     for name, run in zip(names, runs, strict=True):
-        share, spread = explained(run), run.step_spread_ps / run.step_ps
+        share, spread = explained_share(run), run.step_spread_ps / run.step_ps
         yield (
             f"| {name} | {run.step_ps / PS_PER_MS:.0f} | {spread:.1%} | {share:.0%} | "
             f"{1 - share:.0%} |"

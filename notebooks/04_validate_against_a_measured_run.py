@@ -27,7 +27,7 @@ from IPython.display import Image, Markdown
 
 import stepsim
 from stepsim.show.figures.validations import plot_measured
-from stepsim.validation.leaf import explained
+from stepsim.validation.leaf import explained_share
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())
@@ -90,7 +90,7 @@ for name, each in found.items():
 
 # %%
 leaves = stepsim.load_run(ROOT / "workloads/measured/llama_pp8_a40.txt")
-share = explained(leaves)
+share = explained_share(leaves)
 print(f"measured step {leaves.step_ps / 1e12:.3f} s, explained by leaf modules: {share:.0%}")
 
 # %% [markdown]

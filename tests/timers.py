@@ -7,7 +7,7 @@ from stepsim.measured.device.kernels import (
     DeviceFacts,
     KernelTimes,
     LayerCall,
-    LayerTimes,
+    LayerPasses,
     MovingCall,
     MovingKind,
     ProductCall,
@@ -58,12 +58,12 @@ class FormulaTimer:
         assert seconds > 0
         return self._of(call, self._slower)
 
-    def layer(self, call: LayerCall, trace: Path | None) -> LayerTimes:
+    def layer(self, call: LayerCall, trace: Path | None) -> LayerPasses:
         """1 ms, 2 ms, and 3 ms to launch."""
         if trace:
             trace.write_text("{}")
         forward, backward, host = (KernelTimes(seconds=(ms * 1e-3,)) for ms in (1, 2, 3))
-        return LayerTimes(
+        return LayerPasses(
             forward=forward, backward=backward, host=host, kept_bytes=1 << 30, peak_bytes=2 << 30
         )
 

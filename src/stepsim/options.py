@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.framework import Framework
     from stepsim.workload.scaling import ComputeScale, SlowRanks
 
-MAX_FUSED_FACTOR = 100.0
+_MAX_FUSED_FACTOR = 100.0
 
 
 _, _TIME, _SIZE, _FACTOR, _COUNT, _SWITCH, _NAME = Quantity
@@ -550,10 +550,9 @@ class StepOptions:
                 "engine is levels with contention fair: expected simpy, transfers that share links "
                 "in time need events"
             )
-        if not 0 < self.fused_factor <= MAX_FUSED_FACTOR:
-            raise PlanError(
-                f"fused_factor is {self.fused_factor}: expected above 0, at most {MAX_FUSED_FACTOR}"
-            )
+        if not 0 < self.fused_factor <= _MAX_FUSED_FACTOR:
+            expected = f"expected above 0, at most {_MAX_FUSED_FACTOR}"
+            raise PlanError(f"fused_factor is {self.fused_factor}: {expected}")
         if self.expert_load is not None and self.expert_skew is not None:
             raise PlanError("expert_load and expert_skew say the same: give one of them")
 

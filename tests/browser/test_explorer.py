@@ -15,7 +15,7 @@ import stepsim
 from browser.test_pages import complaints, wait_for
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
-from stepsim.serve.library import Library
+from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Service
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
@@ -47,7 +47,7 @@ fetch(address, {method: "POST", body, headers}).then((reply) => reply.text(), (e
 
 @pytest.fixture(scope="module")
 def service() -> Service:
-    library = Library()
+    library = NamedNouns()
     for name in (GPT, "moe_128.txt"):
         library.open(WORKLOADS / name)
     return Service(answers=Answers(explorer=Explorer(library=library)))

@@ -14,7 +14,7 @@ from browser.test_pages import wait_for
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.files.measured import load_run
 from stepsim.measured.summary import RunSummary
-from stepsim.show.page.measured import MeasuredRun
+from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.write import write_step, write_sweep
 from stepsim.validation.runs import replay_measured
 
@@ -70,7 +70,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     run = load_run(WORKLOADS / "measured" / "megatron_moe_rank0.txt", node_size=None)
     assert isinstance(run, RunSummary)
     replay = replay_measured(run, None, None)
-    measured = MeasuredRun.of(run, replay.report)
+    measured = RunBesideReplay.of(run, replay.report)
     write_step(replay, found["run"], command="", what_if="none", measured=measured)
     return found
 

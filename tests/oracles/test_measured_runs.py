@@ -19,7 +19,7 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.leaf import explained, fit_overhead, simulate_leaves
+from stepsim.validation.leaf import explained_share, fit_overhead, simulate_leaves
 from stepsim.validation.replay import Durations, replay
 from stepsim.validation.runtime import with_runtime
 from stepsim.validation.validate import RunValidation, validate_run, validate_runs
@@ -193,7 +193,7 @@ def logs(shared: Path) -> list[LeafRun]:
 def test_leaf_logs(logs: list[LeafRun]) -> None:
     shapes = [(run.pp, run.tp, run.microbatches) for run in logs]
     assert shapes == [(4, 2, 32), (4, 2, 4), (2, 4, 16), (8, 1, 32)]
-    assert explained(logs[3]) == pytest.approx(0.44, abs=0.005)
+    assert explained_share(logs[3]) == pytest.approx(0.44, abs=0.005)
 
 
 def test_overhead_of_two_logs_predicts_the_other_two(logs: list[LeafRun]) -> None:

@@ -99,3 +99,25 @@ def test_help_imports_nothing_heavy() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_no_public_name_stands_for_two_things() -> None:
+    homes: dict[str, list[str]] = {}
+    for module in imports():
+        for name in defined(module):
+            homes.setdefault(name, []).append(module.relative_to(PACKAGE).as_posix())
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def defined(module: Path) -> set[str]:
+    """Public names of classes, functions and constants that a module makes itself."""
+    found: set[str] = set()
+    for node in ast.parse(module.read_text()).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Assign(targets=targets):
+                found |= {each.id for each in targets if isinstance(each, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+    return {name for name in found if not name.startswith("_")}

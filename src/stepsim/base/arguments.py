@@ -14,11 +14,11 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 
 from stepsim.base.errors import PlanError, bad_value
 
-Inputs = ParamSpec("Inputs")
-Output = TypeVar("Output")
+_Inputs = ParamSpec("_Inputs")
+_Output = TypeVar("_Output")
 
 
-def checked(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
+def checked(function: Callable[_Inputs, _Output]) -> Callable[_Inputs, _Output]:
     """Let a function refuse arguments of other types than its hints name.
 
     It then raises PlanError naming function, argument, value and what is allowed. Whole numbers
@@ -29,7 +29,7 @@ def checked(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     named = {p.name for p in call.parameters.values() if p.kind is not Parameter.VAR_KEYWORD}
 
     @wraps(function)
-    def run(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
+    def run(*args: _Inputs.args, **kwargs: _Inputs.kwargs) -> _Output:
         given, hints = call.bind(*args, **kwargs), _hints(function)
         for name, value in given.arguments.items():
             if name in named and name in hints:

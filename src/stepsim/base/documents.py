@@ -17,7 +17,7 @@ from stepsim.base.units import MAX_INT64, PS_PER_S
 SCHEMA_VERSION = 1
 """The form of all documents; one of another version is refused."""
 
-Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
+_Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
 Names = tuple[str, ...]
 
 _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
@@ -51,7 +51,7 @@ class Document(Entry, frozen=True, kw_only=True):
 
     named: ClassVar[tuple[type, ...]] = ()
 
-    schema_version: Version = SCHEMA_VERSION
+    schema_version: _Version = SCHEMA_VERSION
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON, ending with a newline."""

@@ -9,7 +9,7 @@ from stepsim.base.errors import PlanError, StepsimError, UnitError
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.records import dataclass
 
-Kind = TypeVar("Kind")
+_Kind = TypeVar("_Kind")
 
 
 class Panel(StrEnum):
@@ -99,8 +99,8 @@ class Option:
             raise (PlanError if isinstance(error, UnitError) else type(error))(said) from None
 
 
-def asked(default: Kind, quantity: Quantity, panel: Panel, about: str, **more: Any) -> Kind:
+def asked(default: _Kind, quantity: Quantity, panel: Panel, about: str, **more: Any) -> _Kind:
     """A field of a record of options, with its default; `more` are fields of `Option`."""
     option = Option(quantity=quantity, help=about, panel=panel, default=default, **more)
     made: Any = field(default=default, metadata={"option": option})
-    return cast(Kind, made)
+    return cast(_Kind, made)

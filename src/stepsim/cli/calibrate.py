@@ -49,7 +49,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command("runs")
 def runs(
     paths: RunsArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
@@ -76,8 +76,8 @@ def runs(
     show_tables(calibration_shown(found), csv)
 
 
-@app.command()
-def model(
+@app.command("model")
+def calibrate_model(
     steps: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[STEPS.csv]...", help="Tables of measured steps of models."),
@@ -143,8 +143,8 @@ def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate"
     return fit_gemm_rates(path, read_device(device), known[precision])
 
 
-@app.command()
-def nccl(
+@app.command("nccl")
+def calibrate_nccl(
     files: Annotated[
         list[Path],
         typer.Argument(metavar="FILE...", help="Output of nccl-tests, or tables as CSV."),

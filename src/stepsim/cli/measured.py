@@ -235,13 +235,15 @@ def inspect_measured(
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.run_document import run_document
     from stepsim.show.tables.measured import leaf_run_shown, run_shown
-    from stepsim.validation.leaf import explained
+    from stepsim.validation.leaf import explained_share
     from stepsim.validation.runs import warnings_of
 
     check_outputs([path], json=json, files=[csv])
     run = load_run(path, node_size=node_size)
     warn(warnings_of([run]), quiet=quiet)
-    tables = leaf_run_shown(run, explained(run)) if isinstance(run, LeafRun) else run_shown(run)
+    tables = (
+        leaf_run_shown(run, explained_share(run)) if isinstance(run, LeafRun) else run_shown(run)
+    )
     show(json, run_document(run).to_json, tables, csv)
 
 
@@ -302,10 +304,10 @@ def simulate_measured(
 def _write_replay(run: "RunSummary | LeafRun", result: "SimulatedStep", report: Path) -> None:
     """The page of a replay beside its run: its times are measured, and no derivatives are found."""
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.show.page.measured import MeasuredRun
+    from stepsim.show.page.measured import RunBesideReplay
     from stepsim.show.page.write import write_step
 
-    measured = None if isinstance(run, LeafRun) else MeasuredRun.of(run, result.report)
+    measured = None if isinstance(run, LeafRun) else RunBesideReplay.of(run, result.report)
     write_step(
         result,
         report,

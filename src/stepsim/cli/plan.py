@@ -34,7 +34,7 @@ _ASKED = ON_COMMAND_LINE - _SEARCHED
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(OneStepOptions):
+class _SearchOptions(OneStepOptions):
     """What a search takes beside the options that all its plans share."""
 
     gpus: Annotated[
@@ -88,10 +88,10 @@ class SearchOptions(OneStepOptions):
     ] = None
 
 
-@takes(SearchOptions, _ASKED)
+@takes(_SearchOptions, _ASKED)
 def plan_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model by name or file.")],
-    options: SearchOptions,
+    options: _SearchOptions,
 ) -> None:
     """Search the plans of a MODEL on some GPUs, and simulate the best ones exactly."""
     from stepsim.explore.plan.asked import answer
@@ -126,7 +126,7 @@ def plan_command(
         show_tables([found.explain(options.explain)])
 
 
-def _workers(options: SearchOptions) -> "Workers":
+def _workers(options: _SearchOptions) -> "Workers":
     from stepsim.explore.plan.runs import Workers
 
     return Workers(
@@ -138,7 +138,7 @@ def _workers(options: SearchOptions) -> "Workers":
     )
 
 
-def _question(options: SearchOptions) -> "PlanQuestion":
+def _question(options: _SearchOptions) -> "PlanQuestion":
     from stepsim.explore.plan.asked import PlanQuestion
 
     if not options.gpus:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions(RunOptions):
+class _StudyOptions(RunOptions):
     """A run that is looked at from several sides."""
 
     json: JsonOption = None
@@ -37,8 +37,8 @@ class StudyOptions(RunOptions):
     style: StyleOption = FigureStyle.SCREEN
 
 
-@takes(StudyOptions)
-def sensitivity_command(file: WorkloadArgument, options: StudyOptions) -> None:
+@takes(_StudyOptions)
+def sensitivity_command(file: WorkloadArgument, options: _StudyOptions) -> None:
     """Print the step time saved by 1 % of each bandwidth, latency and compute time of FILE."""
     from stepsim.explore.sensitivity import find_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
@@ -57,10 +57,10 @@ def sensitivity_command(file: WorkloadArgument, options: StudyOptions) -> None:
     show(options.json, found.to_json, sensitivity_shown(found))
 
 
-@takes(StudyOptions)
+@takes(_StudyOptions)
 def noise_command(
     file: WorkloadArgument,
-    options: StudyOptions,
+    options: _StudyOptions,
     task: Annotated[
         float, typer.Option("--task", help="Coefficient of variation of every compute task.")
     ] = 0.02,
@@ -119,7 +119,7 @@ def noise_command(
 def _noise_over(
     job: "StepInputs",
     axes: list[str],
-    options: StudyOptions,
+    options: _StudyOptions,
     model: "NoiseModel",
     *,
     samples: int,

@@ -41,10 +41,10 @@ def serve_command(
 
     from stepsim.serve.answers import Answers
     from stepsim.serve.explorer import Explorer
-    from stepsim.serve.library import Library
+    from stepsim.serve.library import NamedNouns
     from stepsim.serve.server import LOOPBACK, Service, new_token
 
-    library = Library()
+    library = NamedNouns()
     for path in files or ():
         library.open(path)
     if topology:

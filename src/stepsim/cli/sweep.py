@@ -34,7 +34,7 @@ _OF_COMMAND = tuple(each.name for each in fields(RunOptions) if each.name != "as
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowOptions:
+class _ShowOptions:
     """Files that show what a sweep has found."""
 
     export: Annotated[
@@ -92,7 +92,7 @@ class ShowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(ShowOptions, RunOptions):
+class _SweepOptions(_ShowOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
     axes: SetOption = None
@@ -119,13 +119,13 @@ class SweepOptions(ShowOptions, RunOptions):
     ] = None
 
 
-@takes(SweepOptions)
+@takes(_SweepOptions)
 def sweep_command(
     context: typer.Context,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Workload text, or a sweep file (.toml).")
     ],
-    options: SweepOptions,
+    options: _SweepOptions,
 ) -> None:
     """Simulate every combination of some axes and write each result to a database."""
     from stepsim.explore.sweep import run_sweep
@@ -152,10 +152,10 @@ def sweep_command(
     _show(options.database, options)
 
 
-@takes(ShowOptions)
+@takes(_ShowOptions)
 def sweep_report_command(
     database: Annotated[Path, typer.Argument(metavar="DB", help="Database of a sweep.")],
-    options: ShowOptions,
+    options: _ShowOptions,
 ) -> None:
     """Print, export or draw the results of a sweep, also while it is running."""
     options.check([database])
@@ -169,8 +169,8 @@ def _given(context: typer.Context) -> frozenset[str]:
 
 
 def _from_file(
-    file: Path, options: SweepOptions, given: frozenset[str]
-) -> tuple[Path, SweepOptions, frozenset[str]]:
+    file: Path, options: _SweepOptions, given: frozenset[str]
+) -> tuple[Path, _SweepOptions, frozenset[str]]:
     """The workload, the options of a sweep file where flags do not say otherwise, and which."""
     if file.suffix != ".toml":
         return file, options, given
@@ -214,7 +214,7 @@ def _stated(file: Path, content: "SweepFile") -> dict[str, Any]:
         field = name.replace("-", "_")
         if field in _OF_COMMAND:
             stated[field] = _converted(f"{file}: options.{name}", field, value)
-    own = {field.name for field in fields(SweepOptions)} - {*_OF_COMMAND, "asked"}
+    own = {field.name for field in fields(_SweepOptions)} - {*_OF_COMMAND, "asked"}
     for table in (content.output, content.run):
         for field, value in msgspec.structs.asdict(table).items():
             if field in own and value not in (None, []):
@@ -226,14 +226,14 @@ def _converted(place: str, field: str, value: Any) -> Any:
     """A value of a TOML file as the option's type."""
     import msgspec
 
-    hint = get_type_hints(SweepOptions)[field]
+    hint = get_type_hints(_SweepOptions)[field]
     try:
         return msgspec.convert(value, hint, dec_hook=lambda kind, text: kind(text))
     except (msgspec.ValidationError, TypeError) as error:
         raise SweepError(f"{place}: {error}") from None
 
 
-def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
+def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study":
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.topology.typed import infinite
     from stepsim.show.figures.sweep import figure_kind
@@ -256,7 +256,7 @@ def _study(file: Path, options: SweepOptions, given: frozenset[str]) -> "Study":
     )
 
 
-def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
+def _check_outputs(options: _SweepOptions, inputs: list[Path]) -> None:
     """Refuse what cannot be shown in the end before any work."""
     from stepsim.explore.sweep import parse_axis
     from stepsim.show.figures.sweep import figure_kind
@@ -277,7 +277,7 @@ def _check_outputs(options: SweepOptions, inputs: list[Path]) -> None:
             )
 
 
-def _show(database: Path, options: ShowOptions) -> None:
+def _show(database: Path, options: _ShowOptions) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
     from stepsim.explore.sweep import open_for_reading
     from stepsim.explore.sweep.document import SweepDocument
@@ -296,7 +296,7 @@ def _show(database: Path, options: ShowOptions) -> None:
         show(options.json, lambda: SweepDocument.of(table).to_json(), sweep_shown(table))
 
 
-def _draw(table: "SweepTable", options: ShowOptions) -> None:
+def _draw(table: "SweepTable", options: _ShowOptions) -> None:
     from stepsim.show.figures.sweep import plot_pareto, plot_sweep
 
     if options.plot:

@@ -62,11 +62,11 @@ def run_levels(
     every = np.concatenate([laid.duration_ps for laid in programs])[graph.task_of]
     if not graph.is_complete or float(every.sum(dtype=np.float64)) > LARGEST_SUM:
         return None
-    start, end = longest_path(graph, every)
+    start, end = _longest_path(graph, every)
     return [start[nodes] for nodes in graph.node_of], [end[nodes] for nodes in graph.node_of]
 
 
-def longest_path(graph: NodeGraph, duration_ps: Times) -> tuple[Times, Times]:
+def _longest_path(graph: NodeGraph, duration_ps: Times) -> tuple[Times, Times]:
     """Start and end of every node in ps, whose sum fits 64 bits."""
     start, end = np.zeros_like(duration_ps), duration_ps.copy()
     levels = graph.levels.tolist()

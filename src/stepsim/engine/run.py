@@ -32,7 +32,7 @@ _REPORT_EVERY = 1 << 16
 _STUCK_SHOWN = 5
 _AFTER_ALL_OTHERS = EventPriority(2)
 
-Member = tuple[int, int]
+_Member = tuple[int, int]
 """An actor and one of its tasks."""
 
 _Times = list["array[int]"]
@@ -79,7 +79,7 @@ class _Flight:
     Only the event with the latest `forecast` counts: an earlier one is out of date.
     """
 
-    members: list[Member]
+    members: list[_Member]
     transfer: Transfer
     phase: int = -1
     forecast: int = 0
@@ -117,7 +117,7 @@ class _Run:
     finish: _Times = field(default_factory=list)
     missing: list[list[int]] = field(default_factory=list)
     listed: list[_Listed] = field(default_factory=list)
-    arrived: dict[Meeting, list[Member]] = field(default_factory=dict)
+    arrived: dict[Meeting, list[_Member]] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
     launched: int = 0
     settling: bool = False
@@ -157,7 +157,7 @@ class _Run:
             members = [(actor, task)]
         self.begin(members)
 
-    def begin(self, members: list[Member]) -> None:
+    def begin(self, members: list[_Member]) -> None:
         """Start a task on all its members; its end is an event."""
         now = int(self.env.now)
         for actor, task in members:
@@ -225,10 +225,10 @@ class _Run:
 
     def end(self, event: simpy.Event) -> None:
         """A task of fixed duration is over."""
-        members: list[Member] = event.value or []
+        members: list[_Member] = event.value or []
         self.release(members)
 
-    def release(self, members: list[Member]) -> None:
+    def release(self, members: list[_Member]) -> None:
         """Start what waited for a task that has ended on all its members."""
         now = int(self.env.now)
         for actor, task in members:
@@ -252,7 +252,7 @@ class _Run:
             f"the run stopped with {self.total - self.ended} tasks unfinished: {'; '.join(waits)}"
         )
 
-    def absent(self, key: Meeting, members: list[Member]) -> str:
+    def absent(self, key: Meeting, members: list[_Member]) -> str:
         """Who has not arrived at a transfer."""
         group, where, _, _ = key
         if group is not Group.PP:

@@ -34,7 +34,7 @@ _DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+class _Members:
     """Who is at which site: `rank[i]` has `role[i]` at `site[i]`; rows ascend by site."""
 
     site: Ints
@@ -43,7 +43,7 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loads:
+class _Loads:
     """What crosses which link.
 
     Row i: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts `load[i]` flows on
@@ -67,8 +67,8 @@ class TransferSites:
     """
 
     count: int
-    members: Members
-    loads: Loads
+    members: _Members
+    loads: _Loads
     capacity: Floats
     link_class: Ints
     first: dict[_SiteKind, int]
@@ -154,8 +154,8 @@ class _Tracer:
         at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
         return TransferSites(
             count=self.count,
-            members=Members(site=at, rank=rank, role=role),
-            loads=Loads(
+            members=_Members(site=at, rank=rank, role=role),
+            loads=_Loads(
                 site=site,
                 comm=comm,
                 phase=phase,
@@ -170,7 +170,7 @@ class _Tracer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Colours:
+class _Colours:
     """Numbers that are equal for ranks, sites and links that behave alike."""
 
     rank: Ranks
@@ -187,14 +187,14 @@ class Colours:
         )
 
 
-def uncoloured(ranks: Ranks, sites: TransferSites | None) -> Colours:
+def uncoloured(ranks: Ranks, sites: TransferSites | None) -> _Colours:
     """These colours of ranks, with sites and links not told apart but by what they are."""
     count = sites.count if sites else 0
     link = sites.link_class if sites else np.zeros(0, dtype=np.int64)
-    return Colours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
+    return _Colours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
 
 
-def refine_sites(sites: TransferSites, ranks: Ranks, colours: Colours) -> Colours:
+def refine_sites(sites: TransferSites, ranks: Ranks, colours: _Colours) -> _Colours:
     """Tell sites apart by their members and the loads on their links, and links by their sites.
 
     `ranks` are colours of the ranks; `colours` are those of sites and links so far.
@@ -206,10 +206,10 @@ def refine_sites(sites: TransferSites, ranks: Ranks, colours: Colours) -> Colour
     crossed = _sums(loads.site, _mix(token, colours.link[loads.link]), sites.count)
     site = _numbers(_mix(colours.site, kinds, met, crossed))
     used = _sums(loads.link, _mix(token, site[loads.site]), len(colours.link))
-    return Colours(rank=ranks, site=site, link=_numbers(_mix(colours.link, used)))
+    return _Colours(rank=ranks, site=site, link=_numbers(_mix(colours.link, used)))
 
 
-def colour_sites(sites: TransferSites, ranks: Ranks) -> Colours:
+def colour_sites(sites: TransferSites, ranks: Ranks) -> _Colours:
     """Final colours of sites and links for final colours of ranks."""
     colours = uncoloured(ranks, sites)
     while (finer := refine_sites(sites, ranks, colours)).count != colours.count:
@@ -259,7 +259,7 @@ class Contention:
 
     graph: TaskGraph
     sites: TransferSites
-    colours: Colours
+    colours: _Colours
 
     @cached_property
     def capacity(self) -> Floats:

@@ -15,7 +15,7 @@ from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
 from stepsim.show.notebook import html_of
 from stepsim.show.tables.model import Shown
 
-Noun = TypeVar("Noun")
+_Noun = TypeVar("_Noun")
 
 
 class Viewed:
@@ -82,7 +82,7 @@ class Viewed:
         return html_of(self._shown())
 
 
-def taken_as(kind: type[Noun], noun: Any, **more: Any) -> Noun:
+def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:
     """A noun as one of a class with the same fields; `more` are those that it lacks."""
     names = noun.__dataclass_fields__ if is_dataclass(noun) else noun.__struct_fields__
     return kind(**{name: getattr(noun, name) for name in names}, **more)

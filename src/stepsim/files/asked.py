@@ -111,7 +111,7 @@ def read_inputs(
     work = (
         workload if isinstance(workload, Workload | Model) else load_work(workload, strict=strict)
     )
-    network, assumed = topology_or_default(topology)
+    network, assumed = _topology_or_default(topology)
     network = with_numbers(network, numbers)
     bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
     assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
@@ -153,7 +153,7 @@ def read_schedules(
     return found
 
 
-def topology_or_default(topology: "TopologyLike | None") -> tuple[Topology, list[str]]:
+def _topology_or_default(topology: "TopologyLike | None") -> tuple[Topology, list[str]]:
     """A topology of what a person named, and a note where it was nothing."""
     if topology is None:
         note = f"no topology given: stepsim assumes {DEFAULT_TOPOLOGY} (--topology sets it)"

@@ -24,7 +24,7 @@ _LEAST_SIDE = 1024
 _LEAST, _MOST = 1e-6, 1e9
 
 
-class FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[factor]]`: measured over predicted compute of a device, a framework and a precision."""
 
     device: str
@@ -36,7 +36,7 @@ class FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     host_layer: Time | None = None
 
 
-class MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[[rate]]`: matrix products on a device; `rate` and `peak` in TFLOP per second."""
 
     device: str
@@ -48,18 +48,18 @@ class MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
 
 
-class ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What measured steps and kernels said of machines; `notes` are what they could not say."""
 
     sources: list[str] = []
-    factor: list[FactorTable] = []
-    rate: list[MeasuredRateTable] = []
+    factor: list[_FactorTable] = []
+    rate: list[_MeasuredRateTable] = []
     notes: list[str] = []
 
 
 def read_model_calibration(path: Path) -> ModelCalibration:
     """A calibration written by `stepsim calibrate model`; raises CalibrationError."""
-    file = read_toml(path, ModelCalibrationFile, CalibrationError, "calibration of predictions")
+    file = read_toml(path, _ModelCalibrationFile, CalibrationError, "calibration of predictions")
     return ModelCalibration(
         factors=tuple(
             MachineFactor(

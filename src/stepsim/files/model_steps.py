@@ -39,7 +39,7 @@ _DENSE_LAYERS = re.compile(r"-d(\d)$")
 _NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
 _BITS = 8
 _LEAST, _MOST = 1e-6, 1e9
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _architecture(row: Mapping[str, str]) -> Architecture:
     own = _of_columns(row)
     if not own.is_sparse:
         return own
-    public = public_shape(row["model"])
+    public = _public_shape(row["model"])
     return _resized(public, own, row["model"]) if public and _alike(public, own) else own
 
 
@@ -165,7 +165,7 @@ def _resized(public: Architecture, own: Architecture, name: str) -> Architecture
 
 
 @cache
-def public_shape(name: str) -> Architecture | None:
+def _public_shape(name: str) -> Architecture | None:
     """The public model that a row's name means, such as `qwen3-30b` qwen3-30b-a3b; None without."""
     wanted = _plain(_DENSE_LAYERS.sub("", name))
     names = [each for each in public_names() if _plain(each).startswith(wanted)]
@@ -226,7 +226,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     )
 
 
-def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, T]) -> T:
+def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:
     text = row.get(column) or ""
     if text not in choices:
         raise TraceError(

@@ -18,7 +18,7 @@ import msgspec
 from stepsim.base.documents import plain_document
 from stepsim.base.errors import StepsimError
 
-Schema = TypeVar("Schema")
+_Schema = TypeVar("_Schema")
 
 MAX_FILE_BYTES = 256 << 20
 _DEEPEST_KEY = 100
@@ -92,7 +92,7 @@ def csv_rows(path: Path, text: str, error: type[StepsimError]) -> list[dict[str,
         raise error(f"{path}:{reader.line_num}: not valid CSV: {reason}") from None
 
 
-def read_toml(path: Path, schema: type[Schema], error: type[StepsimError], what: str) -> Schema:
+def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what: str) -> _Schema:
     """The `what` in a TOML file, as `schema` has it; raises `error` naming the entry at fault."""
     text = read_text(path, error, what, f"a {what} in TOML")
     try:

@@ -17,7 +17,7 @@ from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
 from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
-from stepsim.parallel.schedules.order import KINDS, Order
+from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.parallel.stages import StageWork
 from stepsim.workload.axes import Stream
 from stepsim.workload.rows import CommOp, Row, Shards
@@ -89,7 +89,7 @@ class ProgramWriter:
         code = np.where(order.kind < 0, NONE, code) + 1
         several: Ints = code[:, 0]
         for part in range(1, code.shape[1]):
-            several = several * (len(KINDS) * chunks * most + 1) + code[:, part]
+            several = several * (len(ACTION_KINDS) * chunks * most + 1) + code[:, part]
         return several
 
     def _apart(self, order: Order) -> Bools:

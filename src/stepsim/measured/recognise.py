@@ -8,11 +8,11 @@ from stepsim.parallel.schedules import BUILDERS, ActionKind, Schedule, build
 
 _ACTIONS = {OpKind.FORWARD: ActionKind.FORWARD, OpKind.BACKWARD: ActionKind.BACKWARD}
 
-Steps = list[tuple[ActionKind, int]]
+_Steps = list[tuple[ActionKind, int]]
 """Forwards and backwards of a rank in order, with their microbatches."""
 
 
-def _order_of(trace: RankTrace) -> Steps:
+def _order_of(trace: RankTrace) -> _Steps:
     """Forwards and backwards as a trace has them."""
     return [
         (_ACTIONS[OpKind(int(trace.kind[place]))], int(trace.microbatch[place]))
@@ -33,7 +33,7 @@ def recognise(run: MeasuredRun) -> Schedule | None:
     return None
 
 
-def _candidates(run: MeasuredRun, order: Steps) -> Iterator[Schedule]:
+def _candidates(run: MeasuredRun, order: _Steps) -> Iterator[Schedule]:
     """Schedules with whole backwards that have as many forwards as the trace."""
     ranks, count = run.degrees.pp, run.degrees.microbatches
     chunks = sum(kind is ActionKind.FORWARD for kind, _ in order) // count

@@ -36,7 +36,7 @@ class StepOp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class _Operation:
     """One operation wherever a run does it: alike in kind, group's ranks and nodes, and bytes.
 
     Groups that do the same are repetitions of one measurement, so its time is their median.
@@ -57,7 +57,7 @@ class Operation:
         """Median over groups."""
         return _median_ps(self.times_ps)
 
-    def holds(self, other: "Operation") -> bool:
+    def holds(self, other: "_Operation") -> bool:
         """Whether another one is the same operation."""
         mine, its = self.ops[0], other.ops[0]
         same = (mine.label, len(mine.group), self.nodes) == (its.label, len(its.group), other.nodes)
@@ -69,17 +69,17 @@ def _median_ps(times_ps: Sequence[int]) -> int:
     return round(float(np.median(times_ps)))
 
 
-def operations(ops: Sequence[StepOp], node_size: int) -> list[Operation]:
+def operations(ops: Sequence[StepOp], node_size: int) -> list[_Operation]:
     """The operations of a run of `node_size` ranks per node, each with all stages that do it."""
-    found: list[Operation] = []
+    found: list[_Operation] = []
     for op in ops:
         size = gradient_bytes(ops, op.stage) if op.kind is OpKind.OPTIMIZER else op.size_bytes
         nodes = len({rank // node_size for rank in op.group})
-        new = Operation(ops=(op,), size_bytes=size, nodes=nodes)
+        new = _Operation(ops=(op,), size_bytes=size, nodes=nodes)
         for place, known in enumerate(found):
             if known.holds(new):
                 merged = (*known.ops, op)
-                found[place] = Operation(ops=merged, size_bytes=known.size_bytes, nodes=nodes)
+                found[place] = _Operation(ops=merged, size_bytes=known.size_bytes, nodes=nodes)
                 break
         else:
             found.append(new)

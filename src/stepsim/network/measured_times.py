@@ -19,7 +19,7 @@ from stepsim.workload.rows import CollectiveKind
 
 _OUTLIER_FACTOR = 1.5
 FLOOR_BYTES = 1 << 16
-FLAT, LINEAR = 1.15, 3.5
+_FLAT, _LINEAR = 1.15, 3.5
 _FEWEST = 3
 
 
@@ -109,9 +109,9 @@ class MeasuredCurve:
             return None
         start, end = int(self.time_ps[0]), int(self.time_ps[-1])
         if size_bytes < first:
-            flat = first <= FLOOR_BYTES and self._inside_ps(4 * first) <= FLAT * start
+            flat = first <= FLOOR_BYTES and self._inside_ps(4 * first) <= _FLAT * start
             return start if flat else None
-        if end < LINEAR * self._inside_ps((last + 3) // 4):
+        if end < _LINEAR * self._inside_ps((last + 3) // 4):
             return None
         time = round(end * size_bytes / last)
         if time > MAX_INT64:

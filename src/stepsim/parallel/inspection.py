@@ -12,7 +12,7 @@ from stepsim.workload.rows import CollectiveKind, Group, Phase, Row, Work, Workl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class _Traffic:
     """Collectives of one kind in one group: how many, and their sizes added up."""
 
     group: Group
@@ -34,9 +34,9 @@ class Inspection:
     layers_per_stage: tuple[int, ...]
     pp_comm_bytes: int
     compute_ps: dict[Phase, int]
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[_Traffic, ...]
     step_compute_ps: int
-    step_traffic: tuple[Traffic, ...]
+    step_traffic: tuple[_Traffic, ...]
     placeholders: tuple[int, int]
     warnings: tuple[str, ...]
 
@@ -81,7 +81,7 @@ def _layers_per_stage(workload: Workload, stages: Stages) -> tuple[int, ...]:
     return tuple(sum(id(row) in starts for row in work.chunks[0][0]) for work in stages.works)
 
 
-def _traffic(works: Iterable[Work]) -> tuple[Traffic, ...]:
+def _traffic(works: Iterable[Work]) -> tuple[_Traffic, ...]:
     counts: dict[tuple[Group, CollectiveKind], int] = defaultdict(int)
     sizes: dict[tuple[Group, CollectiveKind], int] = defaultdict(int)
     for work in works:
@@ -89,6 +89,6 @@ def _traffic(works: Iterable[Work]) -> tuple[Traffic, ...]:
             counts[op.group, op.kind] += 1
             sizes[op.group, op.kind] += op.size_bytes
     return tuple(
-        Traffic(group=group, kind=kind, count=counts[group, kind], size_bytes=sizes[group, kind])
+        _Traffic(group=group, kind=kind, count=counts[group, kind], size_bytes=sizes[group, kind])
         for group, kind in sorted(counts)
     )

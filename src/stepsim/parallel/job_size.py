@@ -62,7 +62,7 @@ def plan_job(
     return replace(plan, microbatches=count), warnings
 
 
-def check_plan(plan: ParallelPlan, workload: Workload) -> None:
+def check_held_degrees(plan: ParallelPlan, workload: Workload) -> None:
     """Raise PlanError when a plan changes a degree that the file's numbers already hold.
 
     Those are all but dp and pp: a job may have any number of replicas, and of stages.

@@ -22,7 +22,7 @@ from stepsim.workload.axes import Part, Stream
 
 _FEW = 6
 _PARTS = tuple(Part)
-WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
+_WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,12 @@ def breakdown(gaps: Gaps, start: Times, end: Times, coalesced: Times) -> Times:
     return total
 
 
-COALESCED = -1
+_COALESCED = -1
 """The part of a coalesced task of the compute stream: it has several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TaskRows:
+class _TaskRows:
     """Tasks as columns for `find_gaps`: the part that each is, and earlier ones it waits for.
 
     Nobody waits for a `detached` transfer at its own end.
@@ -88,18 +88,18 @@ class TaskRows:
     detached: Bools
 
 
-def task_rows(tasks: Sequence[tuple[Part, tuple[int, ...]]]) -> TaskRows:
+def task_rows(tasks: Sequence[tuple[Part, tuple[int, ...]]]) -> _TaskRows:
     """Rows of tasks given by their part and what they wait for."""
-    return TaskRows(
+    return _TaskRows(
         part=np.array([part for part, _ in tasks], dtype=np.int8),
         after=Lists.of([after for _, after in tasks]),
         detached=np.zeros(len(tasks), dtype=bool),
     )
 
 
-def find_gaps(rows: TaskRows) -> Gaps:
+def find_gaps(rows: _TaskRows) -> Gaps:
     """The gaps of a program; those with equally many and like transfers are shared out together."""
-    is_busy = np.isin(rows.part, (COALESCED, *WORK.values()))
+    is_busy = np.isin(rows.part, (_COALESCED, *_WORK.values()))
     busy = np.flatnonzero(is_busy)
     claimer = _claimers(rows, is_busy)
     left = np.flatnonzero((claimer == len(is_busy)) & ~is_busy & ~rows.detached)
@@ -113,13 +113,13 @@ def find_gaps(rows: TaskRows) -> Gaps:
     return Gaps(
         busy=busy,
         left=left,
-        work={part: np.flatnonzero(rows.part == part) for part in WORK.values()},
-        exposed=np.where(rows.part == COALESCED, Part.COMPUTE, rows.part).astype(np.int64),
+        work={part: np.flatnonzero(rows.part == part) for part in _WORK.values()},
+        exposed=np.where(rows.part == _COALESCED, Part.COMPUTE, rows.part).astype(np.int64),
         alike=tuple(_alike(awaited, rows.part)),
     )
 
 
-def _claimers(rows: TaskRows, is_busy: Bools) -> Ints:
+def _claimers(rows: _TaskRows, is_busy: Bools) -> Ints:
     """The busy task that is the first to wait for each transfer; as many as tasks where none is.
 
     A transfer is waited for directly, or by another that is waited for.
@@ -145,11 +145,11 @@ def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
     counts = awaited.counts
     gaps = np.arange(len(counts))
     some = np.flatnonzero(counts)
-    low, high = np.full((2, len(counts)), COALESCED, dtype=np.int64)
+    low, high = np.full((2, len(counts)), _COALESCED, dtype=np.int64)
     if len(some):
         low[some] = np.minimum.reduceat(parts, awaited.starts[some])
         high[some] = np.maximum.reduceat(parts, awaited.starts[some])
-    flight = np.where(low == high, low, COALESCED)
+    flight = np.where(low == high, low, _COALESCED)
     idle = np.where(gaps > 0, Part.INNER, Part.HEAD)
     looks = np.stack((counts, idle, flight), axis=1)
     first, look = row_numbers(looks)
@@ -161,7 +161,7 @@ def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
             gaps=mine,
             transfers=awaited.values[several].astype(np.int64).T,
             idle=_PARTS[int(idle[mine[0]])],
-            flight=None if kind == COALESCED else _PARTS[kind],
+            flight=None if kind == _COALESCED else _PARTS[kind],
         )
 
 
@@ -244,14 +244,14 @@ def cohort_breakdown(
     for number, count in found.coalesced.items():
         times = cohort.laid.times[number]
         if times not in known:
-            known[times] = list_parts(graph.task_lists[number], graph, times)
+            known[times] = _list_parts(graph.task_lists[number], graph, times)
         coalesced += count * known[times][:, None]
     total = breakdown(found.gaps, *found.times(cohort.start, cohort.end), coalesced)
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
 
 
-def list_parts(task_list: TaskList, graph: TaskGraph, times: TaskListTimes) -> NDArray[np.int64]:
+def _list_parts(task_list: TaskList, graph: TaskGraph, times: TaskListTimes) -> NDArray[np.int64]:
     """Parts of a task list that runs without interruption, of shape (parts,), in ps."""
     rows = task_rows([(part_of(task, graph), task.after) for task in task_list.tasks])
     nothing = np.zeros((len(Part), 1), dtype=np.int64)
@@ -297,7 +297,7 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
             part[tasks] = Part.EXPOSED_PP
             detached[tasks] = laid.program.stream[laid.segment[tasks]] == Stream.EAGER
         elif inner < 0:
-            part[tasks] = COALESCED
+            part[tasks] = _COALESCED
             coalesced[look.task_list] = len(tasks)
         else:
             inside = graph.task_lists[look.task_list].tasks
@@ -316,8 +316,8 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
     own = spans(first, counts[ending])
     after.values[spans(after.starts[ending], counts[ending])] = place[own]
     parts = part[source]
-    parts[ending] = COALESCED
-    rows = TaskRows(part=parts, after=after, detached=detached[source])
+    parts[ending] = _COALESCED
+    rows = _TaskRows(part=parts, after=after, detached=detached[source])
     return ProgramGaps(
         gaps=find_gaps(rows),
         source=source,
@@ -333,4 +333,4 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
 
 def part_of(task: Task, graph: TaskGraph) -> Part:
     """The part that a task of a task list is; of a transfer, when it is waited for."""
-    return WORK[task.kind] if task.comm < 0 else graph.comms[task.comm].axis.exposed
+    return _WORK[task.kind] if task.comm < 0 else graph.comms[task.comm].axis.exposed

@@ -17,7 +17,7 @@ from stepsim.network.collectives.flows import step_load
 from stepsim.parallel.schedules import ActionKind
 from stepsim.results.traffic import alike_groups
 
-LIVE = ("until input gradient", "until weight gradient")
+_LIVE = ("until input gradient", "until weight gradient")
 """Why an activation is still held: its input gradient is to come, or only its weight gradient."""
 
 _HELD = {
@@ -58,7 +58,7 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
     split = timeline.graph.schedule.splits_backward
     table = np.array(changes, dtype=np.float64).reshape(-1, 2)
     return summed_curves(
-        LIVE if split else ("until backward",),
+        _LIVE if split else ("until backward",),
         np.array(times, dtype=np.int64),
         table if split else table[:, :1],
     )

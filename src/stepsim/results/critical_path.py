@@ -21,7 +21,7 @@ from stepsim.results.breakdown import part_of
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Group
 
-Place = tuple[int, int]
+_Place = tuple[int, int]
 """An actor and the number of a task in its laid-out program."""
 
 _Node = TypeVar("_Node")
@@ -140,13 +140,13 @@ class Walk:
                 found[group, number].append(actor)
         self.meeting = found
 
-    def last_task(self) -> Place:
+    def last_task(self) -> _Place:
         """The task that ends last, of the lowest actor."""
         ends = [cohort.end[:, column] for cohort, column in self.columns]
         actor = int(np.argmax([end.max(initial=-1) for end in ends]))
         return actor, int(np.argmax(ends[actor]))
 
-    def step(self, place: Place) -> _PathStep:
+    def step(self, place: _Place) -> _PathStep:
         """The path's step at a task."""
         actor, task = place
         return _PathStep(
@@ -156,17 +156,17 @@ class Walk:
             end_ps=self.end_ps(place),
         )
 
-    def start_ps(self, place: Place) -> int:
+    def start_ps(self, place: _Place) -> int:
         """When a task starts."""
         cohort, column = self.columns[place[0]]
         return int(cohort.start[place[1], column])
 
-    def end_ps(self, place: Place) -> int:
+    def end_ps(self, place: _Place) -> int:
         """When a task ends."""
         cohort, column = self.columns[place[0]]
         return int(cohort.end[place[1], column])
 
-    def before(self, place: Place) -> Iterator[Place]:
+    def before(self, place: _Place) -> Iterator[_Place]:
         """What the members of a task wait for, the task's own first, the latest first."""
         for actor, task in self.members(place):
             for before in reversed(self.columns[actor][0].laid.after[task]):
@@ -176,7 +176,7 @@ class Walk:
         """The actor at the other end of an actor's messages with a stage."""
         return far_actor(actor, stage, self.timeline.actors, self.timeline.graph.plan)
 
-    def members(self, place: Place) -> list[Place]:
+    def members(self, place: _Place) -> list[_Place]:
         """The task itself first, then those that start together with it."""
         actor, task = place
         laid = self.columns[actor][0].laid

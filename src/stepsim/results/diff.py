@@ -13,7 +13,7 @@ from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_
 from stepsim.results.document import LinkEntry, ResultDocument
 from stepsim.workload.axes import Part, PartKind, part_label
 
-WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
+_WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""
 
 _SETTINGS = (
@@ -26,7 +26,7 @@ _DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingDiff:
+class _SettingDiff:
     """A setting that differs; `-` stands for a degree that a result does not have."""
 
     name: str
@@ -54,7 +54,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageDiff:
+class _StageDiff:
     """A stage of both results, its components by size of difference."""
 
     stage: int
@@ -63,12 +63,12 @@ class StageDiff:
     @property
     def own(self) -> Change:
         """What its ranks do themselves: all components but waiting."""
-        return _sum("own", (each for each in self.components if each.name not in WAITING))
+        return _sum("own", (each for each in self.components if each.name not in _WAITING))
 
     @property
     def waiting(self) -> Change:
         """What its ranks wait for others."""
-        return _sum("waiting", (each for each in self.components if each.name in WAITING))
+        return _sum("waiting", (each for each in self.components if each.name in _WAITING))
 
     @property
     def largest(self) -> Change:
@@ -76,7 +76,7 @@ class StageDiff:
         return max(
             self.components,
             key=lambda each: (
-                each.name not in WAITING and each.difference_ps != 0,
+                each.name not in _WAITING and each.difference_ps != 0,
                 abs(each.difference_ps),
             ),
         )
@@ -90,7 +90,7 @@ class StageDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkDiff:
+class _LinkDiff:
     """A class of links; None in the result whose topology lacks it."""
 
     name: str
@@ -122,11 +122,11 @@ class ResultDiff:
     """
 
     step: Change
-    settings: tuple[SettingDiff, ...]
+    settings: tuple[_SettingDiff, ...]
     components: tuple[Change, ...]
     stage_counts: tuple[int, int]
-    stages: tuple[StageDiff, ...]
-    links: tuple[LinkDiff, ...]
+    stages: tuple[_StageDiff, ...]
+    links: tuple[_LinkDiff, ...]
 
     @property
     def identical(self) -> bool:
@@ -154,7 +154,7 @@ def diff_results(a: ResultDocument, b: ResultDocument) -> ResultDiff:
     """The difference of result B from result A, and what explains it."""
     counts = (len(a.stages), len(b.stages))
     stages = [
-        StageDiff(stage=one.stage, components=_changes(one.breakdown_ps, other.breakdown_ps))
+        _StageDiff(stage=one.stage, components=_changes(one.breakdown_ps, other.breakdown_ps))
         for one, other in zip(a.stages, b.stages, strict=False)
         if counts[0] == counts[1]
     ]
@@ -187,24 +187,24 @@ def _changes(a: Mapping[str, int], b: Mapping[str, int]) -> tuple[Change, ...]:
     return tuple(sorted(changes, key=lambda change: -abs(change.difference_ps)))
 
 
-def _stage_order(stage: StageDiff) -> tuple[int, int, int]:
+def _stage_order(stage: _StageDiff) -> tuple[int, int, int]:
     """What its ranks do themselves comes first; of equal ones, what moved between components."""
     moved = sum(abs(each.difference_ps) for each in stage.components)
     return -abs(stage.own.difference_ps), -moved, stage.stage
 
 
-def _links(a: Iterable[LinkEntry], b: Iterable[LinkEntry]) -> tuple[LinkDiff, ...]:
+def _links(a: Iterable[LinkEntry], b: Iterable[LinkEntry]) -> tuple[_LinkDiff, ...]:
     of_a, of_b = ({link.name: link for link in links} for links in (a, b))
-    links = [LinkDiff(name=n, a=of_a.get(n), b=of_b.get(n)) for n in dict.fromkeys((*of_a, *of_b))]
+    links = [_LinkDiff(name=n, a=of_a.get(n), b=of_b.get(n)) for n in dict.fromkeys((*of_a, *of_b))]
 
-    def order(link: LinkDiff) -> tuple[int, int]:
+    def order(link: _LinkDiff) -> tuple[int, int]:
         before, after = link.total_bytes
         return -abs(link.busy.difference_ps), -abs(after - before)
 
     return tuple(sorted(links, key=order))
 
 
-def _settings(a: ResultDocument, b: ResultDocument) -> tuple[SettingDiff, ...]:
+def _settings(a: ResultDocument, b: ResultDocument) -> tuple[_SettingDiff, ...]:
     pairs = [(name, str(getattr(a, name)), str(getattr(b, name))) for name in _SETTINGS]
     pairs += [
         (degree, str(a.plan.get(degree, _ABSENT)), str(b.plan.get(degree, _ABSENT)))
@@ -215,7 +215,7 @@ def _settings(a: ResultDocument, b: ResultDocument) -> tuple[SettingDiff, ...]:
         for name in dict.fromkeys((*a.settings, *b.settings))
     ]
     return tuple(
-        SettingDiff(name=name, a=one, b=other) for name, one, other in pairs if one != other
+        _SettingDiff(name=name, a=one, b=other) for name, one, other in pairs if one != other
     )
 
 
@@ -225,8 +225,8 @@ def _component_words(diff: ResultDiff) -> str:
         return _shift_words(diff)
     most = _most(diff.components, diff.direction)
     words = f"{most.label} explains {diff.share(most):.0%} of the difference{_where(diff, most)}"
-    if most.name in WAITING:
-        own = _most((c for c in diff.components if c.name not in WAITING), diff.direction)
+    if most.name in _WAITING:
+        own = _most((c for c in diff.components if c.name not in _WAITING), diff.direction)
         if own.difference_ps * diff.direction > 0:
             words += f", where ranks wait for others; of what they do themselves, {own.label} "
             words += f"explains most, {diff.share(own):.0%}{_where(diff, own)}"

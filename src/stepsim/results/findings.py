@@ -5,7 +5,7 @@ from stepsim.base.records import dataclass
 WEIGHTY = 0.02
 """The least share of the step time that is said first."""
 
-NEGLIGIBLE = 0.001
+_NEGLIGIBLE = 0.001
 """A smaller share of the step time is said only to those who want to know everything."""
 
 
@@ -27,7 +27,7 @@ class Finding:
     @property
     def is_negligible(self) -> bool:
         """Whether it changes next to nothing."""
-        return self.worth is not None and abs(self.worth) < NEGLIGIBLE
+        return self.worth is not None and abs(self.worth) < _NEGLIGIBLE
 
     def __str__(self) -> str:
         return self.text

@@ -30,7 +30,7 @@ _DIGITS = float(1 << 36)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slowdown:
+class _Slowdown:
     """A communication on the critical path for `path_ps` in all, which `others` would lengthen."""
 
     op: CommOp
@@ -41,7 +41,7 @@ class Slowdown:
 
 def other_traffic(
     timeline: Timeline, prices: Prices, traffic: Traffic, path: Iterable[PathTask]
-) -> tuple[Slowdown, ...]:
+) -> tuple[_Slowdown, ...]:
     """The communications of the path that others meet on their links, most time lost first."""
     graph, flights = timeline.graph, _Flights(timeline=timeline)
     spans = _spans_on_path(graph, path)
@@ -56,7 +56,7 @@ def other_traffic(
             if overlap:
                 lost[op][graph.comms[other.comm]] += overlap * share
     found = [
-        Slowdown(
+        _Slowdown(
             op=op,
             path_ps=time_ps[op],
             extra_ps=round(sum(by.values())),

@@ -16,7 +16,7 @@ from stepsim.files.shipped import SHIPPED, shipped_folder
 from stepsim.files.writing import write_folder
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
-from stepsim.serve.library import Library
+from stepsim.serve.library import NamedNouns
 from stepsim.serve.page import page_parts
 
 PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.28.3/full/pyodide.js"
@@ -48,7 +48,7 @@ window.stepsimAsk = async (question) => JSON.parse((await booted)(JSON.stringify
 
 def make_ask(workloads: Sequence[str]) -> Callable[[str], str]:
     """Answers to questions about some workload files, both as JSON text."""
-    library = Library()
+    library = NamedNouns()
     for each in workloads:
         library.open(Path(each))
     answers = Answers(explorer=Explorer(library=library))

@@ -28,9 +28,9 @@ from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.results.document import StepDocument
 from stepsim.results.memory import StepMemory
 from stepsim.results.throughput import throughput
-from stepsim.serve.facts import document_shown, memory_shown, plain_table, step_facts
+from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.lanes import lanes_of_batch, lanes_of_timeline
-from stepsim.serve.library import Library
+from stepsim.serve.library import NamedNouns
 from stepsim.serve.recorded import recorded
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState
 from stepsim.show.tables.studies import worth_table
@@ -52,7 +52,7 @@ Progress = Callable[[int, int], None]
 class Explorer:
     """Answers about the nouns of a library; keeps what the last few structures compiled to."""
 
-    library: Library
+    library: NamedNouns
     _batches: "OrderedDict[tuple[object, ...], Batch]" = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -81,7 +81,7 @@ class Explorer:
         effort = batch.job.workload.effort
         return {
             "step_ps": step_ps,
-            "facts": step_facts(
+            "facts": answer_facts(
                 step_ps,
                 float(found.bubble_fraction[0]),
                 parts,

@@ -28,7 +28,7 @@ Facts = list[Plain]
 A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
 """
 
-MEMORY_COLOURS: Mapping[str, str] = MappingProxyType(
+_MEMORY_COLOURS: Mapping[str, str] = MappingProxyType(
     {str(part): series_colour(i) for i, part in enumerate(MemoryPart)}
 )
 """The colours of the figure of memory."""
@@ -37,7 +37,7 @@ _TIGHT = "close to full: retries of the allocator cost published runs 20 to 30 %
 _OVER = "it does not fit: the job would end for want of memory"
 
 
-def step_facts(
+def answer_facts(
     step_ps: int,
     bubble: float,
     parts: Mapping[str, int],
@@ -98,7 +98,7 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
         "level": level,
         "words": {"over": _OVER, "tight": _TIGHT}.get(level, ""),
         "parts": [
-            (name, size, format_size_bytes(size), MEMORY_COLOURS.get(name, "#bbbbbb"))
+            (name, size, format_size_bytes(size), _MEMORY_COLOURS.get(name, "#bbbbbb"))
             for name, size in parts.items()
             if size
         ],
@@ -113,7 +113,7 @@ def document_shown(
     own = [plain_table(table) for table in _tables(found) if table.rows]
     return {
         "step_ps": found.step_time_ps,
-        "facts": step_facts(
+        "facts": answer_facts(
             found.step_time_ps,
             found.bubble_fraction,
             found.breakdown_ps,

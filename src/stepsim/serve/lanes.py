@@ -17,15 +17,15 @@ from stepsim.show.palette import ACTION_SHADES, AXIS_SHADES, Shade
 from stepsim.show.words import name_ranks
 from stepsim.workload.axes import ParallelAxis
 
-MOST_SPANS = 40_000
+_MOST_SPANS = 40_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
 
-Extents = Callable[[int], tuple[Times, Times]]
+_Extents = Callable[[int], tuple[Times, Times]]
 """Start and end in ps of every segment of an actor's program, by the actor's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class _Lanes:
     """The spans of some rows; `row`, `lane`, `shade`, `start_ps`, ... have a value per span.
 
     A row has a lane for actions, one for gradient reductions and one for messages. `words` say
@@ -58,7 +58,7 @@ class Lanes:
         }
 
 
-def lanes_of_timeline(timeline: Timeline) -> Lanes:
+def lanes_of_timeline(timeline: Timeline) -> _Lanes:
     """Spans of a run, with its critical path."""
 
     def extents(actor: int) -> tuple[Times, Times]:
@@ -72,7 +72,7 @@ def lanes_of_timeline(timeline: Timeline) -> Lanes:
     return _lanes(timeline.graph, timeline.actors, chosen, extents, left_out, path)
 
 
-def lanes_of_batch(batch: Batch, start: Times, end: Times) -> Lanes:
+def lanes_of_batch(batch: Batch, start: Times, end: Times) -> _Lanes:
     """Spans of one scenario of a batch; `start` and `end` are those of its nodes, in ps."""
 
     def extents(actor: int) -> tuple[Times, Times]:
@@ -90,10 +90,10 @@ def _chosen(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
     """Actors that are shown: one per class of ranks, else one per stage, else of some stages."""
     sizes = [len(program.segments) for program in graph.programs]
     stages = actors.stages.tolist()
-    if sum(sizes[stage] for stage in stages) <= MOST_SPANS:
+    if sum(sizes[stage] for stage in stages) <= _MOST_SPANS:
         return list(range(len(actors))), ""
     firsts = [stages.index(stage) for stage in range(graph.plan.pp)]
-    stride = -(-sum(sizes) // MOST_SPANS)
+    stride = -(-sum(sizes) // _MOST_SPANS)
     which = "every" if stride == 1 else f"one in {stride}"
     return firsts[::stride], f"first rank of {which} stage, of {len(actors):,} simulated"
 
@@ -102,10 +102,10 @@ def _lanes(
     graph: TaskGraph,
     actors: Actors,
     chosen: Sequence[int],
-    extents: Extents,
+    extents: _Extents,
     left_out: str,
     path: set[tuple[int, int]] | None,
-) -> Lanes:
+) -> _Lanes:
     programs = [graph.programs[int(actors.stages[actor])] for actor in chosen]
     times = [extents(actor) for actor in chosen]
     kinds = [kind for program in programs for kind in _kinds(program)]
@@ -118,7 +118,7 @@ def _lanes(
             for number in range(len(program.segments))
         ]
         critical = np.array(marks, dtype=np.int64)
-    return Lanes(
+    return _Lanes(
         rows=tuple(_row_names(graph, actors, chosen)),
         row=np.repeat(np.arange(len(chosen)), [len(program.segments) for program in programs]),
         lane=np.array(lane, dtype=np.int64),

@@ -33,7 +33,7 @@ Ran = RunSummary | LeafRun | Profile | ResultDocument
 _MOST_UPLOADS = 32
 
 
-class Kind(StrEnum):
+class _Kind(StrEnum):
     """What a name of the page's first list stands for."""
 
     WORKLOAD = "workload"
@@ -43,19 +43,19 @@ class Kind(StrEnum):
     RESULT = "result"
 
 
-_KINDS: Mapping[type, Kind] = MappingProxyType(
+_KINDS: Mapping[type, _Kind] = MappingProxyType(
     {
-        Workload: Kind.WORKLOAD,
-        Model: Kind.MODEL,
-        RunSummary: Kind.RUN,
-        LeafRun: Kind.RUN,
-        Profile: Kind.PROFILE,
-        ResultDocument: Kind.RESULT,
+        Workload: _Kind.WORKLOAD,
+        Model: _Kind.MODEL,
+        RunSummary: _Kind.RUN,
+        LeafRun: _Kind.RUN,
+        Profile: _Kind.PROFILE,
+        ResultDocument: _Kind.RESULT,
     }
 )
 
 
-def read_work(path: Path) -> Workload | Model | Ran:
+def _read_work(path: Path) -> Workload | Model | Ran:
     """What a file holds, as `stepsim simulate` takes it, or a result that it wrote.
 
     Raises the errors of the readers.
@@ -77,7 +77,7 @@ def _shipped(name: str) -> Topology:
 
 _UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = MappingProxyType(
     {
-        "workload": (read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
+        "workload": (_read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
         "topology": (load_topology, (".toml", ".yml", ".yaml", ".txt")),
     }
 )
@@ -85,7 +85,7 @@ _UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = Mapping
 
 
 @dataclass(slots=True, kw_only=True)
-class Library:
+class NamedNouns:
     """Nouns by the name that a page calls them; a page never names a file.
 
     `files` says which file a name stands for, for commands that repeat an answer.
@@ -126,7 +126,7 @@ class Library:
         """Names of all that the page can show, each with its kind: first what was given."""
         given = [(name, str(_KINDS[type(each)])) for name, each in self.works.items()]
         shipped = [name for name in public_names() if name not in self.works]
-        return given + [(name, str(Kind.MODEL)) for name in shipped]
+        return given + [(name, str(_Kind.MODEL)) for name in shipped]
 
     def topology_choices(self) -> list[str]:
         """Names of all topologies that the page offers."""
@@ -161,7 +161,7 @@ class Library:
 
     def open(self, path: Path) -> str:
         """Read what was named on the command line: a public model or a file; returns its name."""
-        name = self._add(self.works, read_work(path), path.name)
+        name = self._add(self.works, _read_work(path), path.name)
         self.files[name] = str(path)
         return name
 

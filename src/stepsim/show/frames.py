@@ -35,11 +35,11 @@ def tables_of(document: msgspec.Struct) -> Tables:
         kind = _entry_type(field.type)
         if isinstance(entries, tuple) and (kind or _are_entries(entries)):
             empty = kind.__struct_fields__ if kind else ()
-            found[_NAMES.get(field.name, field.name)] = partial(columns_of, entries, empty)
+            found[_NAMES.get(field.name, field.name)] = partial(_columns_of, entries, empty)
     return found
 
 
-def columns_of(entries: Iterable[msgspec.Struct], names: Iterable[str] = ()) -> Columns:
+def _columns_of(entries: Iterable[msgspec.Struct], names: Iterable[str] = ()) -> Columns:
     """The columns of some entries; `names` are those of a table without rows."""
     rows = [dict(_flat(msgspec.to_builtins(entry))) for entry in entries]
     known = dict.fromkeys(name for row in rows for name in row) if rows else names

@@ -38,45 +38,45 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class _Format:
     """A format: what it is, and the type of its root."""
 
     what: str
     root: type
 
 
-FORMATS: Mapping[str, Format] = MappingProxyType(
+FORMATS: Mapping[str, _Format] = MappingProxyType(
     {
-        "topology": Format(what="a topology file, TOML", root=TopologyFile),
-        "sweep": Format(what="a sweep file, TOML", root=SweepFile),
-        "calibration": Format(what="a calibration file, TOML", root=CalibrationFile),
-        "step-table": Format(what="a table of measured steps, TOML", root=StepTable),
-        "device": Format(what="a device file, TOML", root=DeviceFile),
-        "framework": Format(what="a framework file, TOML", root=FrameworkFile),
-        "result": Format(what="simulate --json", root=ResultDocument),
-        "comparison": Format(what="compare --json", root=ComparisonDocument),
-        "collective": Format(what="collective --json", root=CollectiveDocument),
-        "topology-numbers": Format(what="inspect --json", root=TopologyNumbers),
-        "sensitivity": Format(what="sensitivity --json", root=Sensitivity),
-        "sweep-result": Format(what="sweep --json", root=SweepDocument),
-        "noise": Format(what="noise --json", root=NoiseDocument),
-        "noise-sweep": Format(what="noise --set ... --json", root=NoiseSweepDocument),
-        "run": Format(what="inspect --json of traces", root=RunDocument),
-        "log": Format(what="inspect --json of a log of leaf modules", root=LogDocument),
-        "profile": Format(what="inspect --json of a profile", root=ProfileDocument),
-        "profile-contents": Format(
+        "topology": _Format(what="a topology file, TOML", root=TopologyFile),
+        "sweep": _Format(what="a sweep file, TOML", root=SweepFile),
+        "calibration": _Format(what="a calibration file, TOML", root=CalibrationFile),
+        "step-table": _Format(what="a table of measured steps, TOML", root=StepTable),
+        "device": _Format(what="a device file, TOML", root=DeviceFile),
+        "framework": _Format(what="a framework file, TOML", root=FrameworkFile),
+        "result": _Format(what="simulate --json", root=ResultDocument),
+        "comparison": _Format(what="compare --json", root=ComparisonDocument),
+        "collective": _Format(what="collective --json", root=CollectiveDocument),
+        "topology-numbers": _Format(what="inspect --json", root=TopologyNumbers),
+        "sensitivity": _Format(what="sensitivity --json", root=Sensitivity),
+        "sweep-result": _Format(what="sweep --json", root=SweepDocument),
+        "noise": _Format(what="noise --json", root=NoiseDocument),
+        "noise-sweep": _Format(what="noise --set ... --json", root=NoiseSweepDocument),
+        "run": _Format(what="inspect --json of traces", root=RunDocument),
+        "log": _Format(what="inspect --json of a log of leaf modules", root=LogDocument),
+        "profile": _Format(what="inspect --json of a profile", root=ProfileDocument),
+        "profile-contents": _Format(
             what="inspect --json of a profile without times", root=ContentsDocument
         ),
-        "improvements": Format(what="improve --json", root=ImprovementsDocument),
-        "validation": Format(what="validate --json", root=ValidationDocument),
-        "published": Format(
+        "improvements": _Format(what="improve --json", root=ImprovementsDocument),
+        "validation": _Format(what="validate --json", root=ValidationDocument),
+        "published": _Format(
             what="validate --json of published steps of models", root=PublishedDocument
         ),
-        "plan": Format(what="plan --json", root=PlanDocument),
-        "budget": Format(what="check --json", root=BudgetDocument),
-        "plan-file": Format(what="a plan file, TOML", root=PlanFile),
-        "doctor": Format(what="doctor --json", root=Diagnosis),
-        "collective-fit": Format(what="calibrate nccl --json", root=CollectiveFitDocument),
+        "plan": _Format(what="plan --json", root=PlanDocument),
+        "budget": _Format(what="check --json", root=BudgetDocument),
+        "plan-file": _Format(what="a plan file, TOML", root=PlanFile),
+        "doctor": _Format(what="doctor --json", root=Diagnosis),
+        "collective-fit": _Format(what="calibrate nccl --json", root=CollectiveFitDocument),
     }
 )
 

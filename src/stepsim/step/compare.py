@@ -20,7 +20,7 @@ _DEFAULTS = StepOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class _Candidate:
     """A schedule as the user named it: its result, or why it cannot run this job."""
 
     name: str
@@ -32,7 +32,7 @@ class Candidate:
 class ComparedSchedules:
     """Candidates in the order asked for; speed-ups are over the first that runs."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[_Candidate, ...]
 
     @property
     def valid(self) -> tuple[tuple[str, SimulatedStep], ...]:
@@ -72,9 +72,9 @@ def compare_schedules(
             result = simulate_step(
                 workload, topology, asked, notes=notes, weigh=True, progress=progress
             )
-            candidates.append(Candidate(name=name, result=result))
+            candidates.append(_Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
-            candidates.append(Candidate(name=name, refusal=str(error)))
+            candidates.append(_Candidate(name=name, refusal=str(error)))
     if not any(candidate.result for candidate in candidates):
         raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
     return ComparedSchedules(candidates=tuple(candidates))

@@ -7,7 +7,7 @@ from typing import Any
 from stepsim.base.errors import ScheduleError
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.job_size import check_plan, plan_job
+from stepsim.parallel.job_size import check_held_degrees, plan_job
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import (
     SCHEDULE_OPTIONS,
@@ -63,7 +63,7 @@ def choose_plan(
         plan = replace(plan, rank_order=options.rank_order)
     if options.ep_layout is not None and plan.ep == 1:
         assumed = [*assumed, f"ep_layout {options.ep_layout} has no effect: ep is 1"]
-    check_plan(plan, workload)
+    check_held_degrees(plan, workload)
     return plan, assumed
 
 

@@ -22,7 +22,7 @@ from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inference:
+class _Inference:
     """A run whose missing stages are `hidden` and filled in; times in ps.
 
     `hop` is the shortest message, taken for all; only the first `microbatches` were used.
@@ -59,7 +59,7 @@ class Inference:
         )
 
 
-def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> Inference:
+def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
     """Fill in the stages behind the one traced rank, from the first half of the microbatches.
 
     Raises TraceError unless the run is one rank of the first stage of a 1F1B pipeline, with enough
@@ -74,7 +74,7 @@ def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> Inference:
     stages = [replace(summary.stages[0], work=own)]
     stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
     stages.append(_last_stage(pp - 1, last, own, count))
-    return Inference(
+    return _Inference(
         summary=replace(summary, stages=tuple(stages)),
         hidden=tuple(range(1, pp)),
         microbatches=used,

@@ -25,7 +25,7 @@ from stepsim.measured.profile.stragglers import (
 )
 from stepsim.measured.profile.waits import Waits
 from stepsim.validation.changes.computes import compute_changes
-from stepsim.validation.changes.made import Changes, RunChange, UntoldChange
+from stepsim.validation.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.validation.changes.schedules import schedule_changes
 from stepsim.validation.changes.transfers import transfer_changes
 
@@ -34,7 +34,7 @@ _LEAST_GAIN = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Improvement:
+class _Improvement:
     """What a change gains: the mean step with it, and shares of the mean replayed step.
 
     `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what
@@ -63,7 +63,7 @@ class Improvements:
     measured_ps: int
     replayed_ps: int
     ceiling: float
-    changes: tuple[Improvement, ...]
+    changes: tuple[_Improvement, ...]
     without_gain: tuple[str, ...]
     untold: tuple[UntoldChange, ...]
 
@@ -137,7 +137,7 @@ def change_profile(profile: Profile, name: str) -> Profile:
     for change in changes_of(pipeline_waits(profile, posted=True)):
         if change.name == name:
             break
-        if isinstance(change, RunChange):
+        if isinstance(change, ProfileChange):
             told.append(change.name)
     else:
         raise PlanError(f"change is {name!r}: expected one of {', '.join(sorted(told))}")
@@ -154,15 +154,15 @@ def changes_of(waits: Waits) -> Changes:
     yield from schedule_changes(waits)
 
 
-def _ranked(found: Iterable[Improvement]) -> tuple[Improvement, ...]:
+def _ranked(found: Iterable[_Improvement]) -> tuple[_Improvement, ...]:
     return tuple(sorted(found, key=lambda each: (-each.gain, each.name)))
 
 
-def _gained(change: RunChange, base: Ints) -> Improvement:
+def _gained(change: ProfileChange, base: Ints) -> _Improvement:
     steps = change.steps_ps
     gains = 1 - share_of_steps(steps, base)
     best = steps if change.best_ps is None else change.best_ps
-    return Improvement(
+    return _Improvement(
         name=change.name,
         what=change.what,
         step_ps=int(steps.mean()),

@@ -58,7 +58,7 @@ def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> Simul
     return _simulate(run, np.array([overhead.action.value, overhead.layer_factor.value]))
 
 
-def explained(run: LeafRun) -> float:
+def explained_share(run: LeafRun) -> float:
     """Share of the measured step that leaf modules and the pipeline's bubbles explain."""
     return simulate_leaves(run).report.pipeline_time_ps / run.step_ps
 

@@ -30,7 +30,7 @@ _LEFT_OVER = 0.5
 _ROUNDS = 12
 _SLOWEST = 0.1, 10.0  # of compute, measured over predicted
 
-Machine = tuple[str, str, Precision]
+_Machine = tuple[str, str, Precision]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class CalibratedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepCalibration:
+class _StepCalibration:
     """Factors of all machines, each step's residual, and what the steps do not tell."""
 
     factors: tuple[MachineFactor, ...]
@@ -59,7 +59,7 @@ class StepCalibration:
 
 def calibrate_steps(
     steps: Iterable[PublishedStep], rates: Sequence[MeasuredRate] = ()
-) -> StepCalibration:
+) -> _StepCalibration:
     """A factor for each device, framework and precision among complete measured steps.
 
     Measured `rates` of matrix products replace those of their device first. Steps that no plan
@@ -82,14 +82,14 @@ def calibrate_steps(
     if not factors:
         why = notes[0] if notes else "expected complete rows with step_s"
         raise CalibrationError(f"no measured step: {why}")
-    return StepCalibration(factors=tuple(factors), rows=tuple(rows), notes=tuple(notes))
+    return _StepCalibration(factors=tuple(factors), rows=tuple(rows), notes=tuple(notes))
 
 
 def _by_machine(
     steps: Iterable[PublishedStep], measured: ModelCalibration, notes: list[str]
-) -> dict[Machine, list[tuple[PublishedStep, StepModel]]]:
+) -> dict[_Machine, list[tuple[PublishedStep, StepModel]]]:
     """Complete measured steps of each machine with what prices them; notes say what is left out."""
-    groups: dict[Machine, list[tuple[PublishedStep, StepModel]]] = {}
+    groups: dict[_Machine, list[tuple[PublishedStep, StepModel]]] = {}
     for step in steps:
         if not (step.is_complete and step.measured_s):
             continue
@@ -106,7 +106,7 @@ def _by_machine(
 
 
 def _calibrate(
-    machine: Machine, several: Sequence[tuple[PublishedStep, StepModel]]
+    machine: _Machine, several: Sequence[tuple[PublishedStep, StepModel]]
 ) -> tuple[MachineFactor, list[CalibratedStep], str]:
     """The machine's factor, its steps, and why the host time per layer is not told."""
     measured = np.array([step.measured_s for step, _ in several], dtype=np.float64)

@@ -14,7 +14,7 @@ from stepsim.validation.replay import ReplayRuntime
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredRuntime:
+class _MeasuredRuntime:
     """A run with all its stages, what it is replayed with, and what was assumed."""
 
     summary: RunSummary
@@ -33,7 +33,7 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRun
     return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
 
 
-def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:
+def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> _MeasuredRuntime:
     """A run ready to be replayed: stages inferred where one rank is all there is.
 
     Host and message times are those of the calibration, else the run's own. Stages inferred from
@@ -45,7 +45,7 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
         runtime, notes = runtime_of(own, summary)
         if calibration is None:
             notes.append("host and message times are the run's own (--calibration replaces them)")
-        return MeasuredRuntime(
+        return _MeasuredRuntime(
             summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
         )
     found = infer_hidden(summary)
@@ -56,7 +56,7 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
     notes = list(found.notes())
     if calibration:
         notes.append("host and message times are those in the waits, not the calibration's")
-    return MeasuredRuntime(
+    return _MeasuredRuntime(
         summary=found.summary, runtime=runtime, links=found.links, notes=tuple(notes)
     )
 

@@ -77,7 +77,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankBubble:
+class _RankBubble:
     """Share of the pipeline time that a rank is idle."""
 
     rank: int
@@ -110,7 +110,7 @@ class RunValidation:
     finalize: tuple[Compared, ...]
     predicted: tuple[Compared, ...]
     waits: tuple[Compared, ...]
-    bubbles: tuple[RankBubble, ...]
+    bubbles: tuple[_RankBubble, ...]
     notes: tuple[str, ...] = ()
     inferred: tuple[int, ...] = ()
 
@@ -270,13 +270,13 @@ def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
 
 def _bubbles(
     summary: RunSummary, runtime: ReplayRuntime, durations: Durations
-) -> Iterator[RankBubble]:
+) -> Iterator[_RankBubble]:
     """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
     for column in columns(summary):
         report = replay(column, runtime, durations).report
         for rank in column.ranks:
             actor = report.actor_of[rank.stage * report.plan.stage_ranks]
-            yield RankBubble(
+            yield _RankBubble(
                 rank=rank.rank,
                 stage=rank.stage,
                 simulated=report.bubbles[actor].total / report.pipeline_time_ps,

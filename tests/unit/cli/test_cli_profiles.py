@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim import cli
 from stepsim.base.errors import OutputError, PlanError, TraceError
-from stepsim.measured.profile.path import critical_path
+from stepsim.measured.profile.path import critical_parts
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.shares import rank_shares
 from stepsim.measured.summary import RunSummary
@@ -90,7 +90,7 @@ def test_the_parts_of_a_step_add_up(job: Path) -> None:
     for share in rank_shares(waits):
         assert share.compute_ps + share.exposed_ps + share.idle_ps == share.step_ps
         assert share.exposed_ps <= share.communication_ps
-    parts = critical_path(waits)
+    parts = critical_parts(waits)
     replayed = waits.steps_ps(waits.own_ps, waits.delay_ps)
     assert sum(part.own_ps + part.host_ps for part in parts) == int(np.mean(replayed))
     assert {parts[0].rank, parts[1].rank} <= {100, 101}, "the slow stage makes the step"

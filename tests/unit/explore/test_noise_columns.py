@@ -14,7 +14,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch import Batch
-from stepsim.explore.noise.columns import Columns
+from stepsim.explore.noise.columns import NodeColumns
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.load import load_topology, load_workload
 from stepsim.step.simulate import prepare, run_graph
@@ -60,7 +60,7 @@ def test_columns_equal_the_unfolded_job(options: dict[str, Any], moe: Path) -> N
     assert len(batch.actors) < batch.job.graph.plan.npus == 128
     random = np.random.default_rng(3)
     factors = np.round(random.choice([1.0, 1.0, 1.2, 1.5], (128, SAMPLES)), 1)
-    found = Columns(batch).step_time_ps(Slowed(batch, factors), SAMPLES)
+    found = NodeColumns(batch).step_time_ps(Slowed(batch, factors), SAMPLES)
     ready = prepare(load_workload(moe), load_topology("hgx-h100"), asked(**options))
     for sample in range(SAMPLES):
         timeline = run_graph(

@@ -19,9 +19,9 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import Objective, PlanSpace, search_plans
-from stepsim.explore.plan.asked import make_space, parse_fixed, parse_sizes
+from stepsim.explore.plan.asked import make_space, parse_fixed, parse_npu_counts
 from stepsim.explore.plan.budget import parse_budget
-from stepsim.explore.plan.runs import options_of
+from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import price_plans
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.models.load import read_model
@@ -52,7 +52,7 @@ def space(*fix: str, npus: tuple[int, ...] = (8,), model: str = SMALL, **asked: 
 
 
 def exact(model: Model, made: PlanSpace, topology: Any, plan: ModelPlan) -> int:
-    step = simulate_step(model, topology, options_of(plan, made.base))
+    step = simulate_step(model, topology, step_options_of(plan, made.base))
     return step.report.step_time_ps
 
 
@@ -115,7 +115,7 @@ def test_stages_with_ends_that_cost_more_get_fewer_layers() -> None:
     assert sum(counts) == 32
     assert counts[-1] < min(counts[:-1])
     assert exact(model, made, topology, balanced) < exact(model, made, topology, equal)
-    options = options_of(balanced, made.base)
+    options = step_options_of(balanced, made.base)
     again, _ = model_plan(model, topology, options)
     assert again.layout == balanced.layout
 
@@ -218,13 +218,13 @@ def test_what_does_not_divide_names_what_would() -> None:
 )
 def test_sizes_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(PlanError, match="gpus is"):
-        parse_sizes(text)
+        parse_npu_counts(text)
 
 
 def test_sizes_double() -> None:
-    assert parse_sizes("256..1024") == (256, 512, 1024)
-    assert parse_sizes("24..100") == (24, 48, 96)
-    assert parse_sizes("8,12") == (8, 12)
+    assert parse_npu_counts("256..1024") == (256, 512, 1024)
+    assert parse_npu_counts("24..100") == (24, 48, 96)
+    assert parse_npu_counts("8,12") == (8, 12)
 
 
 @pytest.mark.parametrize(

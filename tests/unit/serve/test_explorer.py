@@ -15,7 +15,7 @@ from stepsim.results.report import Report
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.facts import memory_shown
-from stepsim.serve.library import Library
+from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
@@ -36,7 +36,7 @@ CHOICES: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def explorer() -> Explorer:
-    library = Library()
+    library = NamedNouns()
     for name in FILES:
         library.open(WORKLOADS / name)
     return Explorer(library=library)
@@ -168,7 +168,7 @@ RECORDED = ("megatron_moe_rank0.txt", "llama_pp8_a40.txt")
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_measured_run_is_shown_as_it_ran(name: str) -> None:
-    library = Library()
+    library = NamedNouns()
     path = WORKLOADS / "measured" / name
     library.open(path)
     answers = Answers(explorer=Explorer(library=library))
@@ -200,7 +200,7 @@ def test_a_result_is_shown_as_it_is(explorer: Explorer, tmp_path: Path) -> None:
 
 def test_a_profile_is_replayed(shared: Path) -> None:
     file = shared / "reference" / "profiles" / "ndtimeline" / "trace-ST.parquet"
-    library = Library()
+    library = NamedNouns()
     found: Any = Explorer(library=library).step(ExplorerState.of({"workload": library.open(file)}))
     expected = stepsim.stragglers(file)
     assert found["step_ps"] == int(expected.measured_ps.mean())

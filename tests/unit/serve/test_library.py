@@ -6,7 +6,7 @@ import pytest
 
 import stepsim
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.serve.library import Library
+from stepsim.serve.library import NamedNouns
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
@@ -16,7 +16,7 @@ NETWORK = (ROOT / "topologies" / "hgx-h100.toml").read_bytes()
 
 
 def test_an_upload_has_a_plain_name_and_leaves_no_file(tmp_path: Path) -> None:
-    library = Library()
+    library = NamedNouns()
     name = library.upload("workload", "../../<img src=x>.txt", TEXT)
     assert name == "img_src_x_.txt"
     assert isinstance(library.workload(name), Workload)
@@ -25,7 +25,7 @@ def test_an_upload_has_a_plain_name_and_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_an_uploaded_topology_does_not_hide_a_shipped_one() -> None:
-    library = Library()
+    library = NamedNouns()
     name = library.upload("topology", "hgx-h100", NETWORK)
     assert name == "hgx-h100.toml"
     assert library.topology(name).npus == library.topology("hgx-h100").npus
@@ -33,14 +33,14 @@ def test_an_uploaded_topology_does_not_hide_a_shipped_one() -> None:
 
 def test_errors_of_uploads_name_the_upload() -> None:
     with pytest.raises(StepsimError, match=r"^mine\.toml") as raised:
-        Library().upload("topology", "mine.toml", b"x = [")
+        NamedNouns().upload("topology", "mine.toml", b"x = [")
     assert "/" not in str(raised.value).split(":", maxsplit=1)[0]
     with pytest.raises(StepsimError, match=r"^a\.txt"):
-        Library().upload("workload", "a.txt", b"\0\1\2")
+        NamedNouns().upload("workload", "a.txt", b"\0\1\2")
 
 
 def test_uploads_are_bounded() -> None:
-    library = Library()
+    library = NamedNouns()
     for _ in range(32):
         library.upload("workload", "a.txt", TEXT)
     with pytest.raises(PlanError, match="32 files were uploaded"):
@@ -49,11 +49,11 @@ def test_uploads_are_bounded() -> None:
 
 def test_a_kind_of_upload_is_one_of_two() -> None:
     with pytest.raises(PlanError, match="expected workload or topology"):
-        Library().upload("run", "a.txt", TEXT)
+        NamedNouns().upload("run", "a.txt", TEXT)
 
 
 def test_the_first_list_says_what_everything_is(tmp_path: Path) -> None:
-    library = Library()
+    library = NamedNouns()
     result = tmp_path / "step.json"
     step = stepsim.simulate(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
     result.write_bytes(step.to_json().encode())
@@ -80,7 +80,7 @@ def test_the_first_list_says_what_everything_is(tmp_path: Path) -> None:
     ],
 )
 def test_models_and_runs_are_uploaded_too(name: str, content: bytes, kind: str) -> None:
-    library = Library()
+    library = NamedNouns()
     called = library.upload("workload", f"../{name}", content)
     assert called == name
     assert dict(library.work_choices())[name].endswith(kind)
@@ -89,11 +89,11 @@ def test_models_and_runs_are_uploaded_too(name: str, content: bytes, kind: str) 
 
 def test_a_result_that_is_none_is_refused_as_on_the_command_line() -> None:
     with pytest.raises(StepsimError, match=r"^odd\.json"):
-        Library().upload("workload", "odd.json", b'{"format": "something else"}')
+        NamedNouns().upload("workload", "odd.json", b'{"format": "something else"}')
 
 
 def test_files_of_the_command_line_are_known_by_their_names() -> None:
-    library = Library()
+    library = NamedNouns()
     path = ROOT / "workloads" / "gpt_tp4.txt"
     assert library.open(path) == "gpt_tp4.txt"
     assert library.file_of("gpt_tp4.txt") == str(path)

@@ -12,7 +12,7 @@ from serving import running
 
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
-from stepsim.serve.library import Library
+from stepsim.serve.library import NamedNouns
 from stepsim.serve.page import page_and_policy
 from stepsim.serve.server import Service
 
@@ -23,7 +23,7 @@ OWN = {"X-Stepsim": "1", "Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def service() -> Service:
-    library = Library()
+    library = NamedNouns()
     library.open(WORKLOADS / "gpt_tp4.txt")
     return Service(answers=Answers(explorer=Explorer(library=library)))
 
@@ -174,7 +174,7 @@ def test_an_unknown_file_is_refused(address: str) -> None:
 
 
 def test_with_a_token_nothing_is_answered_without_it() -> None:
-    service = Service(answers=Answers(explorer=Explorer(library=Library())), token="secret")
+    service = Service(answers=Answers(explorer=Explorer(library=NamedNouns())), token="secret")
     for address in running(service):
         root, _, query = address.partition("?")
         assert query == "token=secret"

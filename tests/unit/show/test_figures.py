@@ -28,7 +28,7 @@ from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.figures.collectives import probes_figure
 from stepsim.show.figures.drawing import make_figure, styled
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep import KINDS, choose_view, plot_pareto, plot_sweep
+from stepsim.show.figures.sweep import FIGURE_KINDS, choose_view, plot_pareto, plot_sweep
 from stepsim.show.figures.sweep.bands import noise_sweep_figure
 from stepsim.show.figures.sweep.bounds import Bound, bound_figure, bounds_of
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
@@ -280,7 +280,7 @@ def test_bytes_depend_on_the_result_alone(table: SweepTable, tmp_path: Path) -> 
 
 
 def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"], KINDS["breakdown"])
+    view = choose_view(table, ["microbatches", "schedule"], FIGURE_KINDS["breakdown"])
     with styled(FigureStyle.PAGE):
         figure = breakdown_figure(table, view, FigureStyle.PAGE)
     (steps,) = table.fastest(view.shown, ["step_time_ps"]) / 1e12
@@ -300,7 +300,7 @@ def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
 
 
 def test_lines_are_the_simulated_bubbles_and_thin_ones_closed_forms(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"], KINDS["bubble"])
+    view = choose_view(table, ["microbatches", "schedule"], FIGURE_KINDS["bubble"])
     style = FigureStyle.SCREEN
     with styled(style):
         (axes,) = line_figure(table, view, style, bubble=True).axes
@@ -367,7 +367,7 @@ def test_bounds_are_as_defined(parts: dict[Part, float], bound: Bound) -> None:
 
 
 def test_the_map_of_bounds_shows_them(table: SweepTable) -> None:
-    view = choose_view(table, ["fabric.bandwidth", "microbatches"], KINDS["bound"])
+    view = choose_view(table, ["fabric.bandwidth", "microbatches"], FIGURE_KINDS["bound"])
     with styled(FigureStyle.COLUMN):
         (axes,) = bound_figure(table, view, FigureStyle.COLUMN).axes
     wanted = bounds_of(table.fastest(view.shown, table.part_columns))

@@ -29,7 +29,7 @@ from stepsim.measured.profile.rescheduled import rescheduled
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import build
 from stepsim.validation.changes.computes import compute_changes
-from stepsim.validation.changes.made import RunChange, UntoldChange
+from stepsim.validation.changes.made import ProfileChange, UntoldChange
 from stepsim.validation.changes.transfers import transfer_changes
 from stepsim.validation.improve import change_profile, changes_of, improve_profile
 
@@ -130,7 +130,7 @@ def test_steps_of_a_changed_trace_lie_side_by_side(tmp_path: Path) -> None:
     assert [each.stage for each in again.ranks] == [each.stage for each in profile.ranks]
 
 
-def changed(waits: Waits) -> dict[str, RunChange | UntoldChange]:
+def changed(waits: Waits) -> dict[str, ProfileChange | UntoldChange]:
     return {change.name: change for change in transfer_changes(waits)}
 
 
@@ -146,7 +146,7 @@ def test_nics_and_links_of_nodes(tmp_path: Path) -> None:
         ("twice-nvlink", collectives & ~every),
     ):
         change = found[name]
-        assert isinstance(change, RunChange)
+        assert isinstance(change, ProfileChange)
         assert np.array_equal(change.own_ps < waits.own_ps, which & (waits.own_ps > 0))
         assert change.best_ps is not None
         assert (change.best_ps <= change.steps_ps).all()
@@ -204,7 +204,7 @@ def test_even_experts_compute_equally_long() -> None:
     stragglers = stepsim.stragglers(profile)
     found = {each.name: each for each in compute_changes(waits, stragglers)}
     change = found["even-experts"]
-    assert isinstance(change, RunChange)
+    assert isinstance(change, ProfileChange)
     assert change.own_ps[profile.named("grouped gemm")].tolist() == [20, 20]
     assert change.own_ps[profile.named("gemm")].tolist() == [5, 5]
     assert change.steps_ps.tolist() == [33], "the step without the wait for rank 1"
@@ -231,8 +231,8 @@ def test_buckets_of_gradients() -> None:
     waits = pipeline_waits(profile, posted=True)
     found, reduced = changed(waits), profile.named("nccl allreduce")
     larger, smaller = found["larger-buckets"], found["smaller-buckets"]
-    assert isinstance(larger, RunChange)
-    assert isinstance(smaller, RunChange)
+    assert isinstance(larger, ProfileChange)
+    assert isinstance(smaller, ProfileChange)
     assert waits.own_ps[reduced].tolist() == [42, 82, 82] * 2
     assert larger.own_ps[reduced].tolist() == [0, 122, 82] * 2
     assert smaller.own_ps[reduced].tolist() == [42, 42, 42] * 2

@@ -37,9 +37,9 @@ def _durations() -> Iterable[str]:
 
 
 def _figure_kinds() -> Iterable[str]:
-    from stepsim.show.figures.sweep import KINDS
+    from stepsim.show.figures.sweep import FIGURE_KINDS
 
-    return KINDS
+    return FIGURE_KINDS
 
 
 figure_kinds = choices(_figure_kinds)

@@ -34,7 +34,7 @@ OF_MODEL = frozenset(name for name, option in OPTIONS.items() if option.panel is
 """Those that only a model can be asked."""
 
 
-class Switch(StrEnum):
+class _Switch(StrEnum):
     """Values of an option that is on or off."""
 
     ON = "on"
@@ -151,11 +151,11 @@ class OneStepOptions(RunOptions):
     ] = None
 
 
-Options = TypeVar("Options", bound="DataclassInstance")
+_Options = TypeVar("_Options", bound="DataclassInstance")
 
 
 def takes(
-    kind: type[Options], asked: Collection[str] = NO_MEMORY
+    kind: type[_Options], asked: Collection[str] = NO_MEMORY
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a dataclass and of a step; it receives them as `options`."""
     hints = get_type_hints(kind, include_extras=True)
@@ -203,7 +203,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     """A parameter of a command that typer makes a flag of; absent, it is None."""
     value: Any = str if option.read else _TYPES.get(option.quantity, str)
     if option.quantity is Quantity.SWITCH:
-        value = Switch if option.default and option.flags is None else bool
+        value = _Switch if option.default and option.flags is None else bool
     if option.is_file:
         value = Path
     flags = option.flags or ("--" + option.name.replace("_", "-"),)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepsim.show.frames import Tables
     from stepsim.show.tables.model import Shown
 
-STDOUT = "-"
+_STDOUT = "-"
 
 
 class Stopped(BaseException):
@@ -73,12 +73,12 @@ def check_outputs(
 
     drawn = [path for path in figures if path]
     written = [*drawn, *(path for path in (*files, page) if path)]
-    if json and json != STDOUT:
+    if json and json != _STDOUT:
         written.append(Path(json))
     made = [path for path in folders if path]
     every = [*written, *made]
     for path in every:
-        if str(path) == STDOUT:
+        if str(path) == _STDOUT:
             raise OutputError("only --json can be written to stdout: name a file")
         (check_new_folder if path in made else check_writable)(path)
     check_separate([*inputs, *_typed_inputs(every)], every)
@@ -103,9 +103,9 @@ def named_files(values: Iterable[object]) -> Iterator[Path]:
 
 
 def _traces(folder: Path) -> Iterator[Path]:
-    from stepsim.files.traces.megatron_trace import SUFFIXES
+    from stepsim.files.traces.megatron_trace import TRACE_SUFFIXES
 
-    return (file for file in folder.iterdir() if file.suffix in SUFFIXES)
+    return (file for file in folder.iterdir() if file.suffix in TRACE_SUFFIXES)
 
 
 def _typed_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
@@ -183,7 +183,7 @@ def show(
     from stepsim.files.writing import write_whole
 
     shown = _written(csv, shown)
-    if json == STDOUT:
+    if json == _STDOUT:
         typer.echo(document().decode(), nl=False)
         return
     if json:

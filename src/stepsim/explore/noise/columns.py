@@ -17,7 +17,7 @@ from stepsim.explore.batch.evaluation import Batch
 from stepsim.workload.rows import Group
 
 
-class Durations(Protocol):
+class _Durations(Protocol):
     """Times of tasks in ps, each of shape (columns or 1, samples)."""
 
     def computed(self, number: int, actor: int) -> Times:
@@ -70,7 +70,7 @@ class _Node:
     is_sent: bool
 
 
-class Columns:
+class NodeColumns:
     """The nodes of a job that was compiled without coalescing, in an order that can run."""
 
     def __init__(self, batch: Batch) -> None:
@@ -80,7 +80,7 @@ class Columns:
         self._nodes = list(self._make_nodes())
         self._done_with = self._last_uses()
 
-    def step_time_ps(self, durations: Durations, samples: int) -> Times:
+    def step_time_ps(self, durations: _Durations, samples: int) -> Times:
         """End of the last task of every sample."""
         step: Times = np.zeros(samples, dtype=np.int64)
         ends: dict[int, Times] = {}
@@ -93,7 +93,7 @@ class Columns:
         return step
 
     def _end(
-        self, node: _Node, ends: dict[int, Times], durations: Durations, samples: int
+        self, node: _Node, ends: dict[int, Times], durations: _Durations, samples: int
     ) -> Times:
         if not node.members:
             return np.zeros((1, samples), dtype=np.int64)

@@ -16,7 +16,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
-from stepsim.explore.noise.columns import Columns
+from stepsim.explore.noise.columns import NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.models import WorkSource
@@ -159,7 +159,7 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: int) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     folded = len(batch.actors) < batch.job.graph.plan.npus
-    columns = Columns(batch) if folded else None
+    columns = NodeColumns(batch) if folded else None
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.explore.plan.document import PlanDocument
-from stepsim.explore.plan.explain import explained
+from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
 from stepsim.explore.plan.space import SEARCHED, PlanSpace
@@ -47,7 +47,7 @@ class PlanQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanAnswer:
+class _PlanAnswer:
     """A search that was made: what was asked of which model and topology, and what was found."""
 
     question: PlanQuestion
@@ -63,7 +63,7 @@ class PlanAnswer:
     def explain(self, plan: str) -> str:
         """Why a plan such as `tp=8,pp=4` is not the best: simulated, whether it fits or not."""
         fixed, limit = parse_fixed(plan.split(",")), self.question.memory_share
-        return explained(self.model, self.space, self.topology, self.search, fixed, limit=limit)
+        return explain_plan(self.model, self.space, self.topology, self.search, fixed, limit=limit)
 
 
 def answer(
@@ -71,7 +71,7 @@ def answer(
     question: PlanQuestion,
     progress: OnPlan | None = None,
     workers: Workers = HERE,
-) -> PlanAnswer:
+) -> _PlanAnswer:
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: a workload file has one plan: expected a model")
@@ -79,7 +79,7 @@ def answer(
         job.workload,
         job.topology,
         job.options,
-        parse_sizes(question.gpus),
+        parse_npu_counts(question.gpus),
         fixed=parse_fixed(question.fix),
         most={"pp": question.max_pp} if question.max_pp else {},
     )
@@ -93,12 +93,12 @@ def answer(
         progress=progress,
         workers=workers,
     )
-    return PlanAnswer(
+    return _PlanAnswer(
         question=question, model=job.workload, topology=job.topology, space=space, search=search
     )
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
+def parse_npu_counts(text: str) -> tuple[int, ...]:
     """NPU counts of `256`, `256,512`, or `256..1024`, which doubles; raises PlanError."""
     wrong = PlanError(f"gpus is {text!r}: expected counts, such as 512, 256,512 or 256..1024")
     try:

@@ -17,7 +17,7 @@ from stepsim.workload.model.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanBudget:
+class _PlanBudget:
     """Most of a step (ps), of a rank's memory (bytes) and of the bubble; None is no limit."""
 
     step_ps: int | None = None
@@ -52,7 +52,7 @@ class BudgetDocument(Document, frozen=True, kw_only=True):
 
 def parse_budget(
     *, step: str | None = None, memory: str | None = None, bubble: str | None = None
-) -> PlanBudget:
+) -> _PlanBudget:
     """A budget of texts such as `12.5s`, `76GiB` and `8%`; raises PlanError naming the option."""
     if step is memory is bubble is None:
         raise PlanError("no budget: expected --max-step, --max-memory or --max-bubble")
@@ -61,7 +61,7 @@ def parse_budget(
         memory_bytes = None if memory is None else parse_size_bytes(memory)
     except UnitError as error:
         raise PlanError(f"budget: {error}") from None
-    return PlanBudget(
+    return _PlanBudget(
         step_ps=step_ps,
         memory_bytes=memory_bytes,
         bubble=None if bubble is None else _share(bubble),
@@ -81,7 +81,7 @@ def _share(text: str) -> float:
 
 
 def check_plan_file(
-    path: Path, budget: PlanBudget, calibration: str | Path | None = None
+    path: Path, budget: _PlanBudget, calibration: str | Path | None = None
 ) -> BudgetDocument:
     """Simulate the plan in a file and compare; raises the errors of the readers.
 

@@ -7,7 +7,7 @@ from msgspec import Meta
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, Count, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
-from stepsim.explore.plan.runs import options_of
+from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.megatron_plan import megatron_plan
@@ -87,17 +87,17 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             simulated=len(found.plans),
             not_run=found.not_run,
             binds=found.binds,
-            plans=tuple(plan_entry(each, best, space) for each in plans),
+            plans=tuple(_plan_entry(each, best, space) for each in plans),
             megatron_arguments=megatron_plan(best.plan, best.plan.stage_slices(space.architecture)),
             warnings=(*best.run.warnings, *found.refused),
         )
 
 
-def plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
+def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
     """A plan beside the best one."""
     plan, run = found.plan, found.run
     parts = run.mean_breakdown_ps()
-    options = options_of(plan, space.base)
+    options = step_options_of(plan, space.base)
     return PlanEntry(
         options={o.name: o.text(getattr(options, o.field)) for o in options.changed()},
         npus=plan.npus,

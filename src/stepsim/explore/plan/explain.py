@@ -12,7 +12,7 @@ from stepsim.network.topology import Topology
 from stepsim.workload.model.model import Model
 
 
-def explained(
+def explain_plan(
     model: Model,
     space: PlanSpace,
     topology: Topology,

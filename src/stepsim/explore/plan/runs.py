@@ -98,7 +98,7 @@ HERE = Workers()
 
 
 @dataclass(kw_only=True)
-class PlanRuns:
+class _PlanRuns:
     """Results of plans, known, begun or still to begin."""
 
     packed: bytes
@@ -134,7 +134,7 @@ class PlanRuns:
 
     def _begin(self, plan: ModelPlan) -> None:
         if plan not in self.known and plan not in self.begun and not self._held(plan):
-            self.begun[plan] = self.pool.executor.submit(run_packed, self.packed, plan)
+            self.begun[plan] = self.pool.executor.submit(_run_packed, self.packed, plan)
 
     def _held(self, plan: ModelPlan) -> bool:
         """Whether the file has a result, which is then known."""
@@ -157,7 +157,7 @@ class PlanRuns:
 
 
 @contextmanager
-def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
+def open_runs(job: PlanJob, workers: Workers) -> Iterator[_PlanRuns]:
     """Results of a search's plans; workers end with the block.
 
     Raises SweepError where the options contradict each other or the file holds something else.
@@ -178,14 +178,14 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
             opened.callback(store.close)
         address = workers.scheduler
         pool = opened.enter_context(dask_pool(address) if address else local_pool(workers.jobs))
-        runs = PlanRuns(packed=pack(job), pool=pool, store=store)
+        runs = _PlanRuns(packed=pack(job), pool=pool, store=store)
         try:
             yield runs
         finally:
             deque((each.cancel() for each in runs.begun.values()), maxlen=0)
 
 
-def run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
+def _run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
     """What a worker does: the result of one plan of a packed job."""
     return run_plan(_job(packed), plan)
 
@@ -199,7 +199,9 @@ def _job(packed: bytes) -> PlanJob:
 def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
     """Simulate a plan; a user's mistake is the error of its result."""
     try:
-        report = simulate_step(job.model, job.topology, quickest(options_of(plan, job.base))).report
+        report = simulate_step(
+            job.model, job.topology, quickest(step_options_of(plan, job.base))
+        ).report
     except StepsimError as error:
         return PlanRun(error=str(error))
     rates = report.throughput
@@ -215,7 +217,7 @@ def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
     )
 
 
-def options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
+def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
     """The options of a step that give a plan."""
     return replace(
         base,

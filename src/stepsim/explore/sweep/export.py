@@ -11,22 +11,22 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.parquet import parquet_library
 from stepsim.files.writing import whole_file
 
-CSV, PARQUET = ".csv", ".parquet"
+_CSV, _PARQUET = ".csv", ".parquet"
 
 
 def check_export_path(path: Path) -> None:
     """Raise OutputError unless the suffix names a format that can be written here."""
-    if path.suffix not in (CSV, PARQUET):
+    if path.suffix not in (_CSV, _PARQUET):
         shown = path.suffix or "a name without suffix"
-        raise OutputError(f"{path}: cannot write {shown}: expected {CSV} or {PARQUET}")
-    if path.suffix == PARQUET:
+        raise OutputError(f"{path}: cannot write {shown}: expected {_CSV} or {_PARQUET}")
+    if path.suffix == _PARQUET:
         parquet_library(path, OutputError)
 
 
 def write_table(table: SweepTable, path: Path) -> None:
     """Write the table to a .csv or .parquet file; raises OutputError."""
     check_export_path(path)
-    if path.suffix == CSV:
+    if path.suffix == _CSV:
         write_csv(table, path)
     else:
         _write_parquet(table, path)

@@ -19,7 +19,7 @@ from pathlib import PurePath
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
-from stepsim.files.collectives.samples import Measurement, collective_kind, curves_of
+from stepsim.files.collectives.samples import CurveSample, collective_kind, curves_of
 from stepsim.network.measured_times import CommTable, bus_factor
 from stepsim.workload.rows import CollectiveKind
 
@@ -77,7 +77,7 @@ def parse_nccl_tests(text: str, *, source: str, kind: CollectiveKind | None = No
 
 def _samples(
     text: str, source: str, kind: CollectiveKind | None, warnings: list[str]
-) -> Iterator[Measurement]:
+) -> Iterator[CurveSample]:
     run = _Run()
     own: CollectiveKind | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -160,7 +160,7 @@ def _kind_of(program: str, source: str, kind: CollectiveKind | None, place: str)
 
 def _sample(
     run: _Run, row: str, kind: CollectiveKind, place: str, source: str, warnings: list[str]
-) -> Measurement:
+) -> CurveSample:
     """The measurement of a line."""
     fields = _TIMESTAMP.sub("", row).split()
     tail = len(run.columns) - run.columns.index("time")

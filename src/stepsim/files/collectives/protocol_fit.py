@@ -13,7 +13,7 @@ from stepsim.files.topology.writer import topology_file_text
 from stepsim.files.writing import write_whole
 from stepsim.network.topology import LinkClass, Topology
 
-LinksTable = TypeVar("LinksTable", bound=LinkClassTable)
+_LinksTable = TypeVar("_LinksTable", bound=LinkClassTable)
 
 _SAYS = "\nProtocols, launch, endpoint latency and efficiency: fitted by `stepsim calibrate nccl`"
 
@@ -43,7 +43,7 @@ def write_fitted(base: Path, fitted: Topology, path: Path) -> None:
     write_whole(path, topology_file_text(written).encode())
 
 
-def _numbered(table: LinksTable, links: dict[str, LinkClass]) -> LinksTable:
+def _numbered(table: _LinksTable, links: dict[str, LinkClass]) -> _LinksTable:
     link = links[table.name]
     return msgspec.structs.replace(
         table,

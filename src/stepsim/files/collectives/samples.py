@@ -10,7 +10,7 @@ from stepsim.workload.rows import CollectiveKind
 
 _CurveKey = tuple[str, str, CollectiveKind, int, int]
 """Machine, source, kind, ranks, nodes."""
-Measurement = tuple[_CurveKey, int, int]
+CurveSample = tuple[_CurveKey, int, int]
 """A measurement: its curve, bytes, ps."""
 
 _KINDS = {kind.replace("_", ""): kind for kind in CollectiveKind}
@@ -27,7 +27,7 @@ def collective_kind(name: str, place: str, field: str) -> CollectiveKind:
     return _KINDS[plain]
 
 
-def curves_of(samples: Iterable[Measurement]) -> tuple[MeasuredCurve, ...]:
+def curves_of(samples: Iterable[CurveSample]) -> tuple[MeasuredCurve, ...]:
     """Curves in the order of their first samples; a size measured several times has the median."""
     found: dict[_CurveKey, dict[int, list[int]]] = {}
     for key, size, time in samples:

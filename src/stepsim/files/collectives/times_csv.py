@@ -27,7 +27,7 @@ from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.collectives.samples import (
-    Measurement,
+    CurveSample,
     collective_kind,
     curves_of,
 )
@@ -164,7 +164,7 @@ def _columns(header: list[str], source: str) -> dict[str, str]:
     return names
 
 
-def _sample(line: _Line, source: str) -> Measurement:
+def _sample(line: _Line, source: str) -> CurveSample:
     """The measurement of a line."""
     kind = collective_kind(line.need("kind"), line.place, line.names["kind"])
     ranks = line.count("ranks", _MAX_RANKS)

@@ -4,7 +4,7 @@ from math import isfinite
 
 from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
-from stepsim.files.topology.library_tables import KINDS, AccuracyTable, ProtocolTable
+from stepsim.files.topology.library_tables import COLLECTIVE_KINDS, AccuracyTable, ProtocolTable
 from stepsim.files.topology.parts import algorithm_names, quantity
 from stepsim.network.topology.library import Accuracy, Library, Protocol
 
@@ -59,8 +59,8 @@ def _accuracy(place: str, table: AccuracyTable) -> Accuracy:
 
 
 def _check_kind(place: str, field: str, kind: str) -> None:
-    if kind not in KINDS:
-        raise TopologyError(bad_value(place, field, kind, f"one of {', '.join(KINDS)}"))
+    if kind not in COLLECTIVE_KINDS:
+        raise TopologyError(bad_value(place, field, kind, f"one of {', '.join(COLLECTIVE_KINDS)}"))
 
 
 def library_tables(library: Library) -> tuple[list[ProtocolTable], list[AccuracyTable]]:

@@ -8,8 +8,8 @@ from msgspec import Meta
 from stepsim.base.fields import Bandwidth, Count, Share, Size, Time
 from stepsim.workload.rows import CollectiveKind
 
-KINDS = [kind.value for kind in CollectiveKind]
-_Kind = Annotated[str, Meta(extra_json_schema={"enum": KINDS})]
+COLLECTIVE_KINDS = [kind.value for kind in CollectiveKind]
+_Kind = Annotated[str, Meta(extra_json_schema={"enum": COLLECTIVE_KINDS})]
 
 
 class ProtocolTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):

@@ -9,10 +9,10 @@ from stepsim.files.topology.tables import LinkClassTable
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology.links import LINK_FIELDS, LinkClass, LinkField
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def quantity(parse: Callable[[str], T], place: str, text: str) -> T:
+def quantity(parse: Callable[[str], _T], place: str, text: str) -> _T:
     """A parsed quantity; raises TopologyError naming its place."""
     try:
         return parse(text)

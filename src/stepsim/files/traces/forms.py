@@ -28,7 +28,7 @@ _METADATA_ATTRIBUTE = 2
 """Field of Chakra's metadata."""
 
 
-def is_megatron_trace(start: bytes) -> bool:
+def _is_megatron_trace(start: bytes) -> bool:
     """Whether what begins so is the trace of a rank."""
     return re.match(rb"\s*rank:\d+:\w+\(", start) is not None
 
@@ -38,19 +38,19 @@ def is_optimus_log(start: bytes) -> bool:
     return b"forward time (no send/recv)" in start
 
 
-def is_step_log(start: bytes) -> bool:
+def _is_step_log(start: bytes) -> bool:
     """Whether what begins so holds lines of steps, as a training framework prints them."""
     return (
         re.search(rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):", start) is not None
     )
 
 
-def is_ndtimeline(start: bytes) -> bool:
+def _is_ndtimeline(start: bytes) -> bool:
     """Whether a file begins as Parquet does: no other form of measured runs is one."""
     return start.startswith(b"PAR1")
 
 
-def is_nsys(start: bytes) -> bool:
+def _is_nsys(start: bytes) -> bool:
     """Whether a file begins as SQLite does: no other form of profiles is one."""
     return start.startswith(b"SQLite format 3\x00")
 
@@ -133,7 +133,7 @@ def _reader(module: str, name: str) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFormat:
+class _RunFormat:
     """A form of measured runs: how its files begin, and whether a folder of them is a run."""
 
     name: str
@@ -142,15 +142,15 @@ class RunFormat:
     in_folders: bool = False
 
 
-MEGATRON = RunFormat(
+MEGATRON = _RunFormat(
     name="a trace of Megatron / Echo",
-    begins=is_megatron_trace,
+    begins=_is_megatron_trace,
     read=_reader("megatron_trace", "read_megatron_trace"),
     in_folders=True,
 )
 RUN_FORMATS = (
     MEGATRON,
-    RunFormat(
+    _RunFormat(
         name="a log of Optimus",
         begins=is_optimus_log,
         read=_reader("optimus_log", "read_optimus_log"),
@@ -159,7 +159,7 @@ RUN_FORMATS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileFormat:
+class _ProfileFormat:
     """A form of profiles: how its files begin, which folders hold several, and who reads it.
 
     A form with folders is read with what hears of the progress, files done and all.
@@ -171,31 +171,33 @@ class ProfileFormat:
     is_folder: Callable[[Path], bool] | None = None
 
 
-PROFILE_FORMATS = (
-    ProfileFormat(
+_PROFILE_FORMATS = (
+    _ProfileFormat(
         name="NDTimeline parquet",
-        begins=is_ndtimeline,
+        begins=_is_ndtimeline,
         read=_reader("ndtimeline", "read_ndtimeline"),
     ),
-    ProfileFormat(
+    _ProfileFormat(
         name="PyTorch execution graphs",
         begins=is_execution_graph,
         read=_reader("execution_graph", "read_execution_graph"),
         is_folder=_folder_of(TRACE_ENDS, is_execution_graph),
     ),
-    ProfileFormat(
+    _ProfileFormat(
         name="PyTorch profiler traces",
         begins=is_kineto,
         read=_reader("kineto", "read_kineto"),
         is_folder=_folder_of(TRACE_ENDS, is_kineto),
     ),
-    ProfileFormat(
+    _ProfileFormat(
         name="Chakra execution traces",
         begins=is_chakra,
         read=_reader("chakra", "read_chakra"),
         is_folder=_folder_of(CHAKRA_ENDS, is_chakra),
     ),
-    ProfileFormat(name="Nsight Systems SQLite", begins=is_nsys, read=_reader("nsys", "read_nsys")),
+    _ProfileFormat(
+        name="Nsight Systems SQLite", begins=_is_nsys, read=_reader("nsys", "read_nsys")
+    ),
 )
 
 
@@ -211,18 +213,18 @@ def read_profile(path: Path, progress: Callable[[int, int], None] | None = None)
     """
     form = _profile_format(path)
     if form is None:
-        names = ", ".join(each.name for each in PROFILE_FORMATS)
+        names = ", ".join(each.name for each in _PROFILE_FORMATS)
         raise TraceError(f"{path}: not a profile: expected {names}")
     return form.read(path, progress) if form.is_folder else form.read(path)
 
 
-def _profile_format(path: Path) -> ProfileFormat | None:
+def _profile_format(path: Path) -> _ProfileFormat | None:
     if isdir(path):
         return next(
-            (each for each in PROFILE_FORMATS if each.is_folder and each.is_folder(path)), None
+            (each for each in _PROFILE_FORMATS if each.is_folder and each.is_folder(path)), None
         )
     start = first_bytes(path, _OF_PROFILES)
-    return next((each for each in PROFILE_FORMATS if each.begins(start)), None)
+    return next((each for each in _PROFILE_FORMATS if each.begins(start)), None)
 
 
 def is_measured(path: Path) -> bool:
@@ -232,10 +234,10 @@ def is_measured(path: Path) -> bool:
 
 def has_step_lines(path: Path) -> bool:
     """Whether a path, which is no measured run, is a log that tells how long steps took."""
-    return isfile(path) and is_step_log(first_bytes(path, _OF_RUNS))
+    return isfile(path) and _is_step_log(first_bytes(path, _OF_RUNS))
 
 
-def run_format(path: Path) -> RunFormat | None:
+def run_format(path: Path) -> _RunFormat | None:
     """The form of a measured run; None for a path that is none."""
     if isdir(path):
         return next(each for each in RUN_FORMATS if each.in_folders)

@@ -44,7 +44,7 @@ _BYTES = {
 }
 
 
-Each = TypeVar("Each")
+_Each = TypeVar("_Each")
 """Entries of a trace, with their arguments read or not."""
 
 
@@ -96,10 +96,10 @@ class _Distributed(msgspec.Struct):
     world_size: int | None = None
 
 
-class _Trace(msgspec.Struct, Generic[Each]):
+class _Trace(msgspec.Struct, Generic[_Each]):
     """A whole file."""
 
-    events: list[Each] = msgspec.field(name="traceEvents")
+    events: list[_Each] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
     devices: list[msgspec.Raw] = msgspec.field(default_factory=list, name="deviceProperties")
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")

@@ -21,7 +21,7 @@ from stepsim.measured.checks import check_rank, check_ranks, last_step, missing_
 from stepsim.measured.names import differing, known_degrees, run_names
 from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
 
-SUFFIXES = (".txt", ".log")
+TRACE_SUFFIXES = (".txt", ".log")
 """What the names of traces in a folder end in."""
 
 
@@ -59,7 +59,7 @@ def _files(path: Path) -> tuple[list[Path], list[str]]:
     """
     if not isdir(path):
         return [path], []
-    texts = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)
+    texts = sorted(each for each in path.iterdir() if each.suffix in TRACE_SUFFIXES)
     names = {each: run_names(each.name) for each in texts}
     files = [each for each in texts if names[each] or _may_be_trace(each)]
     if not files:

@@ -34,7 +34,7 @@ _STEP = re.compile(
 )
 _MOST_RANGES = 1_000_000
 
-Row = tuple[Any, ...]
+_Row = tuple[Any, ...]
 _Steps = dict[int, tuple[int, int]]
 """Begin and end in ns of every step, by its number."""
 
@@ -68,7 +68,7 @@ def read_nsys(path: Path) -> Profile:
     return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
 
 
-def _operations(database: sqlite3.Connection, path: Path) -> Iterator[Row]:
+def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
     """Process, device, stream, correlation, start and end in ns, bytes, and name of each."""
     tables = _tables(database)
     for needed in (f"{_TABLE}KERNEL", "StringIds"):
@@ -151,7 +151,7 @@ def _placed(steps: _Steps, times: Ints) -> tuple[tuple[int, ...], Ints]:
 
 def _rank(
     rank: int,
-    rows: Sequence[Row],
+    rows: Sequence[_Row],
     launches: dict[tuple[int, int], int],
     steps: _Steps,
     path: Path,

@@ -30,7 +30,7 @@ _SETTING = re.compile(r"> (PP|TP|DP|GBS|MBS): (\d{1,9})")
 _LEAVES_PER_LAYER = 8
 _LARGEST = 1e12
 
-Layers = dict[str, tuple[float, int]]
+_Layers = dict[str, tuple[float, int]]
 """Milliseconds and operations of layers by their names."""
 
 
@@ -40,7 +40,7 @@ class _Log:
 
     settings: dict[str, int] = field(default_factory=dict)
     batches: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    blocks: dict[tuple[int, int], Layers] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], _Layers] = field(default_factory=dict)
     mixed: int = 0
 
 
@@ -134,7 +134,7 @@ def _number(text: str) -> float:
 
 def _stages(log: _Log, microbatches: int, path: Path) -> Iterator[LeafStage]:
     """All stages, each from its blocks after the first step, which is warm-up."""
-    found: dict[int, list[Layers]] = defaultdict(list)
+    found: dict[int, list[_Layers]] = defaultdict(list)
     for (stage, step), layers in log.blocks.items():
         if step > 1 and layers:
             found[stage].append(layers)
@@ -144,7 +144,7 @@ def _stages(log: _Log, microbatches: int, path: Path) -> Iterator[LeafStage]:
         yield _stage(found[stage], stage, microbatches)
 
 
-def _stage(mine: Sequence[Layers], stage: int, microbatches: int) -> LeafStage:
+def _stage(mine: Sequence[_Layers], stage: int, microbatches: int) -> LeafStage:
     """A stage from its blocks; blocks with other layers were mixed up."""
     usual, _ = Counter(tuple(sorted(layers)) for layers in mine).most_common(1)[0]
     whole = [layers for layers in mine if tuple(sorted(layers)) == usual]

@@ -6,7 +6,7 @@ messages). Source: "Encoding", the documentation of Protocol Buffers.
 
 from collections.abc import Iterator
 
-Field = tuple[int, int | bytes]
+_Field = tuple[int, int | bytes]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_SHIFT = 63
@@ -37,7 +37,7 @@ def read_messages(data: bytes) -> Iterator[bytes]:
         place += length
 
 
-def read_fields(message: bytes) -> Iterator[Field]:
+def read_fields(message: bytes) -> Iterator[_Field]:
     """Fields of a message in their order; raises ValueError for what is none."""
     place, end = 0, len(message)
     while place < end:

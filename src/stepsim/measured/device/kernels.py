@@ -147,7 +147,7 @@ class LayerCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTimes:
+class LayerPasses:
     """A layer's passes; `host` is what launching both takes, `kept_bytes` what the backward needs.
 
     `peak_bytes` is the most that was allocated beside weights. A CPU launches nothing and does not
@@ -199,5 +199,5 @@ class KernelTimer(Protocol):
     def sustained(self, call: ProductCall, seconds: float) -> KernelTimes:
         """Times of a product that runs without a pause for so long, the first half left out."""
 
-    def layer(self, call: LayerCall, trace: Path | None) -> LayerTimes:
+    def layer(self, call: LayerCall, trace: Path | None) -> LayerPasses:
         """Times and memory of a layer; its trace, as torch's profiler writes it, to a file."""

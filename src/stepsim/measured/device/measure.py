@@ -22,7 +22,7 @@ from stepsim.measured.device.kernels import (
     KernelTimer,
     KernelTimes,
     LayerCall,
-    LayerTimes,
+    LayerPasses,
     MovingCall,
     ProductCall,
 )
@@ -51,7 +51,7 @@ class Measurement:
     trace: Path | None = None
 
 
-Call = TypeVar("Call", bound=ProductCall | AttentionCall | MovingCall)
+_Call = TypeVar("_Call", bound=ProductCall | AttentionCall | MovingCall)
 Timed = tuple[ProductCall | AttentionCall | MovingCall, KernelTimes]
 """A kernel and its times."""
 
@@ -67,7 +67,7 @@ class MeasuredDevice:
     facts: DeviceFacts
     device: Device
     kernels: tuple[Timed, ...]
-    layer: tuple[LayerCall, LayerTimes] | None
+    layer: tuple[LayerCall, LayerPasses] | None
     notes: tuple[str, ...]
 
     @property
@@ -124,8 +124,8 @@ class _Findings:
 
 
 def _timed(
-    calls: Iterable[Call], time: Callable[[Call], KernelTimes]
-) -> list[tuple[Call, KernelTimes]]:
+    calls: Iterable[_Call], time: Callable[[_Call], KernelTimes]
+) -> list[tuple[_Call, KernelTimes]]:
     return [(call, time(call)) for call in calls]
 
 
@@ -184,7 +184,7 @@ def _device(
     found: _Findings,
     base: Device | None,
     kernels: Sequence[Timed],
-    layer: tuple[LayerCall, LayerTimes] | None,
+    layer: tuple[LayerCall, LayerPasses] | None,
 ) -> Device:
     rates: dict[Precision, MatrixRate] = dict(base.rates) if base else {}
     rates |= {precision: fitted.rate for precision, fitted in found.rates.items()}
@@ -213,7 +213,7 @@ def _sources(
     found: _Findings,
     base: Device | None,
     kernels: Sequence[Timed],
-    layer: tuple[LayerCall, LayerTimes] | None,
+    layer: tuple[LayerCall, LayerPasses] | None,
 ) -> dict[str, str]:
     """Where each number is from: what was timed, how well it fits, how far times lie apart."""
     spread = fmean(times.spread for _, times in kernels)
@@ -240,7 +240,7 @@ def _sources(
     return said
 
 
-def _said_of(layer: LayerTimes) -> str:
+def _said_of(layer: LayerPasses) -> str:
     passes = layer.forward.median + layer.backward.median
     launched = f", {_time(layer.host.median)} to launch" if layer.host else ""
     return f"plain torch: {_time(passes)}{launched}; keeps {format_size_bytes(layer.kept_bytes)}"

@@ -16,7 +16,7 @@ from stepsim.measured.device.kernels import (
     DeviceFacts,
     KernelTimes,
     LayerCall,
-    LayerTimes,
+    LayerPasses,
     MovingCall,
     MovingKind,
     ProductCall,
@@ -29,7 +29,7 @@ _CACHE_BYTES = 256 << 20  # more than any cache of a GPU: each run finds its ope
 _QUEUED = 200
 _PRECISIONS = (Precision.BF16, Precision.FP16, Precision.FP8)
 
-Run = Callable[[], object]
+_Run = Callable[[], object]
 
 
 def make_timer(*, on_gpu: bool, repeat: int) -> "TorchTimer":
@@ -109,7 +109,7 @@ class TorchTimer:
         """What the host takes to launch one such kernel; None on a CPU."""
         return _each_of_many(self._launches(self._few_elements())) if self._on_gpu else None
 
-    def _few_elements(self) -> Run:
+    def _few_elements(self) -> _Run:
         few = self._random(32)
 
         def many() -> None:
@@ -129,12 +129,12 @@ class TorchTimer:
                 times.append(self._clocked(lambda: [run() for _ in range(batch)]) / batch)
         return KernelTimes(seconds=tuple(times[len(times) // 2 :]))
 
-    def layer(self, call: LayerCall, trace: Path | None) -> LayerTimes:
+    def layer(self, call: LayerCall, trace: Path | None) -> LayerPasses:
         """Times and memory of a layer in plain torch; its trace goes to a file."""
         with self._named("layer"):
             return self._layer(call, trace)
 
-    def _multiply(self, call: ProductCall) -> Run:
+    def _multiply(self, call: ProductCall) -> _Run:
         torch, t, k, n = self._torch, call.tokens, call.inner, call.outer
         if call.precision not in _PRECISIONS:
             known = ", ".join(_PRECISIONS)
@@ -144,14 +144,14 @@ class TorchTimer:
         kind = torch.float16 if call.precision is Precision.FP16 else torch.bfloat16
         weight, inputs, gradient = (self._random(*s, kind=kind) for s in ((n, k), (t, k), (t, n)))
         linear = torch.nn.functional.linear
-        runs: dict[Phase, Run] = {
+        runs: dict[Phase, _Run] = {
             Phase.FORWARD: lambda: linear(inputs, weight),
             Phase.INPUT_GRAD: lambda: gradient @ weight,
             Phase.WEIGHT_GRAD: lambda: gradient.t() @ inputs,
         }
         return runs[call.phase]
 
-    def _multiply_fp8(self, call: ProductCall) -> Run:
+    def _multiply_fp8(self, call: ProductCall) -> _Run:
         """Rows by columns in 8 bits, as all three layouts are after their casts."""
         torch, (m, n, k) = self._torch, call.shape
         left, right = (self._random(*s).to(torch.float8_e4m3fn) for s in ((m, k), (n, k)))
@@ -160,7 +160,7 @@ class TorchTimer:
             left, right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
         )
 
-    def _attend(self, call: AttentionCall) -> Run:
+    def _attend(self, call: AttentionCall) -> _Run:
         torch = self._torch
         shapes = (call.heads, call.kv_heads, call.kv_heads)
         tensors = [
@@ -177,18 +177,18 @@ class TorchTimer:
             return forward
         return self._backward(forward(), tensors)
 
-    def _backward(self, result: Any, learned: list[Any]) -> Run:
+    def _backward(self, result: Any, learned: list[Any]) -> _Run:
         """The backward of a result, which can run again."""
         back = self._torch.randn_like(result)
         return lambda: self._torch.autograd.grad(result, learned, back, retain_graph=True)
 
-    def _move(self, call: MovingCall) -> Run:
+    def _move(self, call: MovingCall) -> _Run:
         torch = self._torch
         one, other = (self._random(call.rows, call.width) for _ in range(2))
         result = torch.empty_like(one)
         scale = self._random(call.width)
         norm, silu = torch.nn.functional.rms_norm, torch.nn.functional.silu
-        runs: dict[MovingKind, Run] = {
+        runs: dict[MovingKind, _Run] = {
             MovingKind.COPY: lambda: result.copy_(one),
             MovingKind.RESIDUAL: lambda: torch.add(one, other, out=result),
             MovingKind.NORM: lambda: norm(one, (call.width,), scale),
@@ -196,7 +196,7 @@ class TorchTimer:
         }
         return runs[call.kind]
 
-    def _layer(self, call: LayerCall, trace: Path | None) -> LayerTimes:
+    def _layer(self, call: LayerCall, trace: Path | None) -> LayerPasses:
         forward, weights = self._layer_of(call)
         hidden = self._random(call.batch, call.sequence, call.hidden, learns=True)
         learned = [hidden, *weights]
@@ -208,7 +208,7 @@ class TorchTimer:
         def both() -> None:
             self._torch.autograd.grad(forward(hidden), learned, back)
 
-        found = LayerTimes(
+        found = LayerPasses(
             forward=self._alone(lambda: forward(hidden)),
             backward=behind,
             host=self._launches(both) if self._on_gpu else None,
@@ -252,7 +252,7 @@ class TorchTimer:
 
         return forward, [*weights, *norms]
 
-    def _kept(self, run: Run, weights: list[Any]) -> int:
+    def _kept(self, run: _Run, weights: list[Any]) -> int:
         """Bytes that a forward keeps for its backward, each storage once, without weights."""
         own = {each.untyped_storage().data_ptr() for each in weights}
         held: dict[int, int] = {}
@@ -268,7 +268,7 @@ class TorchTimer:
         del result
         return sum(held.values())
 
-    def _launches(self, run: Run) -> KernelTimes:
+    def _launches(self, run: _Run) -> KernelTimes:
         """What the host takes to launch, with nothing before it in the queue."""
         times = []
         for _ in range(_WARM + self._repeat):
@@ -279,7 +279,7 @@ class TorchTimer:
         self._wait()
         return KernelTimes(seconds=tuple(times[_WARM:]))
 
-    def _peak(self, run: Run) -> int | None:
+    def _peak(self, run: _Run) -> int | None:
         """Most bytes allocated during a run, beside what was there before; None on a CPU."""
         if not self._on_gpu:
             return None
@@ -291,7 +291,7 @@ class TorchTimer:
         self._wait()
         return int(cuda.max_memory_allocated() - before)
 
-    def _trace(self, run: Run, path: Path) -> None:
+    def _trace(self, run: _Run, path: Path) -> None:
         profiler = self._torch.profiler
         kinds = [profiler.ProfilerActivity.CPU]
         if self._on_gpu:
@@ -308,7 +308,7 @@ class TorchTimer:
         made = self._torch.randn(sides, device=self._place, dtype=kind) * scale
         return made.requires_grad_(learns)
 
-    def _alone(self, run: Run) -> KernelTimes:
+    def _alone(self, run: _Run) -> KernelTimes:
         for _ in range(_WARM):
             run()
         self._wait()
@@ -316,7 +316,7 @@ class TorchTimer:
             return KernelTimes(seconds=tuple(self._clocked(run) for _ in range(self._repeat)))
         return KernelTimes(seconds=tuple(self._by_events(run)))
 
-    def _by_events(self, run: Run) -> Iterator[float]:
+    def _by_events(self, run: _Run) -> Iterator[float]:
         """Device time of each run; a buffer is filled before it, which empties the cache.
 
         That also keeps the device busy while the host launches, so that no gap is timed.
@@ -334,7 +334,7 @@ class TorchTimer:
         for start, end in zip(marks[::2], marks[1::2], strict=True):
             yield start.elapsed_time(end) / 1e3
 
-    def _clocked(self, run: Run) -> float:
+    def _clocked(self, run: _Run) -> float:
         start = perf_counter()
         run()
         self._wait()

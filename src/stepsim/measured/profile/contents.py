@@ -11,7 +11,7 @@ from stepsim.measured.profile.events import COMMUNICATIONS, UNKNOWN, Profile, sa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperationCount:
+class _OperationCount:
     """Operations of one name, and of one process group where they communicate.
 
     `calls` and `size_bytes` are of all ranks together; None where no size is told. `on_ranks` are
@@ -63,18 +63,18 @@ class ContentsDocument(Document, frozen=True, kw_only=True):
 
 def counted_operations(
     profile: Profile,
-) -> tuple[tuple[OperationCount, ...], tuple[OperationCount, ...]]:
+) -> tuple[tuple[_OperationCount, ...], tuple[_OperationCount, ...]]:
     """Communications and all else, the most calls first."""
     events = profile.events
     communicates = events.of_kind(*COMMUNICATIONS)
     key = same(events.name, np.where(communicates, events.group, UNKNOWN), events.kind)
-    found: tuple[list[OperationCount], list[OperationCount]] = ([], [])
+    found: tuple[list[_OperationCount], list[_OperationCount]] = ([], [])
     for number in range(int(key.max()) + 1):
         mine = np.flatnonzero(key == number)
         sizes, group = events.size_bytes[mine], int(events.group[mine[0]])
         told = profile.groups[group] if group >= 0 else None
         found[0 if communicates[mine[0]] else 1].append(
-            OperationCount(
+            _OperationCount(
                 name=profile.names[events.name[mine[0]]],
                 group=told.name if told else "",
                 members=len(told.ranks) if told else 0,

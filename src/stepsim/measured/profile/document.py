@@ -7,13 +7,13 @@ from msgspec import Meta
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Count, Seconds, Share
 from stepsim.base.units import PS_PER_S
-from stepsim.measured.profile.path import PathPart, critical_path
+from stepsim.measured.profile.path import PathPart, critical_parts
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.replayed import replayed_kinds, replayed_ranks
 from stepsim.measured.profile.shares import RankShares, rank_shares
 from stepsim.measured.profile.stragglers import Stragglers
 
-Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
+_Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
 
 
 class _StepEntry(Entry, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class _WorkerEntry(Entry, frozen=True, kw_only=True):
     rank: int
     stage: int | None
     replica: int | None
-    slowdown: Slowdown
+    slowdown: _Slowdown
     compute_s: Seconds
     communication_s: Seconds
     exposed_s: Seconds
@@ -74,11 +74,11 @@ class ProfileDocument(Document, frozen=True, kw_only=True):
     source: str
     format: str
     operations: Count
-    slowdown: Slowdown
-    host_slowdown: Slowdown
-    slowdown_by_stage: tuple[Slowdown, ...]
-    slowdown_by_replica: tuple[Slowdown, ...]
-    slowdown_by_kind: dict[str, Slowdown]
+    slowdown: _Slowdown
+    host_slowdown: _Slowdown
+    slowdown_by_stage: tuple[_Slowdown, ...]
+    slowdown_by_replica: tuple[_Slowdown, ...]
+    slowdown_by_kind: dict[str, _Slowdown]
     slowest_ranks: tuple[int, ...]
     last_stage_share: Share
     slowest_share: Share
@@ -107,7 +107,7 @@ class ProfileDocument(Document, frozen=True, kw_only=True):
             ranks=_ranks(found, rank_shares(waits)),
             replayed_ranks=[*map(_ReplayedEntry.taken_from, replayed_ranks(plain))],
             replayed_kinds=[*map(_ReplayedEntry.taken_from, replayed_kinds(plain))],
-            critical_path=[*map(_PathEntry.of, critical_path(waits))],
+            critical_path=[*map(_PathEntry.of, critical_parts(waits))],
             warnings=profile.warnings,
         )
 

@@ -22,7 +22,7 @@ class PathPart:
     host_ps: int
 
 
-def critical_path(waits: Waits) -> tuple[PathPart, ...]:
+def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
     """The parts of the critical path, the largest first; together they are the mean step.
 
     From the last end of a step back: an operation started when the last member of its meeting was

@@ -9,7 +9,7 @@ from stepsim.measured.profile.waits import Waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedPart:
+class _ReplayedPart:
     """A part of the mean step, in ps, measured and replayed.
 
     `error` is replayed over measured, minus 1; `largest` its largest size over the steps.
@@ -22,7 +22,7 @@ class ReplayedPart:
     largest: float
 
 
-def replayed_ranks(waits: Waits) -> tuple[ReplayedPart, ...]:
+def replayed_ranks(waits: Waits) -> tuple[_ReplayedPart, ...]:
     """Every rank's own step: from the begin of the step to the end of its last operation."""
     profile, events = waits.profile, waits.profile.events
     ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
@@ -37,7 +37,7 @@ def replayed_ranks(waits: Waits) -> tuple[ReplayedPart, ...]:
     return tuple(_part(*each) for each in zip(names, *found, strict=True))
 
 
-def replayed_kinds(waits: Waits) -> tuple[ReplayedPart, ...]:
+def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
     """Time of all operations of a kind, over all ranks; communications with their waits."""
     events, count = waits.profile.events, len(waits.profile.steps)
     ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
@@ -59,12 +59,12 @@ def _sums(times_ps: Ints, step: Ints, count: int) -> Ints:
     return found
 
 
-def _part(name: str, measured_ps: Ints, replayed_ps: Ints) -> ReplayedPart:
+def _part(name: str, measured_ps: Ints, replayed_ps: Ints) -> _ReplayedPart:
     """A part of some steps; steps that lack it count as exact."""
     ones = np.ones(len(measured_ps))
     ratio = np.divide(replayed_ps, measured_ps, out=ones, where=measured_ps > 0)
     measured, replayed = (int(each.mean()) for each in (measured_ps, replayed_ps))
-    return ReplayedPart(
+    return _ReplayedPart(
         name=name,
         measured_ps=measured,
         replayed_ps=replayed,

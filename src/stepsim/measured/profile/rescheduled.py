@@ -32,7 +32,7 @@ from stepsim.measured.profile.pipelined import (
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
 
-WEIGHT_NAME = "weight-compute"
+_WEIGHT_NAME = "weight-compute"
 """Name of the weight gradients that a split backward runs apart."""
 _HALF = 0.5
 _PLACES_PER_COMPUTE = 4
@@ -68,7 +68,7 @@ def rescheduled(
         *gradient_waits(events, place),
     ]
     before, after = (np.concatenate(each) for each in zip(*pairs, strict=True))
-    names = (*run.waits.profile.names, WEIGHT_NAME)
+    names = (*run.waits.profile.names, _WEIGHT_NAME)
     profile = replace(run.waits.profile, events=events, names=names)
     own_ps, delay_ps = (
         np.concatenate([part.own for part in parts]),

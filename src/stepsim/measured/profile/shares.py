@@ -29,7 +29,7 @@ class RankShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceShares:
+class _DeviceShares:
     """A rank from its first operation to its last, over all steps, in ps.
 
     `other_ps` are communications and copies while nothing computes: the terms of Holistic Trace
@@ -43,7 +43,7 @@ class DeviceShares:
     idle_ps: int
 
 
-def device_shares(profile: Profile) -> tuple[DeviceShares, ...]:
+def device_shares(profile: Profile) -> tuple[_DeviceShares, ...]:
     """What every rank's device does over all recorded steps."""
     events = profile.events
     busy = _covered(profile, events.of_kind(EventKind.COMPUTE))
@@ -53,7 +53,7 @@ def device_shares(profile: Profile) -> tuple[DeviceShares, ...]:
         mine = events.rank == place
         span = int(events.end_ps[mine].max() - events.start_ps[mine].min()) if mine.any() else 0
         found.append(
-            DeviceShares(
+            _DeviceShares(
                 rank=rank.rank,
                 span_ps=span,
                 compute_ps=int(busy[place]),

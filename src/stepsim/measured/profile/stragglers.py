@@ -22,7 +22,7 @@ _MOST_NAMES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSlowdown:
+class _WorkerSlowdown:
     """A worker, and the mean step over the ideal one where it alone keeps its own durations."""
 
     rank: int
@@ -49,7 +49,7 @@ class Stragglers:
     by_stage: tuple[float, ...]
     by_replica: tuple[float, ...]
     by_kind: dict[str, float]
-    workers: tuple[WorkerSlowdown, ...]
+    workers: tuple[_WorkerSlowdown, ...]
     slowest: tuple[int, ...]
     last_stage_share: float
     slowest_share: float
@@ -171,7 +171,7 @@ def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools])
 
 
 def _slowest(
-    profile: Profile, workers: Sequence[WorkerSlowdown], by_stage: Floats, by_replica: Floats
+    profile: Profile, workers: Sequence[_WorkerSlowdown], by_stage: Floats, by_replica: Floats
 ) -> list[int]:
     """Places of the slowest 3 % of the ranks, at least one.
 
@@ -193,8 +193,8 @@ def _of(slowdowns: Floats, place: int | None, own: float) -> float:
     return own if place is None else float(slowdowns[place])
 
 
-def _workers(profile: Profile, slowdowns: Iterable[float]) -> Iterable[WorkerSlowdown]:
+def _workers(profile: Profile, slowdowns: Iterable[float]) -> Iterable[_WorkerSlowdown]:
     for each, slowdown in zip(profile.ranks, slowdowns, strict=True):
-        yield WorkerSlowdown(
+        yield _WorkerSlowdown(
             rank=each.rank, stage=each.stage, replica=each.replica, slowdown=slowdown
         )

@@ -20,7 +20,7 @@ _PAIRS_AT_ONCE = 1 << 20
 
 
 @runtime_checkable
-class Switched(Protocol):
+class _Switched(Protocol):
     """A wiring of switches in layers: those of layer l are above `layers[l]` neighbours each."""
 
     @property
@@ -75,8 +75,8 @@ def _and_perhaps(paths: Ints, more: Ints) -> Ints:
 
 def _within(wiring: Wiring, positions: Ints, block: int) -> tuple[Summand, Ints]:
     """Loads and kinds of paths in one copy, of flows between positions of different blocks."""
-    sizes = (block, *wiring.layers) if isinstance(wiring, Switched) else ()
-    if isinstance(wiring, Switched) and _nest(sizes):
+    sizes = (block, *wiring.layers) if isinstance(wiring, _Switched) else ()
+    if isinstance(wiring, _Switched) and _nest(sizes):
         widest = [max(block, size) for size in (1, *wiring.layers)]
         crossing = [_others(positions, size) for size in widest]
         starts = np.tile(positions, len(widest))

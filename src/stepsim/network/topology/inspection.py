@@ -10,7 +10,7 @@ from stepsim.network.topology.library import Library, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRow:
+class _LinkRow:
     """Links of one class: how many, each direction counted, and what each is like."""
 
     link: LinkClass
@@ -34,7 +34,7 @@ class TopologyInspection:
     npus: int
     node_size: int
     grows: bool
-    links: tuple[LinkRow, ...]
+    links: tuple[_LinkRow, ...]
     injection_bandwidth: float
     bisection_bandwidth: float
     bisection_method: str
@@ -153,7 +153,7 @@ def inspect_topology(topology: Topology) -> TopologyInspection:
         node_size=topology.node_size,
         grows=topology.grows,
         links=tuple(
-            LinkRow(link=link, count=count)
+            _LinkRow(link=link, count=count)
             for link, count in zip(classes, topology.link_counts(), strict=True)
         ),
         injection_bandwidth=topology.injection(),

@@ -17,7 +17,7 @@ from stepsim.parallel.p2p.steps import (
 )
 from stepsim.parallel.schedules import Schedule
 
-Programs = Callable[[Schedule, P2POptions], list[P2PProgram]]
+_Programs = Callable[[Schedule, P2POptions], list[P2PProgram]]
 """Steps of every rank. Raises ScheduleError where a schedule does not define the mode."""
 
 
@@ -65,10 +65,10 @@ class P2PMode(StrEnum):
     Where a mode is `free`, messages leave when they are posted and senders never wait.
     """
 
-    programs: Programs
+    programs: _Programs
     free: bool
 
-    def __new__(cls, name: str, programs: Programs, free: bool = False) -> "P2PMode":
+    def __new__(cls, name: str, programs: _Programs, free: bool = False) -> "P2PMode":
         """A mode with what makes the programs of its ranks."""
         mode = str.__new__(cls, name)
         mode._value_ = name

@@ -19,7 +19,7 @@ from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
 
-NAME = "auto-zb"
+_NAME = "auto-zb"
 
 _KINDS = (ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
 _F, _I, _W = range(3)
@@ -58,7 +58,7 @@ def auto_zb(
     action (the paper's, whose optimizer step does not wait for other ranks), or `makespan`.
     Raises ScheduleError when the limit is below one activation or a time is negative.
     """
-    check_shape(NAME, ranks=ranks, microbatches=microbatches, chunks=1)
+    check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=1)
     job = _Job(
         ranks=ranks,
         microbatches=microbatches,
@@ -77,12 +77,12 @@ def auto_zb(
     _check_memory(job, memory_limit)
     if objective not in _OBJECTIVES:
         allowed = " or ".join(_OBJECTIVES)
-        raise ScheduleError(bad_value(f"schedule {NAME}", "objective", objective, allowed))
+        raise ScheduleError(bad_value(f"schedule {_NAME}", "objective", objective, allowed))
     first, second = _OBJECTIVES if objective == "span" else _OBJECTIVES[::-1]
     best = min(_drafts(job), key=lambda draft: (getattr(draft, first), getattr(draft, second)))
     orders = tuple(tuple(_actions(rank, kinds)) for rank, kinds in enumerate(best.orders))
     placement = Placement(ranks=ranks)
-    return Schedule(name=NAME, placement=placement, microbatches=microbatches, orders=orders)
+    return Schedule(name=_NAME, placement=placement, microbatches=microbatches, orders=orders)
 
 
 def weight_grad_share(*, hidden: int, heads: int, sequence: int) -> float:
@@ -97,21 +97,23 @@ def weight_grad_share(*, hidden: int, heads: int, sequence: int) -> float:
 def _per_rank(field: str, value: _Times, ranks: int) -> tuple[int, ...]:
     values = (value,) * ranks if isinstance(value, int) else tuple(value)
     if len(values) != ranks:
-        raise ScheduleError(f"schedule {NAME}: {field} has {len(values)} values: expected {ranks}")
+        raise ScheduleError(f"schedule {_NAME}: {field} has {len(values)} values: expected {ranks}")
     for one in values:
         if one < 0:
-            raise ScheduleError(f"schedule {NAME}: {field} is {one}: expected at least 0")
+            raise ScheduleError(f"schedule {_NAME}: {field} is {one}: expected at least 0")
     return values
 
 
 def _check_memory(job: "_Job", memory_limit: float) -> None:
     if not job.capacity >= 1:
         raise ScheduleError(
-            f"schedule {NAME}: memory_limit is {memory_limit:g}: {job.ranks} ranks need "
+            f"schedule {_NAME}: memory_limit is {memory_limit:g}: {job.ranks} ranks need "
             f"at least {1 / job.ranks:.4g}, one activation"
         )
     if not 0 <= job.share <= 1:
-        raise ScheduleError(f"schedule {NAME}: weight_grad_share is {job.share:g}: expected 0 to 1")
+        raise ScheduleError(
+            f"schedule {_NAME}: weight_grad_share is {job.share:g}: expected 0 to 1"
+        )
 
 
 def _actions(rank: int, kinds: Sequence[int]) -> Iterator[Action]:

@@ -24,7 +24,7 @@ _Result = tuple[ActionKind, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misplaced:
+class _Misplaced:
     """An entry of a rank's order that stands before one whose result it needs."""
 
     rank: int
@@ -44,7 +44,7 @@ def check_schedule(schedule: Schedule) -> None:
         )
 
 
-def find_misplaced(schedule: Schedule) -> Misplaced | None:
+def find_misplaced(schedule: Schedule) -> _Misplaced | None:
     """The first entry, rank by rank, that can never run where it stands; None if all can.
 
     Raises ScheduleError where ranks wait for each other for ever.
@@ -57,7 +57,7 @@ def find_misplaced(schedule: Schedule) -> Misplaced | None:
             ahead = _gives_from(schedule, rank, place)
             for needed in _entry_needs(schedule, rank, place):
                 if needed in ahead:
-                    return Misplaced(rank=rank, place=place, needed=ahead[needed])
+                    return _Misplaced(rank=rank, place=place, needed=ahead[needed])
     raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, places)}")
 
 

@@ -10,7 +10,7 @@ from stepsim.base.arrays import Bools, Small
 from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, OrderEntry
 
-KINDS = tuple(ActionKind)
+ACTION_KINDS = tuple(ActionKind)
 """Kinds by the numbers that columns have for them."""
 
 
@@ -36,7 +36,7 @@ class Order(Sequence[OrderEntry]):
         found = np.full((4, len(entries), width), -1, dtype=np.int32)
         for place, entry in enumerate(entries):
             for part, action in enumerate(entry.parts()):
-                number = KINDS.index(action.kind)
+                number = ACTION_KINDS.index(action.kind)
                 found[:, place, part] = number, action.stage, action.chunk, action.microbatch
         kind, stage, chunk, microbatch = found
         return cls(kind=kind.astype(np.int8), stage=stage, chunk=chunk, microbatch=microbatch)
@@ -77,14 +77,14 @@ class Order(Sequence[OrderEntry]):
 
     def runs(self, *kinds: ActionKind) -> Bools:
         """Which parts are of these kinds: (entries, parts)."""
-        return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
+        return np.isin(self.kind, [ACTION_KINDS.index(kind) for kind in kinds])
 
 
 def _entry(
     kinds: list[int], stages: list[int], chunks: list[int], microbatches: list[int]
 ) -> OrderEntry:
     parts = [
-        Action(kind=KINDS[kind], stage=stage, chunk=chunk, microbatch=microbatch)
+        Action(kind=ACTION_KINDS[kind], stage=stage, chunk=chunk, microbatch=microbatch)
         for kind, stage, chunk, microbatch in zip(kinds, stages, chunks, microbatches, strict=True)
         if kind >= 0
     ]
@@ -102,6 +102,6 @@ def alternating_order(
     turns = 2 * np.arange(len(forwards)), 2 * (np.arange(len(backwards)) + lead) + 1
     order = np.argsort(np.concatenate(turns), kind="stable")
     chunk, microbatch = np.concatenate((forwards, backwards))[order].T
-    numbers = KINDS.index(ActionKind.FORWARD), KINDS.index(ActionKind.BACKWARD)
+    numbers = ACTION_KINDS.index(ActionKind.FORWARD), ACTION_KINDS.index(ActionKind.BACKWARD)
     kind = np.where(order < len(forwards), *numbers)
     return Order.of_actions(kind, chunk * ranks + rank, chunk, microbatch)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Draw = Callable[[FigureStyle], "Figure"]
+_Draw = Callable[[FigureStyle], "Figure"]
 """What draws a figure in a style; it runs with the style's parameters set."""
 
 
 def make_figure(
-    draw: Draw, path: str | Path | None = None, style: FigureStyle | str = FigureStyle.SCREEN
+    draw: _Draw, path: str | Path | None = None, style: FigureStyle | str = FigureStyle.SCREEN
 ) -> "Figure":
     """Draw a figure; with a path also into a .png, .svg or .pdf file that is the same every time.
 

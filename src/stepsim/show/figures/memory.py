@@ -40,10 +40,10 @@ def plot_memory(
             f"{report.workload}: nothing says what its ranks hold: expected a model, or "
             "--activation-size"
         )
-    return make_figure(lambda chosen: memory_figure(timeline, report, memory, chosen), path, style)
+    return make_figure(lambda chosen: _memory_figure(timeline, report, memory, chosen), path, style)
 
 
-def memory_figure(
+def _memory_figure(
     timeline: Timeline, report: Report, memory: StepMemory, style: FigureStyle
 ) -> "Figure":
     """The figure that `plot_memory` writes."""

@@ -24,10 +24,10 @@ def plot_plans(
 
     Raises OutputError when the file cannot be written or its suffix names no figure format.
     """
-    make_figure(lambda chosen: plans_figure(found, chosen), path, style)
+    make_figure(lambda chosen: _plans_figure(found, chosen), path, style)
 
 
-def plans_figure(found: PlanSearch, style: FigureStyle) -> "Figure":
+def _plans_figure(found: PlanSearch, style: FigureStyle) -> "Figure":
     """The figure that `plot_plans` writes."""
     several = len({each.plan.npus for each in found.plans}) > 1
     figure = style.figure(3.0 if style.narrow else 3.6)

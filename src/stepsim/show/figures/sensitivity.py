@@ -29,7 +29,7 @@ def plot_sensitivity(
     style: FigureStyle | str = FigureStyle.SCREEN,
 ) -> "Figure":
     """Draw what one per cent of everything is worth; raises OutputError as `make_figure`."""
-    return make_figure(lambda chosen: sensitivity_figure(found, chosen), path, style)
+    return make_figure(lambda chosen: _sensitivity_figure(found, chosen), path, style)
 
 
 def plot_noise(
@@ -39,10 +39,10 @@ def plot_noise(
     style: FigureStyle | str = FigureStyle.SCREEN,
 ) -> "Figure":
     """Draw the distribution of step times; raises OutputError as `make_figure`."""
-    return make_figure(lambda chosen: noise_figure(found, chosen), path, style)
+    return make_figure(lambda chosen: _noise_figure(found, chosen), path, style)
 
 
-def sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
+def _sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
     """A bar per parameter that is worth something, the longest on top."""
     from matplotlib.patches import Patch
 
@@ -69,7 +69,7 @@ def _percent(gain: float) -> str:
     return f"{gain:.2g} %" if gain >= _LEAST_SHOWN else f"< {_LEAST_SHOWN} %"
 
 
-def noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
+def _noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
     """A histogram of step times, with the planned one and percentiles marked."""
     figure = style.figure(2.8)
     axes = figure.subplots()

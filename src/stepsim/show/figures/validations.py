@@ -43,10 +43,10 @@ def plot_validation(
 
     Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
     """
-    return make_figure(lambda chosen: validation_figure(found, chosen), path, style)
+    return make_figure(lambda chosen: _validation_figure(found, chosen), path, style)
 
 
-def validation_figure(found: Validation, style: FigureStyle) -> "Figure":
+def _validation_figure(found: Validation, style: FigureStyle) -> "Figure":
     """The figure that `plot_validation` writes."""
     figure = style.figure(5.0 if style.narrow else 3.0)
     if style.narrow:
@@ -69,10 +69,10 @@ def plot_measured(
 
     Raises OutputError as `plot_validation` does.
     """
-    make_figure(lambda chosen: measured_figure(summary, result, chosen), path, style)
+    make_figure(lambda chosen: _measured_figure(summary, result, chosen), path, style)
 
 
-def measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureStyle) -> "Figure":
+def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureStyle) -> "Figure":
     """The figure that `plot_measured` writes."""
     from matplotlib.patches import Patch
 

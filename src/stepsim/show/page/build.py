@@ -7,7 +7,7 @@ from stepsim.explore.sensitivity import Sensitivity
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.results.document import ResultDocument
 from stepsim.show.page.columns import SpanColumns
-from stepsim.show.page.measured import MeasuredRun
+from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.page import Page, Section
 from stepsim.show.page.sections import (
     breakdown_section,
@@ -47,7 +47,7 @@ def step_page(
     command: str,
     spans: SpanColumns | None = None,
     what_if: Sensitivity | str = "",
-    measured: MeasuredRun | None = None,
+    measured: RunBesideReplay | None = None,
 ) -> Page:
     """A simulated step; `what_if` says why there are no sensitivities, if there are none.
 

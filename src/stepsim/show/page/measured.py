@@ -21,7 +21,7 @@ _ROW_PX, _FRAME_PX = 26, 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
+class RunBesideReplay:
     """A run beside its replay: errors, and bars of each stage (none where it was not traced)."""
 
     errors: Table
@@ -29,7 +29,7 @@ class MeasuredRun:
     stages: tuple[Bars | None, ...]
 
     @classmethod
-    def of(cls, summary: RunSummary, report: Report) -> "MeasuredRun":
+    def of(cls, summary: RunSummary, report: Report) -> "RunBesideReplay":
         """What a run says beside the report of its replay."""
         traced = summary.run.stages
         return cls(

@@ -9,7 +9,7 @@ from stepsim.results.document import ResultDocument, StepDocument
 from stepsim.results.findings import Finding
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
-from stepsim.show.page.measured import MeasuredRun
+from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.page import Chart, Section
 from stepsim.show.palette import PATH, SHADES
 from stepsim.show.tables.model import Pairs, share_of
@@ -30,7 +30,7 @@ _MOST_NAMED = 16
 _ONE_OF_SEVERAL_PX = 560
 
 
-def step_facts(result: StepDocument, measured: MeasuredRun | None = None) -> Pairs:
+def step_facts(result: StepDocument, measured: RunBesideReplay | None = None) -> Pairs:
     """The few numbers that are looked for first."""
     step_s = result.step_time_ps / PS_PER_S
     exposed = sum(t for name, t in result.breakdown_ps.items() if name.startswith("exposed"))
@@ -53,7 +53,7 @@ def step_facts(result: StepDocument, measured: MeasuredRun | None = None) -> Pai
     return tuple(facts.items())
 
 
-def _measured_facts(result: StepDocument, measured: MeasuredRun | None) -> dict[str, str]:
+def _measured_facts(result: StepDocument, measured: RunBesideReplay | None) -> dict[str, str]:
     """The measured step, and how far off the simulated one is."""
     if measured is None:
         return {}
@@ -71,7 +71,7 @@ def notices_of(result: StepDocument) -> tuple[str, ...]:
     return tuple(said)
 
 
-def replay_section(measured: MeasuredRun) -> Section:
+def replay_section(measured: RunBesideReplay) -> Section:
     """Measured times beside simulated ones."""
     return Section(name="replay", heading="Measured beside simulated", tables=(measured.errors,))
 
@@ -79,7 +79,7 @@ def replay_section(measured: MeasuredRun) -> Section:
 def timeline_section(
     runs: Sequence[tuple[str, StepDocument, SpanColumns]],
     missing: str = "",
-    measured: MeasuredRun | None = None,
+    measured: RunBesideReplay | None = None,
 ) -> Section:
     """Timelines of runs under each other on one time axis, below a measured one."""
     charts: list[Chart] = []

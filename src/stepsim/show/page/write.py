@@ -18,7 +18,7 @@ from stepsim.show.page.build import (
     step_page,
 )
 from stepsim.show.page.columns import MOST_SPANS, span_columns
-from stepsim.show.page.measured import MeasuredRun
+from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.page import Page, render
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.step.compare import ComparedSchedules
@@ -37,7 +37,7 @@ def write_step(
     *,
     command: str,
     what_if: Sensitivity | str,
-    measured: MeasuredRun | None = None,
+    measured: RunBesideReplay | None = None,
 ) -> None:
     """Write a step with its timeline; `what_if` says why there are no sensitivities, if so.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.measured.device.kernels import KernelTimes, LayerTimes, MovingCall
+from stepsim.measured.device.kernels import KernelTimes, LayerPasses, MovingCall
 from stepsim.measured.device.measure import MeasuredDevice, Timed
 from stepsim.measured.device.predicted import PredictedLayer, predicted_s
 from stepsim.show.frames import Columns, columns_of_rows
@@ -78,7 +78,7 @@ def _constants(device: Device) -> Iterator[tuple[str, str]]:
     yield "kernel floor", format_time_ps(device.kernel_floor_ps)
 
 
-def _layer(times: LayerTimes, predicted: PredictedLayer) -> Pairs:
+def _layer(times: LayerPasses, predicted: PredictedLayer) -> Pairs:
     passes = (
         ("forward", times.forward, predicted.forward_s),
         ("backward", times.backward, predicted.backward_s),

@@ -36,7 +36,7 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
         ("plans", f"{found.looked_at:,}: {ruled}, {found.simulated} were simulated{rest}"),
         ("limited by", found.binds),
     )
-    yield plans_table(found)
+    yield _plans_table(found)
     yield from _band(found.plans[0])
     yield "Megatron-LM: " + " ".join(found.megatron_arguments)
 
@@ -48,7 +48,7 @@ def _band(best: PlanEntry) -> Iterator[str]:
         yield f"steps like these were predicted with a mean error of {best.error:.1%} {known}"
 
 
-def plans_table(found: PlanDocument) -> Table:
+def _plans_table(found: PlanDocument) -> Table:
     """A row per plan, the best first; degrees that all have as 1 are left out."""
     plans = found.plans
     sparse = _varies(plans, "ep")

@@ -9,7 +9,7 @@ from stepsim.base.arrays import Ints
 from stepsim.base.units import format_time_ps
 from stepsim.measured.profile.contents import counted_operations
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.path import PathPart, critical_path
+from stepsim.measured.profile.path import PathPart, critical_parts
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.replayed import replayed_kinds, replayed_ranks
 from stepsim.measured.profile.shares import device_shares, rank_shares
@@ -49,7 +49,7 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
         yield table_of("from the first operation to the last", devices, _DEVICES, most=_MOST)
     if found.by_stage:
         yield _slowdowns(found)
-    yield _path_table(critical_path(waits))
+    yield _path_table(critical_parts(waits))
 
 
 def profile_replay_shown(found: Stragglers) -> Iterator[Shown]:
@@ -112,7 +112,7 @@ def untold_table(found: Improvements) -> Table:
 def where_steps_go(waits: Waits) -> Iterator[Table]:
     """Where the mean step goes on every rank, and the critical path across ranks."""
     yield table_of("mean step of every rank", rank_shares(waits), _SHARES)
-    yield _path_table(critical_path(waits))
+    yield _path_table(critical_parts(waits))
 
 
 def _profile_pairs(profile: Profile) -> Pairs:

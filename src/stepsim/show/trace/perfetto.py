@@ -25,7 +25,7 @@ from stepsim.results.counters import Curves
 from stepsim.show.trace.document import Category, Label, Process, Slice
 from stepsim.show.trace.processes import TracedRun, trace_processes
 
-SUFFIXES = (".json", ".json.gz")
+_SUFFIXES = (".json", ".json.gz")
 
 COLOURS = {
     Category.FORWARD: "rail_response",
@@ -51,9 +51,9 @@ _SURROGATES = "backslashreplace"  # of a file's name that is no UTF-8: `\\udc80`
 
 def check_trace_path(path: Path) -> None:
     """Raise OutputError unless the name ends as a trace's."""
-    if not path.name.lower().endswith(SUFFIXES):
+    if not path.name.lower().endswith(_SUFFIXES):
         raise OutputError(
-            f"{path}: cannot write a trace: expected a name in {' or '.join(SUFFIXES)}"
+            f"{path}: cannot write a trace: expected a name in {' or '.join(_SUFFIXES)}"
         )
 
 

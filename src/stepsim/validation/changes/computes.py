@@ -18,7 +18,7 @@ from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.measured.profile.waits import Waits
 from stepsim.validation.changes.made import (
     Changes,
-    RunChange,
+    ProfileChange,
     UntoldChange,
     evened,
     programs_of,
@@ -68,7 +68,7 @@ def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
     yield from _host(waits)
 
 
-def _replaced(seen: _Seen, stragglers: Stragglers) -> RunChange | UntoldChange:
+def _replaced(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldChange:
     """The slowest worker computes as the others of its stage do."""
     waits, events = seen.waits, seen.events
     slow = max(stragglers.workers, key=lambda worker: worker.slowdown)
@@ -89,7 +89,7 @@ def _replaced(seen: _Seen, stragglers: Stragglers) -> RunChange | UntoldChange:
     )
 
 
-def _even_stages(seen: _Seen, stragglers: Stragglers) -> RunChange | UntoldChange:
+def _even_stages(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldChange:
     """Every stage computes equally long; says how much the slowest has to hand over."""
     if seen.stage.max(initial=UNKNOWN) < 1:
         why = "the run has one stage" if (seen.stage == 0).any() else _NOT_TOLD
@@ -110,7 +110,7 @@ def _even_stages(seen: _Seen, stragglers: Stragglers) -> RunChange | UntoldChang
     )
 
 
-def _even_replicas(seen: _Seen) -> RunChange | UntoldChange:
+def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
     events, waits = seen.events, seen.waits
     if len(waits.profile.ranks) < 2:
         return UntoldChange(name="even-replicas", why="one rank was traced")
@@ -127,7 +127,7 @@ def _even_replicas(seen: _Seen) -> RunChange | UntoldChange:
     )
 
 
-def _even_microbatches(seen: _Seen) -> RunChange | UntoldChange:
+def _even_microbatches(seen: _Seen) -> ProfileChange | UntoldChange:
     events = seen.events
     if events.microbatch.max(initial=UNKNOWN) < 1:
         why = "the run does not tell microbatches"
@@ -141,7 +141,7 @@ def _even_microbatches(seen: _Seen) -> RunChange | UntoldChange:
     )
 
 
-def _even_experts(seen: _Seen) -> RunChange | UntoldChange:
+def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
     """Between two exchanges of an expert group all its ranks compute equally long."""
     waits, events, profile = seen.waits, seen.events, seen.waits.profile
     of_experts = [i for i, group in enumerate(profile.groups) if _EXPERTS.search(group.name)]
@@ -194,7 +194,7 @@ def _host(waits: Waits) -> Changes:
         np.where(host, 0, waits.own_ps),
         "memory is freed elsewhere",
     )
-    yield RunChange(
+    yield ProfileChange(
         name="no-host-gaps",
         what="operations start when what they wait for has ended",
         assumed="launches cost nothing",

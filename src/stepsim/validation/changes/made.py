@@ -11,7 +11,7 @@ from stepsim.measured.profile.waits import Waits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RunChange:
+class ProfileChange:
     """A change of a profile: its waits, what operations take and the host's delays, in ps.
 
     `best_ps` are the steps where what it changes is as good as can be, None where the change is
@@ -43,15 +43,15 @@ class UntoldChange:
 _ALIKE = 0.97
 """Share of operations that ranks have in common which run the same."""
 
-Changes = Iterator[RunChange | UntoldChange]
+Changes = Iterator[ProfileChange | UntoldChange]
 
 
 def times_changed(
     waits: Waits, name: str, what: str, own_ps: Ints, assumed: str, best_ps: Ints | None = None
-) -> RunChange:
+) -> ProfileChange:
     """A change of what operations take; `best_ps` is what they take at best."""
     delay = waits.delay_ps
-    return RunChange(
+    return ProfileChange(
         name=name,
         what=what,
         assumed=assumed,

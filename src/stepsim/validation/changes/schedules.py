@@ -7,7 +7,7 @@ from stepsim.measured.profile.pipelined import Orders, Pipelined, pipelined
 from stepsim.measured.profile.rescheduled import rescheduled
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.validation.changes.made import Changes, RunChange, UntoldChange
+from stepsim.validation.changes.made import Changes, ProfileChange, UntoldChange
 
 _KNOWN = ("1f1b", "gpipe", "interleaved", "looped-bfs")
 """Schedules with whole backwards that a run may have followed."""
@@ -73,7 +73,7 @@ def _orders(schedule: Schedule) -> Orders:
 
 def _rescheduled(
     run: Pipelined, name: str, chunks: int, microbatches: int, off: float
-) -> RunChange | UntoldChange:
+) -> ProfileChange | UntoldChange:
     """A change to a schedule, or why it cannot run."""
     more = microbatches != run.microbatches
     label = "twice-the-microbatches" if more else f"schedule-{name}"
@@ -87,7 +87,7 @@ def _rescheduled(
     except (ScheduleError, TraceError) as error:
         return UntoldChange(name=label, why=str(error).splitlines()[0])
     what = f"{microbatches} microbatches in place of {run.microbatches}, under {name}"
-    return RunChange(
+    return ProfileChange(
         name=label,
         what=what if more else f"the pipeline runs {schedule.label}",
         assumed=_assumed(run, schedule, off),

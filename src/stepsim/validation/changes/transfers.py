@@ -17,7 +17,7 @@ from stepsim.measured.profile.events import (
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.validation.changes.made import (
     Changes,
-    RunChange,
+    ProfileChange,
     UntoldChange,
     leaves_node,
     nodes_of,
@@ -56,7 +56,7 @@ def _overlaps(waits: Waits) -> Changes:
             )
 
 
-def _faster(waits: Waits, name: str, what: str, which: Bools) -> RunChange:
+def _faster(waits: Waits, name: str, what: str, which: Bools) -> ProfileChange:
     """Some communications at twice the bandwidth; at best they take no time."""
     own = waits.own_ps
     halved, none = (np.where(which, each, own) for each in (own // _TWICE, 0))

@@ -29,7 +29,7 @@ from stepsim.workload.model.plan import ModelPlan
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
 
-Kept = tuple[tuple[int, ...], ...]
+_Kept = tuple[tuple[int, ...], ...]
 """Microbatches kept by each rank, of each of its chunks."""
 
 
@@ -69,7 +69,7 @@ class RankMemory:
         return np.asarray(self.share_of(device) >= TIGHT_SHARE, dtype=np.float64)
 
 
-def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> Kept:
+def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> _Kept:
     """Microbatches that each rank keeps of each chunk under 1F1B, or its interleaved form.
 
     A rank runs its warm-up forwards and one more before its first backward: pp - rank of one
@@ -93,7 +93,7 @@ def rank_memory(
     device: Device,
     framework: Framework,
     plans: Sequence[ModelPlan],
-    kept: Sequence[Kept] | None = None,
+    kept: Sequence[_Kept] | None = None,
 ) -> RankMemory:
     """Memory of the fullest rank of each plan; `kept` has an entry per plan."""
     columns = plan_columns(plans)
@@ -120,7 +120,7 @@ def rank_memory(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankParts:
+class _RankParts:
     """Bytes of every rank of plans that share a layout.
 
     `weights`, `gradients` and `optimizer` are of shape (plans, pp) and held throughout;
@@ -139,7 +139,7 @@ class RankParts:
 
 def rank_parts(
     architecture: Architecture, framework: Framework, plan: ModelPlan, places: Places
-) -> RankParts:
+) -> _RankParts:
     """Bytes of every rank of one plan whose virtual stages lie as `places` say."""
     return _held(architecture, framework, plan_columns([plan]), plan.layout, places)
 
@@ -150,14 +150,14 @@ def _held(
     columns: PlanColumns,
     layout: LayerLayout,
     places: Places,
-) -> RankParts:
+) -> _RankParts:
     counts = counts_by_chunk(architecture, layout, places)
     kinds = architecture.layer_kinds()
     held = np.stack([layer_bytes(each, architecture, columns, framework) for each in kinds])
     logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
     weights, gradients, optimizer = _states(architecture, framework, columns, layout, places)
     spread = framework.fragmentation
-    return RankParts(
+    return _RankParts(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,

@@ -18,7 +18,7 @@ _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seconds:
+class _PhaseSeconds:
     """Time of operators by phase, arrays over plans; `core` is core attention's forward.
 
     `launches` are the kernels of forward and backward.
@@ -44,7 +44,7 @@ class Pricer:
     columns: PlanColumns
     precision: Precision
 
-    def price(self, operators: Iterable[Operator]) -> Seconds:
+    def price(self, operators: Iterable[Operator]) -> _PhaseSeconds:
         """Time of all operators together."""
         forward = input_grad = weight_grad = core = np.zeros(len(self.columns))
         for operator in operators:
@@ -54,7 +54,9 @@ class Pricer:
             weight_grad = weight_grad + self._seconds(operator, operator.weight_grad, 2)
             if operator.core:
                 core = core + first
-        return Seconds(forward=forward, input_grad=input_grad, weight_grad=weight_grad, core=core)
+        return _PhaseSeconds(
+            forward=forward, input_grad=input_grad, weight_grad=weight_grad, core=core
+        )
 
     def bytes_seconds(self, moved: Floats) -> Floats:
         """Time of memory-bound kernels that move so many bytes."""

@@ -35,7 +35,7 @@ from stepsim.workload.rows import CollectiveKind, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartSeconds:
+class _PartSeconds:
     """One layer (or end) of one microbatch: compute and exposed exchanges of both passes."""
 
     forward: Floats
@@ -49,7 +49,7 @@ class PartSeconds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSeconds:
+class _StepSeconds:
     """A predicted step and its parts, arrays over plans."""
 
     pipeline: Floats
@@ -81,7 +81,7 @@ class StepModel:
             result[chosen] = self.parts([plans[i] for i in chosen], precision).step
         return result
 
-    def parts(self, plans: Sequence[ModelPlan], precision: Precision) -> StepSeconds:
+    def parts(self, plans: Sequence[ModelPlan], precision: Precision) -> _StepSeconds:
         """Parts of the step of plans of one precision."""
         columns = plan_columns(plans)
         layers, embedding, head = self._microbatch(columns, precision)
@@ -97,7 +97,7 @@ class StepModel:
         backward = sum(part.backward for part in layers) / len(layers) * self.architecture.depth
         forward = sum(part.forward for part in layers) / len(layers) * self.architecture.depth
         exposed = self._data_parallel(columns, backward / columns.pp, forward / columns.pp)
-        return StepSeconds(
+        return _StepSeconds(
             pipeline=pipeline,
             bubble=bubble,
             data_parallel=exposed,
@@ -116,7 +116,7 @@ class StepModel:
 
     def _microbatch(
         self, columns: PlanColumns, precision: Precision
-    ) -> tuple[list[PartSeconds], PartSeconds, PartSeconds]:
+    ) -> tuple[list[_PartSeconds], _PartSeconds, _PartSeconds]:
         pricer = Pricer(
             device=self.device, framework=self.framework, columns=columns, precision=precision
         )
@@ -127,7 +127,7 @@ class StepModel:
         )
         return layers, embedding, head
 
-    def _layer(self, layer: Layer, pricer: Pricer) -> PartSeconds:
+    def _layer(self, layer: Layer, pricer: Pricer) -> _PartSeconds:
         columns = pricer.columns
         part = self._part(layer_blocks(layer, self.architecture, columns), pricer, layer)
         host_ps = (
@@ -135,12 +135,12 @@ class StepModel:
         )
         graph = np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
         host = host_ps / PS_PER_S * graph * (1 + columns.recompute_full / 3)
-        part = PartSeconds(forward=part.forward, backward=part.backward, host=host)
+        part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
         return self._sharded(layer, part, columns)
 
     def _part(
         self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
-    ) -> PartSeconds:
+    ) -> _PartSeconds:
         columns, framework = pricer.columns, self.framework
         forward = backward = core = hidden = hidden_back = np.zeros(len(columns))
         tp_share = np.where(columns.tp_comm_overlap > 0, framework.exposed_tp, 1.0)
@@ -167,7 +167,7 @@ class StepModel:
                 + again
                 + framework.operator_recompute * columns.recompute_operators * forward
             )
-        return PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
+        return _PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
 
     def _exchanged(
         self, exchanges: Iterable[Exchange], columns: PlanColumns, tp_share: Floats
@@ -199,7 +199,7 @@ class StepModel:
         }[exchange.group]
         return self.interconnect.seconds(exchange.kind, exchange.size_bytes, ranks, stride)
 
-    def _sharded(self, layer: Layer, part: PartSeconds, columns: PlanColumns) -> PartSeconds:
+    def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanColumns) -> _PartSeconds:
         """The layer with parameters gathered and gradients scattered beside it (FSDP)."""
         sharded = columns.zero >= 2.5
         if not sharded.any() and not (columns.zero >= 1.5).any():
@@ -213,7 +213,7 @@ class StepModel:
         f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
         b_comm = gather_back + scatter
         b = np.maximum(backward + slow * np.minimum(b_comm, backward), b_comm)
-        return PartSeconds(
+        return _PartSeconds(
             forward=np.where(use, f, forward),
             backward=np.where(use, b, backward),
             host=part.host,
@@ -324,6 +324,6 @@ class StepModel:
         return (per_own * own + every * (dense + routed)) / self.device.bytes_per_s
 
 
-def _part_table(layers: list[PartSeconds], embedding: PartSeconds, head: PartSeconds) -> Floats:
+def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:
     """Seconds of parts as columns; shape (plans, kinds + 2)."""
     return np.stack([*(part.total for part in layers), embedding.total, head.total], axis=1)

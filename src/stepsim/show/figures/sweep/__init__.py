@@ -25,7 +25,7 @@ def _measured(table: SweepTable, view: View, style: FigureStyle, *, bubble: bool
     return (map_figure if view.y else line_figure)(table, view, style, bubble=bubble)
 
 
-KINDS = {
+FIGURE_KINDS = {
     kind.name: kind
     for kind in (
         FigureKind(name="time", draw=partial(_measured, bubble=False)),
@@ -39,9 +39,9 @@ KINDS = {
 
 def figure_kind(name: str) -> FigureKind:
     """The kind of a name; raises SweepError naming those there are."""
-    if name not in KINDS:
-        raise SweepError(f"kind of figure is {name!r}: expected one of {', '.join(KINDS)}")
-    return KINDS[name]
+    if name not in FIGURE_KINDS:
+        raise SweepError(f"kind of figure is {name!r}: expected one of {', '.join(FIGURE_KINDS)}")
+    return FIGURE_KINDS[name]
 
 
 def plot_sweep(
@@ -92,7 +92,7 @@ def _at(path: str | Path | None) -> str:
 
 
 __all__ = [
-    "KINDS",
+    "FIGURE_KINDS",
     "FigureKind",
     "View",
     "choose_view",

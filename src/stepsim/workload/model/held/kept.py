@@ -115,7 +115,7 @@ def _between(mlp: DenseMlp, tokens: Floats, width: Floats, element: Floats) -> F
     return tokens * width * (2.0 * inputs + element)
 
 
-def expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:
+def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:
     """Elements of the weights of a rank's experts of one layer."""
     inputs = 2 if mlp.activation.gated else 1
     each = (inputs + 1) * mlp.width * architecture.hidden
@@ -126,7 +126,7 @@ def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) 
     """Elements of the weights of a layer's MLP on a rank."""
     mlp = layer.mlp
     if isinstance(mlp, ExpertMlp):
-        return expert_weights(mlp, architecture, columns)
+        return _expert_weights(mlp, architecture, columns)
     if isinstance(mlp, DenseMlp):
         inputs = 2 if mlp.activation.gated else 1
         return (inputs + 1) * mlp.width * architecture.hidden / columns.tp
