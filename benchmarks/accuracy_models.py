@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import tomli_w
+from accuracy_memory import lines as memory_lines
 from accuracy_order import lines, ordered_pairs
 
 from stepsim.files.accelerators import (
@@ -64,6 +65,15 @@ Whether the faster of two plans is predicted to be the faster one: pairs of diff
 source with the same model, GPUs, batch, sequence and precision, measured more than 3 % apart
 (`benchmarks/accuracy_order.py`).
 """
+MEMORY = """
+## Memory
+
+Of the fullest rank, as each framework reports it: what its allocator reserved, or all that
+nvidia-smi shows (bigscience). The one factor of a source is the median of measured over predicted.
+A run contradicts others where it reports more than the same plan with larger microbatches
+(`benchmarks/accuracy_memory.py`). Sources that do not print recomputation (megatron-bridge) are
+taken to have none, and seem too large.
+"""
 CONSTANTS = """
 ## What each constant was set on
 
@@ -91,8 +101,11 @@ def main() -> None:
     print()
     print("## By GPU, framework and precision\n")
     print("\n".join(_machines(validate_published(judged))))
+    found = validate_published(judged)
     print(ORDER)
-    print("\n".join(lines(ordered_pairs(validate_published(judged).rows))))
+    print("\n".join(lines(ordered_pairs(found.rows))))
+    print(MEMORY)
+    print("\n".join(memory_lines(found)))
     print(CONSTANTS)
     print("\n".join(_devices()))
     print()
@@ -206,7 +219,8 @@ def _frameworks() -> Iterator[str]:
     for name in framework_names():
         framework = read_framework(name)
         for constant, source in framework.sources.items():
-            value = getattr(framework, constant if constant in known else f"{constant}_ps")
+            names = (constant, f"{constant}_ps", f"{constant}_bytes")
+            value = getattr(framework, next(each for each in names if each in known))
             yield f"| {framework.name} | {constant} | {_shown(constant, value)} | {source} |"
 
 

@@ -17,7 +17,7 @@ from stepsim.files.model_steps import read_published_steps
 from stepsim.validation.published import PublishedComparison, validate_published
 
 _LEAST_DIFFERENCE = 0.03
-_MOST_NPUS = {"nanotron": 16}  # larger runs met cluster faults, as their source says
+MOST_NPUS = {"nanotron": 16}  # larger runs met cluster faults, as their source says
 
 
 def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, int]]:
@@ -25,7 +25,7 @@ def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, i
     groups: dict[tuple[object, ...], list[PublishedComparison]] = defaultdict(list)
     for row in rows:
         step, plan = row.step, row.step.plan
-        if plan.npus > _MOST_NPUS.get(step.source, plan.npus):
+        if plan.npus > MOST_NPUS.get(step.source, plan.npus):
             continue
         job = plan.npus, plan.global_batch, plan.sequence, plan.precision
         groups[step.source, step.architecture, step.device, *job].append(row)

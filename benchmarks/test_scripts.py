@@ -22,6 +22,7 @@ PRINTED = {
     "trace_times": "step.json.gz:",
     "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
+    "accuracy_memory": "| bigscience | 27 | 27 |",
     "accuracy_models": "| torch-fsdp-eager | skew |",
     "accuracy_nccl": "## Outliers",
     "accuracy_order": "| vtrain",
@@ -35,6 +36,7 @@ PRINTED = {
 
 DATA = {
     "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
+    "accuracy_memory": SHARED / "reference" / "steps" / "dev.csv",
     "accuracy_models": SHARED,
     "accuracy_nccl": MEASURED / "nccl",
     "accuracy_order": SHARED / "reference" / "steps" / "dev.csv",

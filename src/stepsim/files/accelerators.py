@@ -97,15 +97,18 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     skew: _Amount = 0.0
     overlaps_input_gradient: bool = True
     overlaps_p2p: bool = True
+    fuses_gradient_sums: bool = True
     balances_stages: bool = False
     operator_recompute: _Part = 0.3
-    operator_keep: _Part = 0.58
     keeps_casts: bool = True
+    keeps_outputs: bool = False
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
     cast_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
     sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
     optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] = 12.0
     logit_bytes: Annotated[int, Meta(ge=2, le=1000)] = 7
+    norm_bytes: Annotated[int, Meta(ge=0, le=8)] = 0
+    bucket: str = "0 B"
     fragmentation: Annotated[float, Meta(ge=1, le=1e9)] = 1.0
     reports_total: bool = False
     fused_loss: bool = True
@@ -218,15 +221,18 @@ def read_framework(name_or_path: str | Path) -> Framework:
             skew=file.skew,
             overlaps_input_gradient=file.overlaps_input_gradient,
             overlaps_p2p=file.overlaps_p2p,
+            fuses_gradient_sums=file.fuses_gradient_sums,
             balances_stages=file.balances_stages,
             operator_recompute=file.operator_recompute,
-            operator_keep=file.operator_keep,
             keeps_casts=file.keeps_casts,
+            keeps_outputs=file.keeps_outputs,
             gradient_bytes=file.gradient_bytes,
             cast_gradient_bytes=file.cast_gradient_bytes,
             sharded_gradient_bytes=file.sharded_gradient_bytes,
             optimizer_bytes=file.optimizer_bytes,
             logit_bytes=file.logit_bytes,
+            norm_bytes=file.norm_bytes,
+            bucket_bytes=parse_size_bytes(file.bucket),
             fragmentation=file.fragmentation,
             reports_total=file.reports_total,
             fused_loss=file.fused_loss,
@@ -245,6 +251,12 @@ def read_framework(name_or_path: str | Path) -> Framework:
         )
     except StepsimError as error:
         raise PlanError(f"{path}: {error}") from None
+
+
+def framework_of_year(name: str, year: str) -> str:
+    """The name with the year where a shipped framework has it, such as torchtitan-2024."""
+    dated = f"{name}-{year}"
+    return dated if dated.lower() in _aliases("framework") else name
 
 
 def _rates(file: DeviceFile) -> Iterator[tuple[Precision, MatrixRate]]:

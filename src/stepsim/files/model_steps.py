@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
 from stepsim.base.records import dataclass
+from stepsim.files.accelerators import framework_of_year
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.load import read_model
 from stepsim.files.models.public import public_names
@@ -37,6 +38,14 @@ _RECOMPUTE = {
 }
 _DENSE_LAYERS = re.compile(r"-d(\d)$")
 _NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
+_NODE_GBPS = {
+    "vtrain-multi": 800,  # inter_node_bandwidth of vTrain's validation configurations, f8dda84
+    "bigscience": 400,  # Jean Zay: four Omni-Path links of 100 Gb/s, BLOOM (arXiv 2211.05100)
+}
+"""Gbit/s that a node of a source's machine sends, where rows do not say it."""
+
+_OUT = re.compile(r"\boom\b|out of memory", re.IGNORECASE)
+_YEAR = re.compile(r"[_-](20\d\d)-?(?:0[1-9]|1[0-2])(?!\d)")
 _BITS = 8
 _LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
@@ -48,7 +57,7 @@ class PublishedStep:
 
     `measured_s` is None where the source gives no time, `memory_gib` where it gives no memory.
     `node_bandwidth` are bytes/s that a node sends where the source says so. `is_complete` rows
-    state the whole layout.
+    state the whole layout; those that `ran_out` of memory have no time.
     """
 
     name: str
@@ -62,6 +71,7 @@ class PublishedStep:
     memory_gib: float | None = None
     node_bandwidth: float | None = None
     is_complete: bool = True
+    ran_out: bool = False
 
 
 def is_published_steps(path: Path) -> bool:
@@ -96,18 +106,20 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[s
 def _step(row: Mapping[str, str]) -> PublishedStep:
     architecture = _architecture(row)
     per_node = _count(row, "gpn", 8)
+    ran_out = any(_OUT.search(row.get(name) or "") for name in ("step_s", "mem_gib", "note"))
     return PublishedStep(
         name=row["id"],
         source=row["source"],
         architecture=architecture,
         plan=_plan(row, architecture),
         device=row["gpu"],
-        framework=row["framework"],
+        framework=_framework(row),
         npus_per_node=per_node,
-        measured_s=_number(row, "step_s"),
-        memory_gib=_number(row, "mem_gib"),
-        node_bandwidth=_node_bandwidth(row.get("note", "")),
+        measured_s=None if ran_out else _number(row, "step_s"),
+        memory_gib=None if ran_out else _number(row, "mem_gib"),
+        node_bandwidth=_node_bandwidth(row["source"], row.get("note", "")),
         is_complete=row.get("complete", "1") == "1",
+        ran_out=ran_out,
     )
 
 
@@ -264,11 +276,17 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
     return value
 
 
-def _node_bandwidth(note: str) -> float | None:
+def _framework(row: Mapping[str, str]) -> str:
+    """The framework, as it was in the year that the source's file names, where that is known."""
+    found = _YEAR.search(row.get("prov", ""))
+    return framework_of_year(row["framework"], found.group(1)) if found else row["framework"]
+
+
+def _node_bandwidth(source: str, note: str) -> float | None:
     """Bytes/s that a node sends, from notes such as `4x100Gb RoCE per node`."""
     found = _NICS.search(note)
-    if not found:
-        return None
-    nics, each, whole = found.groups()
-    gbps = int(whole) if whole else int(nics) * int(each)
-    return gbps * 1e9 / _BITS
+    gbps = _NODE_GBPS.get(source)
+    if found:
+        nics, each, whole = found.groups()
+        gbps = int(whole) if whole else int(nics) * int(each)
+    return None if gbps is None else gbps * 1e9 / _BITS

@@ -49,20 +49,16 @@ def _held(built: BuiltModel, placement: Placement) -> HeldBytes:
     ranks, chunks = range(placement.ranks), range(placement.chunks)
     places = tuple(tuple(placement.stage(rank, chunk) for chunk in chunks) for rank in ranks)
     parts = rank_parts(built.architecture, built.framework, built.plan, places)
-
-    def every(size: float) -> Ints:
-        return np.full(placement.ranks, round(size))
-
     return HeldBytes(
         activations=_whole(parts.activations[0]),
         logits=_whole(parts.logits[0]),
-        recomputed=every(float(parts.working[0])),
+        recomputed=_whole(parts.working[0]),
         fixed={
             MemoryPart.WEIGHTS: _whole(parts.weights[0]),
             MemoryPart.GRADIENTS: _whole(parts.gradients[0]),
             MemoryPart.OPTIMIZER: _whole(parts.optimizer[0]),
-            MemoryPart.BUFFERS: every(float(parts.buffers[0])),
-            MemoryPart.RESERVED: every(built.device.reserved_bytes),
+            MemoryPart.BUFFERS: _whole(parts.buffers[0]),
+            MemoryPart.RESERVED: np.full(placement.ranks, built.device.reserved_bytes),
         },
     )
 

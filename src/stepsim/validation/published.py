@@ -23,13 +23,32 @@ _KINDS = {False: "dense", True: "with experts"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedMemory:
+    """Memory of a run's fullest rank: GiB as its framework reports them, share of the capacity."""
+
+    step: PublishedStep
+    reported_gib: float
+    share: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run is predicted to fit in its device."""
+        return self.share <= 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedComparison:
     """A published run and its prediction; `calibrated_s` after the factor of its machine."""
 
     step: PublishedStep
     predicted_s: float
     calibrated_s: float
-    predicted_gib: float
+    memory: PublishedMemory
+
+    @property
+    def predicted_gib(self) -> float:
+        """Memory of the fullest rank as the run's framework reports it."""
+        return self.memory.reported_gib
 
     @property
     def memory_error(self) -> float | None:
@@ -56,7 +75,10 @@ class PublishedComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceErrors:
-    """Errors of a source's runs as shares: zero-shot, and after one factor per machine."""
+    """Errors of a source's runs as shares: zero-shot, and after one factor per machine.
+
+    Memory has one factor for the source: the median of measured over predicted.
+    """
 
     source: str
     count: int
@@ -67,13 +89,15 @@ class SourceErrors:
     calibrated_largest: float
     memory_mean: float | None
     memory_largest: float | None
+    memory_calibrated: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedValidation:
-    """All runs, and what could not be compared."""
+    """All runs, those that `ran_out` of memory, and what could not be compared."""
 
     rows: tuple[PublishedComparison, ...]
+    ran_out: tuple[PublishedMemory, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def errors(self) -> tuple[SourceErrors, ...]:
@@ -118,19 +142,24 @@ def validate_published(
     leave_out: Sequence[str] = (),
     calibration: ModelCalibration | None = None,
 ) -> PublishedValidation:
-    """Predict every complete run that has a time, by the devices and frameworks shipped.
+    """Predict every complete run that has a time or ran out of memory, by what is shipped.
 
     Sources in `leave_out` are not predicted. One factor per source, device and precision, the
     geometric mean of measured over predicted, calibrates. `calibration` changes devices and
     frameworks first.
     """
-    rows, warnings = [], []
+    rows, ran_out, warnings = [], [], []
     for step in steps:
-        if not step.is_complete or step.measured_s is None or step.source in leave_out:
+        known = step.measured_s is not None or step.ran_out
+        if not (step.is_complete and known) or step.source in leave_out:
             continue
         try:
             model = _calibrated(model_of(step), step, calibration)
-            rows.append((step, float(model.seconds([step.plan])[0]), _memory_gib(step, model)))
+            memory = _memory(step, model)
+            if step.ran_out:
+                ran_out.append(memory)
+            else:
+                rows.append((step, float(model.seconds([step.plan])[0]), memory))
         except StepsimError as error:
             warnings.append(f"{step.source} {step.name} is left out: {error}")
     factors = _factors([(step, predicted) for step, predicted, _ in rows])
@@ -140,10 +169,11 @@ def validate_published(
                 step=step,
                 predicted_s=predicted,
                 calibrated_s=predicted * factors[_machine(step)],
-                predicted_gib=memory_gib,
+                memory=memory,
             )
-            for step, predicted, memory_gib in rows
+            for step, predicted, memory in rows
         ),
+        ran_out=tuple(ran_out),
         warnings=tuple(warnings),
     )
 
@@ -169,12 +199,11 @@ def _calibrated(
     return replace(model, device=device, framework=framework)
 
 
-def _memory_gib(step: PublishedStep, model: StepModel) -> float:
-    """Memory of the fullest rank as the run's framework reports it."""
-    plans = [step.plan]
-    found = rank_memory(model.architecture, model.device, model.framework, plans)
+def _memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
+    found = rank_memory(model.architecture, model.device, model.framework, [step.plan])
     held = found.total if model.framework.reports_total else found.allocated
-    return float(held[0]) / _GIB
+    share = float(found.share_of(model.device)[0])
+    return PublishedMemory(step=step, reported_gib=float(held[0]) / _GIB, share=share)
 
 
 def _interconnect(step: PublishedStep, topology: str) -> Interconnect:
@@ -199,7 +228,8 @@ def _factors(rows: Sequence[tuple[PublishedStep, float]]) -> dict[tuple[str, str
 def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
     errors = [abs(row.error) for row in rows]
     calibrated = [abs(row.calibrated_error) for row in rows]
-    memory = [abs(row.memory_error) for row in rows if row.memory_error is not None]
+    reported = [1 + row.memory_error for row in rows if row.memory_error is not None]
+    memory = [abs(each - 1) for each in reported]
     return SourceErrors(
         source=source,
         count=len(rows),
@@ -210,4 +240,10 @@ def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
         calibrated_largest=max(calibrated, default=0.0),
         memory_mean=fmean(memory) if memory else None,
         memory_largest=max(memory, default=None),
+        memory_calibrated=_calibrated_mean(reported),
     )
+
+
+def _calibrated_mean(ratios: Sequence[float]) -> float | None:
+    """Mean error of predicted over measured once the median of them is 1."""
+    return fmean(abs(each / median(ratios) - 1) for each in ratios) if ratios else None

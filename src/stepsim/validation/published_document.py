@@ -6,7 +6,12 @@ from msgspec import Meta
 
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Count, Seconds, Share
-from stepsim.validation.published import PublishedComparison, PublishedValidation, SourceErrors
+from stepsim.validation.published import (
+    PublishedComparison,
+    PublishedMemory,
+    PublishedValidation,
+    SourceErrors,
+)
 
 
 class _RowEntry(Entry, frozen=True, kw_only=True):
@@ -24,6 +29,7 @@ class _RowEntry(Entry, frozen=True, kw_only=True):
     calibrated_error: Share
     measured_gib: Annotated[float | None, Meta(description="as the source reports it")]
     predicted_gib: float
+    memory_share: Annotated[float, Meta(ge=0, description="predicted, of the device's capacity")]
 
     @classmethod
     def of(cls, row: PublishedComparison) -> Self:
@@ -37,6 +43,29 @@ class _RowEntry(Entry, frozen=True, kw_only=True):
             device=step.device,
             framework=step.framework,
             measured_gib=step.memory_gib,
+            memory_share=row.memory.share,
+        )
+
+
+class _RanOutEntry(Entry, frozen=True, kw_only=True):
+    """A published run that ran out of memory; above a share of 1 that was predicted."""
+
+    name: str
+    source: str
+    model: str
+    device: str
+    memory_share: Annotated[float, Meta(ge=0, description="predicted, of the device's capacity")]
+
+    @classmethod
+    def of(cls, memory: PublishedMemory) -> Self:
+        """The entry of a run."""
+        step = memory.step
+        return cls(
+            name=step.name,
+            source=step.source,
+            model=step.architecture.name,
+            device=step.device,
+            memory_share=memory.share,
         )
 
 
@@ -52,6 +81,7 @@ class _SourceEntry(Entry, frozen=True, kw_only=True):
     calibrated_largest: Share
     memory_mean: Share | None
     memory_largest: Share | None
+    memory_calibrated: Share | None
 
     @classmethod
     def of(cls, errors: SourceErrors) -> Self:
@@ -64,6 +94,7 @@ class PublishedDocument(Document, frozen=True, kw_only=True):
 
     sources: tuple[_SourceEntry, ...]
     rows: tuple[_RowEntry, ...]
+    ran_out: tuple[_RanOutEntry, ...]
     warnings: Names
 
     @classmethod
@@ -72,5 +103,6 @@ class PublishedDocument(Document, frozen=True, kw_only=True):
         return cls(
             sources=tuple(map(_SourceEntry.of, found.errors())),
             rows=tuple(map(_RowEntry.of, found.rows)),
+            ran_out=tuple(map(_RanOutEntry.of, found.ran_out)),
             warnings=found.warnings,
         )

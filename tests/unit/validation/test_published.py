@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from accuracy_memory import contradictory
 from published_rows import table
 
 from stepsim.base.errors import TraceError
@@ -122,6 +123,76 @@ def test_memory_of_simumax_runs(dev: PublishedValidation) -> None:
     assert simumax.memory_largest is not None
     assert simumax.memory_mean <= 0.015
     assert simumax.memory_largest <= 0.04
+
+
+@pytest.mark.parametrize(
+    ("source", "mean", "calibrated"), [("torchtitan", 0.02, 0.02), ("bigscience", 0.055, 0.055)]
+)
+def test_memory_that_sources_report(
+    dev: PublishedValidation, source: str, mean: float, calibrated: float
+) -> None:
+    """One run of bigscience reports more than with larger microbatches; the others are closer."""
+    errors = dev.errors_of(source, [source], sparse=False)
+    assert errors.memory_mean is not None
+    assert errors.memory_calibrated is not None
+    assert errors.memory_mean <= mean
+    assert errors.memory_calibrated <= calibrated
+    rows = [row for row in dev.rows if row.step.source == source]
+    kept = PublishedValidation(rows=tuple(row for row in rows if row not in contradictory(rows)))
+    rest = kept.errors_of(source, sparse=False)
+    assert rest.memory_calibrated is not None
+    assert rest.memory_calibrated <= 0.035
+
+
+@pytest.mark.parametrize("source", ["bigscience", "llm-foundry", "torchtitan", "simumax-b200"])
+def test_what_ran_is_predicted_to_fit(dev: PublishedValidation, source: str) -> None:
+    assert all(row.memory.fits for row in dev.rows if row.step.source == source)
+
+
+@pytest.mark.parametrize(
+    ("dp", "tp", "pp", "size"),
+    [("48", "8", "1", "1"), ("32", "2", "6", "2"), ("32", "2", "6", "1")],
+)
+def test_runs_that_ran_out_of_memory_are_predicted_not_to_fit(
+    tmp_path: Path, dp: str, tp: str, pp: str, size: str
+) -> None:
+    """BigScience, tr11-176B chronicles of 25 February 2022: 72 layers of 14336 on 384 A100."""
+    run = {"dp": dp, "tp": tp, "pp": pp, "mbs": size, "gbs": "6144", "n_gpus": "384"}
+    shape = {"hidden": "14336", "layers": "72", "heads": "64", "kv_heads": "64", "head_dim": "224"}
+    other = {"ffn": "57344", "vocab": "250880", "gpu": "A100-80GB", "recompute": "full"}
+    kind = {"framework": "megatron-deepspeed", "precision": "fp16", "attn": "unfused"}
+    text = {"step_s": "", "mem_gib": "OOM", "note": "stopped"}
+    steps, warnings = read_published_steps(table(tmp_path, run | shape | other | kind | text))
+    assert not warnings
+    found = validate_published(steps)
+    assert not found.rows
+    assert not found.ran_out[0].fits
+    assert PublishedDocument.of(found).ran_out[0].memory_share > 1
+
+
+@pytest.mark.parametrize(
+    ("file", "framework"),
+    [
+        ("x/llama3_h100_202412_torchtitan.md", "torch-fsdp-compiled-2024"),
+        ("x/asyncTP_llama3_h100_2025-06_torchtitan.md", "torch-fsdp-compiled"),
+        ("", "torch-fsdp-compiled"),
+    ],
+)
+def test_a_framework_is_that_of_the_year(tmp_path: Path, file: str, framework: str) -> None:
+    path = table(tmp_path, {"framework": "torchtitan-compile"})
+    header, row = path.read_text().splitlines()
+    path.write_text(f"{header},prov\n{row},{file}\n")
+    (step,), _ = read_published_steps(path)
+    assert read_framework(step.framework).name == framework
+
+
+def test_the_network_of_a_source_is_its_own(tmp_path: Path) -> None:
+    changes = {"source": "bigscience", "note": "by nvidia-smi"}
+    (first, second), _ = read_published_steps(table(tmp_path, changes, {"source": "bigscience"}))
+    assert first.node_bandwidth == 50e9  # four links of 100 Gb/s
+    assert second.node_bandwidth == 50e9
+    (other,), _ = read_published_steps(table(tmp_path, {"source": "vtrain-multi", "note": ""}))
+    assert other.node_bandwidth == 100e9
 
 
 def test_the_document_holds_every_row(dev: PublishedValidation) -> None:

@@ -42,6 +42,11 @@ def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> It
         "calibrated: after one factor per source, device and precision; memory: mean error where "
         "the source reports it"
     )
+    ran, out = found.rows, found.ran_out
+    yield (
+        f"memory: {sum(row.memory.fits for row in ran)} of {len(ran)} runs are predicted to fit"
+        + (f", {sum(not each.fits for each in out)} of {len(out)} that ran out not" if out else "")
+    )
 
 
 _FACTOR = as_number(".3f")

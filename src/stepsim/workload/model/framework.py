@@ -35,12 +35,14 @@ class Framework:
     beside it, `skew` what such a step loses to the slowest rank per doubling of the nodes.
 
     `overlaps_input_gradient` says that the collective of an input gradient runs beside the weight
-    gradient, `overlaps_p2p` that interleaved schedules hide their messages, `balances_stages` that
-    layers are shared out by cost. Per-operator recomputation repeats `operator_recompute` of a
-    forward and keeps `operator_keep` of the activations; `keeps_casts` says that inputs of products
-    are kept in 8 or 4 bits. Bytes are per gradient (`cast_gradient_bytes` where products run in 8
-    or 4 bits), per gradient of sharded parameters, per parameter of the optimizer beside bf16
-    weights, per logit; `fragmentation` multiplies activations and buffers, and
+    gradient, `overlaps_p2p` that interleaved schedules hide their messages, `fuses_gradient_sums`
+    that products add weight gradients up themselves, `balances_stages` that layers are shared out
+    by cost. Per-operator recomputation repeats `operator_recompute` of a forward; `keeps_casts`
+    says that inputs of products are kept in 8 or 4 bits, `keeps_outputs` that a stage keeps what it
+    sent until its gradient comes. Bytes are per gradient (`cast_gradient_bytes` where products run
+    in 8 or 4 bits), per gradient of sharded parameters, per parameter of the optimizer beside bf16
+    weights, per logit, per element of the largest gradient while its norm is taken, and of the
+    bucket in which gradients are reduced. `fragmentation` multiplies activations and buffers, and
     `reports_total` says that memory is reported with what others hold. `attention` is the kernel
     family on each device, by name; `errors` are those of published runs.
     """
@@ -55,16 +57,19 @@ class Framework:
     fsdp_slowdown: float = 0.07
     overlaps_input_gradient: bool = True
     overlaps_p2p: bool = True
+    fuses_gradient_sums: bool = True
     balances_stages: bool = False
     operator_recompute: float = 0.3
-    operator_keep: float = 0.58
     keeps_casts: bool = True
+    keeps_outputs: bool = False
     skew: float = 0.0
     gradient_bytes: int = 4
     cast_gradient_bytes: int | None = None
     sharded_gradient_bytes: int = 2
     optimizer_bytes: float = _ADAM_BYTES
     logit_bytes: int = 7
+    norm_bytes: int = 0
+    bucket_bytes: int = 0
     fragmentation: float = 1.0
     reports_total: bool = False
     fused_loss: bool = True

@@ -14,7 +14,12 @@ from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.held.kept import layer_bytes, mlp_weights, working_bytes
+from stepsim.workload.model.held.kept import (
+    largest_matrix,
+    layer_bytes,
+    mlp_weights,
+    working_bytes,
+)
 from stepsim.workload.model.held.shares import (
     Places,
     counts_by_chunk,
@@ -108,12 +113,12 @@ def rank_memory(
         places = loop_places(plan.pp, plan.chunks)
         held = _held(architecture, framework, columns.take(chosen), plan.layout, places)
         alive = np.array([kept[i] for i in chosen], dtype=np.float64)
-        live = np.einsum("gpc,gpc->gp", held.activations, alive) + held.working[:, None]
+        live = np.einsum("gpc,gpc->gp", held.activations, alive) + held.working
         logits = held.logits.max(axis=2)
-        found = np.stack([held.weights, held.gradients, held.optimizer, live, logits])
+        states = (held.weights, held.gradients, held.optimizer)
+        found = np.stack([*states, live, logits, held.buffers])
         fullest = found.sum(axis=0).argmax(axis=1)
-        parts[:5, chosen] = np.take_along_axis(found, fullest[None, :, None], axis=2)[:, :, 0]
-        parts[5, chosen] = held.buffers
+        parts[:, chosen] = np.take_along_axis(found, fullest[None, :, None], axis=2)[:, :, 0]
     names = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
     reserved = np.full(len(plans), float(device.reserved_bytes))
     return RankMemory(reserved=reserved, **dict(zip(names, parts, strict=True)))
@@ -123,9 +128,9 @@ def rank_memory(
 class _RankParts:
     """Bytes of every rank of plans that share a layout.
 
-    `weights`, `gradients` and `optimizer` are of shape (plans, pp) and held throughout;
+    `weights`, `gradients`, `optimizer` and `buffers` are of shape (plans, pp) and held throughout;
     `activations` and `logits`, of shape (plans, pp, chunks), of each microbatch that a chunk keeps;
-    `working`, of shape (plans,), while a backward recomputes.
+    `working`, of shape (plans, pp), while a backward recomputes: beyond logits, which are gone.
     """
 
     weights: Floats
@@ -156,15 +161,23 @@ def _held(
     held = np.stack([layer_bytes(each, architecture, columns, framework) for each in kinds])
     logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
     weights, gradients, optimizer = _states(architecture, framework, columns, layout, places)
-    spread = framework.fragmentation
+    activations = np.einsum("kg,kpc->gpc", held, counts[:-2])
+    if framework.keeps_outputs:
+        output = 2.0 * columns.shard_tokens * architecture.hidden
+        activations = activations + np.multiply.outer(output, counts[-1] == 0)
+    logits = framework.logit_bytes * architecture.vocabulary * logits
+    working = working_bytes(architecture, columns, framework)
+    spread, ranks = framework.fragmentation, counts.sum(axis=2)
+    own = optimizer / framework.optimizer_bytes
     return _RankParts(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
-        activations=spread * np.einsum("kg,kpc->gpc", held, counts[:-2]),
-        logits=spread * framework.logit_bytes * architecture.vocabulary * logits,
-        working=spread * working_bytes(architecture, columns, framework),
-        buffers=_buffers(architecture, columns, framework),
+        activations=spread * activations,
+        logits=spread * logits,
+        working=spread * np.maximum(working[:, None] - logits.max(axis=2), 0.0),
+        buffers=spread * _buffers(architecture, columns, ranks)
+        + _reduction_bytes(architecture, columns, framework, ranks, own),
     )
 
 
@@ -195,8 +208,12 @@ def _states(
     return weights, gradients, framework.optimizer_bytes * own
 
 
-def _buffers(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
-    """Weight gradients of one MLP in 2 bytes, and gathered parameters of two layers."""
+def _buffers(architecture: Architecture, columns: PlanColumns, counts: Floats) -> Floats:
+    """Weight gradients of one MLP in 2 bytes, and gathered parameters; shape (plans, pp).
+
+    Parameters of two layers are gathered at a time. Those of the ends belong to no layer: they
+    stay gathered for the whole step (FSDP's root module). `counts` are of layers and ends by rank.
+    """
     kinds = architecture.layer_kinds()
     gradients = np.max([mlp_weights(each, architecture, columns) for each in kinds], axis=0)
     largest = np.max(
@@ -207,5 +224,34 @@ def _buffers(architecture: Architecture, columns: PlanColumns, framework: Framew
         ],
         axis=0,
     )
-    gathered = np.where(columns.zero >= 3, 2.0 * _GATHERED_LAYERS * largest, 0.0)
-    return np.asarray(framework.fragmentation * (2.0 * gradients + gathered))
+    ends = architecture.vocabulary * architecture.hidden * _ends(architecture, counts)
+    gathered = _GATHERED_LAYERS * largest[:, None] + np.outer(1 / columns.tp, ends)
+    sharded = (columns.zero >= 3)[:, None]
+    return np.asarray(2.0 * gradients[:, None] + np.where(sharded, 2.0 * gathered, 0.0))
+
+
+def _ends(architecture: Architecture, counts: Floats) -> Floats:
+    """How many matrices of the vocabulary each rank has: one for both ends where they are tied."""
+    embedding, head = counts[-2] > 0, counts[-1] > 0
+    either = np.maximum(embedding, head)
+    return np.asarray(either if architecture.tied else embedding + head * 1.0, dtype=np.float64)
+
+
+def _reduction_bytes(
+    architecture: Architecture,
+    columns: PlanColumns,
+    framework: Framework,
+    counts: Floats,
+    own: Floats,
+) -> Floats:
+    """What reducing gradients and taking their norm need besides; shape (plans, pp).
+
+    A bucket where there are replicas. Of sharded optimizers also the largest gradient of a rank's
+    `own` parameters once more, in `norm_bytes` an element.
+    """
+    words = architecture.vocabulary * architecture.hidden * (counts[-2:] > 0).any(axis=0)
+    matrices = [largest_matrix(each, architecture, columns) for each in architecture.layer_kinds()]
+    largest = np.maximum(np.outer(1 / columns.tp, words), np.max(matrices, axis=0)[:, None])
+    norm = framework.norm_bytes * np.minimum(largest, own) * (columns.zero >= 1)[:, None]
+    replicas = (columns.stage_ranks > columns.tp)[:, None]
+    return np.asarray(norm + framework.bucket_bytes * replicas)

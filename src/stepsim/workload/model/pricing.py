@@ -78,7 +78,20 @@ class Pricer:
                 head = kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
                 product = self._product(amounts, Precision.BF16 if head else self.precision)
                 slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
-                return np.maximum(slower * product, amounts.bytes_moved / self.device.bytes_per_s)
+                added = self._added(operator) if phase == 2 else 0.0
+                moved = amounts.bytes_moved / self.device.bytes_per_s
+                return np.maximum(slower * product, moved) + added
+
+    def _added(self, operator: Operator) -> Floats | float:
+        """Adding a weight gradient to the sum so far, where no product does it by itself.
+
+        The gradient is read in 2 bytes, the sum read and written in its own.
+        """
+        if self.framework.fuses_gradient_sums or operator.sides is None:
+            return 0.0
+        _, inner, outer = operator.sides
+        each = 2.0 + 2.0 * self.framework.gradient_bytes
+        return self.bytes_seconds(each * inner * outer)
 
     def _product(self, amounts: Amounts, precision: Precision) -> Floats:
         rate = self.device.rate_of(precision)

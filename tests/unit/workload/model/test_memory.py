@@ -1,5 +1,8 @@
 """Memory of a rank against a count by hand and against real schedules."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from stepsim.files.accelerators import read_device, read_framework
@@ -12,7 +15,8 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     Layer,
 )
-from stepsim.workload.model.memory import RankMemory, kept_by_1f1b, rank_memory
+from stepsim.workload.model.held.shares import loop_places
+from stepsim.workload.model.memory import RankMemory, kept_by_1f1b, rank_memory, rank_parts
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 
 ATTENTION = GroupedAttention(heads=64, kv_heads=8, head_dim=128)
@@ -49,7 +53,12 @@ def test_full_recomputation_keeps_inputs_and_one_layer() -> None:
     plain = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
     full = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, recompute=Recompute.FULL)
     layer = memory(plain).activations[0] / 12
-    assert memory(full).activations[0] == 12 * 2 * 4096 * 8192 / 2 + layer
+    beyond_logits = max(layer - memory(plain).logits[0], 0)
+    assert memory(full).activations[0] == 12 * 2 * 4096 * 8192 / 2 + beyond_logits
+    first = rank_parts(
+        LLAMA, read_framework("megatron-core"), replace(full, pp=2), loop_places(2, 1)
+    )
+    assert first.working[0, 0] == layer
 
 
 def test_shards_of_parameters_take_sixteen_bytes_each() -> None:
@@ -84,3 +93,43 @@ def test_eight_bit_inputs_of_products_take_half() -> None:
     token = 2 * 3 * 8192 + 2 * (10240 + 8192) + 8192 + (2 * 2 + 1) * 28672
     assert memory(low).activations[0] == 12 * 4096 * token / 2
     assert memory(low).weights[0] == 2 * memory(plain).weights[0]
+
+
+def test_the_policy_per_operator_keeps_every_second_product() -> None:
+    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, recompute=Recompute.OPERATORS)
+    kept = 2 * 8192 + 2 * (8192 + 1024 + 8192 + 28672 + 8192)  # input; q, v, attention, gate, down
+    whole = 4 * 2 * 8192 + 2 * (10240 + 8192) + 2 * 3 * 28672
+    logits = 7 * 4096 * 128256 / 2
+    again = max((whole - kept) * 4096 / 2 - logits, 0)
+    assert memory(plan).activations[0] == 12 * kept * 4096 / 2 + again
+
+
+def test_a_layer_is_recomputed_once_the_logits_are_gone() -> None:
+    full = ModelPlan(pp=2, dp=2, global_batch=4, sequence=4096, recompute=Recompute.FULL)
+    words = replace(LLAMA, vocabulary=1 << 20)
+    places = loop_places(2, 1)
+    parts = rank_parts(words, read_framework("megatron-core"), full, places)
+    first, last = parts.working[0]
+    assert first > last == max(first - parts.logits[0, 1, 0], 0)
+
+
+def test_the_ends_of_a_sharded_model_stay_gathered() -> None:
+    plan = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
+    layer = LAYER.parameters(8192, LLAMA.norm)
+    ends = 2 * 128256 * 8192
+    mlp = 3 * 8192 * 28672
+    assert memory(plan).buffers[0] == 2 * (mlp + 2 * layer + ends)
+    assert memory(plan, replace(LLAMA, tied=True)).buffers[0] == 2 * (mlp + 2 * layer + ends / 2)
+
+
+def test_deepspeed_takes_norms_in_double_precision_and_keeps_outputs() -> None:
+    plan = ModelPlan(tp=8, pp=2, dp=4, global_batch=32, sequence=2048, recompute=Recompute.FULL)
+    framework = read_framework("megatron-deepspeed")
+    plain = replace(framework, norm_bytes=0, bucket_bytes=0, keeps_outputs=False)
+    places = loop_places(2, 1)
+    with_them, without = (rank_parts(LLAMA, each, plan, places) for each in (framework, plain))
+    own = without.optimizer[0] / framework.optimizer_bytes
+    largest = np.minimum(128256 * 8192 / 8, own)
+    assert with_them.buffers[0] - without.buffers[0] == pytest.approx(1e9 + 8 * largest)
+    more = with_them.activations[0, :, 0] - without.activations[0, :, 0]
+    assert more == pytest.approx([framework.fragmentation * 2 * 2048 * 8192 / 8, 0])

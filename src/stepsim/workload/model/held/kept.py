@@ -23,30 +23,89 @@ def layer_bytes(
     """Bytes that a layer keeps of a microbatch; with full recomputation its input alone.
 
     That input is shared out over tp with sequence parallelism. Selective recomputation drops the
-    scores of unfused attention; per operator it keeps `framework.operator_keep` of all.
+    scores of unfused attention; per operator it keeps what `_of_operators` counts.
     """
     whole = _whole(layer, architecture, columns, framework)
     scores = _scores(layer.attention, columns)
     kept = np.where(columns.recompute_selective > 0, whole, whole + scores)
-    kept = np.where(columns.recompute_operators > 0, framework.operator_keep * kept, kept)
+    chosen = _of_operators(layer, architecture, columns)
+    kept = np.where(columns.recompute_operators > 0, chosen, kept)
     return np.asarray(np.where(columns.recompute_full > 0, _input(architecture, columns), kept))
 
 
 def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
     """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation."""
-    whole = [
-        _whole(layer, architecture, columns, framework) + _scores(layer.attention, columns)
-        for layer in architecture.layer_kinds()
-    ]
-    scores = [_scores(layer.attention, columns) for layer in architecture.layer_kinds()]
-    full = np.max(whole, axis=0) * columns.recompute_full
-    by_operator = np.max(whole, axis=0) * columns.recompute_operators
-    saved = by_operator * (1 - framework.operator_keep)
-    return np.asarray(full + saved + np.max(scores, axis=0) * columns.recompute_selective)
+    largest = np.zeros(len(columns))
+    for layer in architecture.layer_kinds():
+        scores = _scores(layer.attention, columns)
+        whole = _whole(layer, architecture, columns, framework) + scores
+        again = np.maximum(whole - _of_operators(layer, architecture, columns), 0.0)
+        found = columns.recompute_full * whole + columns.recompute_operators * again
+        largest = np.maximum(largest, found + columns.recompute_selective * scores)
+    return np.asarray(largest)
 
 
 def _input(architecture: Architecture, columns: PlanColumns) -> Floats:
     return 2.0 * columns.shard_tokens * architecture.hidden
+
+
+def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """The layer's input, the result of attention, and of its products every second from the first.
+
+    That is torch's policy per operator as torchtitan has it (`_get_custom_policy`); products of
+    experts come in groups, of which it keeps none.
+    """
+    outputs = [
+        *_attention_outputs(layer.attention, architecture, columns),
+        *_mlp_outputs(layer.mlp, architecture, columns),
+    ]
+    chosen = 2.0 * sum(outputs[::2], np.zeros_like(columns.tp))
+    return np.asarray(_input(architecture, columns) + _result(layer.attention, columns) + chosen)
+
+
+def _attention_outputs(
+    attention: Attention | None, architecture: Architecture, columns: PlanColumns
+) -> list[Floats]:
+    """Elements of what each product of attention makes, in order."""
+    if attention is None:
+        return []
+    t, s, out = columns.tokens, columns.shard_tokens, columns.shard_tokens * architecture.hidden
+    if isinstance(attention, LinearBlock):
+        return [out]
+    heads = attention.heads / columns.tp
+    queries = t * heads * attention.head_dim
+    if isinstance(attention, GroupedAttention):
+        kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
+        return [queries, kv * attention.head_dim, kv * attention.values, out]
+    down = [] if attention.query_rank is None else [s * attention.query_rank]
+    keys = s * (attention.kv_rank + attention.rope_dim)
+    return [
+        *(*down, queries, keys),
+        t * heads * (attention.nope_dim + attention.value_dim),
+        out,
+    ]
+
+
+def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanColumns) -> list[Floats]:
+    """Elements of what each product of an MLP makes, in order: of experts, the shared one's."""
+    dense = mlp.shared if isinstance(mlp, ExpertMlp) else mlp
+    if dense is None:
+        return []
+    out = columns.shard_tokens * architecture.hidden
+    if isinstance(dense, LinearBlock):
+        return [out]
+    inner = columns.tokens * dense.width / columns.tp
+    return [*[inner] * (2 if dense.activation.gated else 1), out]
+
+
+def _result(attention: Attention | None, columns: PlanColumns) -> Floats:
+    """Bytes of what core attention makes."""
+    if attention is None or isinstance(attention, LinearBlock):
+        return np.zeros_like(columns.tp)
+    rows = 2.0 * columns.tokens * attention.heads / columns.tp
+    if isinstance(attention, GroupedAttention):
+        return rows * attention.values
+    return rows * attention.value_dim
 
 
 def _whole(
@@ -130,4 +189,14 @@ def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) 
     if isinstance(mlp, DenseMlp):
         inputs = 2 if mlp.activation.gated else 1
         return (inputs + 1) * mlp.width * architecture.hidden / columns.tp
+    return np.zeros_like(columns.tp)
+
+
+def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs."""
+    mlp = layer.mlp
+    if isinstance(mlp, DenseMlp | ExpertMlp):
+        inputs = 2 if mlp.activation.gated else 1
+        degree = columns.tp if isinstance(mlp, DenseMlp) else columns.expert_tp
+        return inputs * mlp.width * architecture.hidden / degree
     return np.zeros_like(columns.tp)
