@@ -62,8 +62,12 @@ class Lists:
 
     def turned(self, most: int) -> Self:
         """For each value below `most`, the lists it is in, ascending."""
-        order = np.argsort(self.values, kind="stable")
-        return type(self)(bounds(np.bincount(self.values, minlength=most)), self.owners[order])
+        code = self.values.astype(np.int64)
+        starts = bounds(np.bincount(code, minlength=most))
+        code <<= 32
+        code |= self.owners
+        code.sort()
+        return type(self)(starts, code.astype(np.int32))
 
 
 def bounds(counts: NDArray[np.integer]) -> Small:
@@ -76,8 +80,9 @@ def bounds(counts: NDArray[np.integer]) -> Small:
 def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
     """The numbers from each start on, so many of each, one after the other."""
     ends = np.cumsum(counts, dtype=np.int64)
-    places = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
-    return places + np.repeat(starts - (ends - counts), counts)
+    places = np.repeat(starts - (ends - counts), counts)
+    places += np.arange(len(places), dtype=np.int64)
+    return places
 
 
 def add_up(parts: Sequence[Summand]) -> Summand:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, numbers_of, spans
 from stepsim.base.errors import SimulationError
+from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
@@ -28,6 +29,7 @@ Times = NDArray[np.int64]
 
 GROUPS = tuple(Group)
 """Kinds of groups by the numbers that columns have for them."""
+_MESSAGE = GROUPS.index(Group.PP)
 
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
@@ -67,7 +69,8 @@ class LaidOut:
     segment is one task; then `times[task_list]` holds the times inside, in ps. `group[i]` is the
     group that must meet before the task starts, a place in `GROUPS`, -1 if it is the rank's own.
     `slowed[i]` is the place among `uses` of the communication where others may slow the task (its
-    duration is then the shortest), -1 elsewhere. `first[s]` is the first task of segment s.
+    duration is then the shortest), -1 elsewhere. `first[s]` is the first task of segment s, `meets`
+    are the groups of tasks that are no messages.
     """
 
     program: Program
@@ -79,6 +82,7 @@ class LaidOut:
     slowed: NDArray[np.int16]
     after: Lists
     first: Small
+    meets: tuple[int, ...]
     times: dict[int, TaskListTimes]
 
     def __len__(self) -> int:
@@ -152,7 +156,6 @@ def lay_out(
     none is without `coalesce`.
     """
     known: dict[tuple[object, ...], LaidOut] = {}
-    times: dict[tuple[float, ...], TaskListTimes] = {}
     used = [graph.uses(stage) for stage in range(len(graph.programs))]
     runnable = Runnable(programs=[], transfers=[])
     for actor in range(len(actors)):
@@ -175,7 +178,6 @@ def lay_out(
                 slowed={use: i for i, use in enumerate(paid) if use in transfers},
                 alone=alone,
                 coalesce=coalesce,
-                known=times,
             )
             known[key] = laying_out.run(stage)
         runnable.programs.append(known[key])
@@ -200,8 +202,7 @@ def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) ->
 class _LayingOut:
     """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for.
 
-    `factor` slows compute, `slowed` numbers the communications that others may slow, `known` has
-    the times of task lists at such a factor and the prices of their collectives.
+    `factor` slows compute, `slowed` numbers the communications that others may slow.
     """
 
     graph: TaskGraph
@@ -210,7 +211,6 @@ class _LayingOut:
     slowed: dict[Use, int]
     alone: frozenset[Group]
     coalesce: bool
-    known: dict[tuple[float, ...], TaskListTimes]
     collectives: dict[int, Use] = field(init=False)
     messages: dict[tuple[int, bool], tuple[int, int]] = field(init=False)
 
@@ -229,23 +229,29 @@ class _LayingOut:
         pieces = [self._piece(each, times) for each in looks]
         if any(each > MAX_INT64 for piece in pieces for each in piece.duration_ps):
             raise SimulationError(_TOO_LONG)
-        column = {
-            name: np.array([each for piece in pieces for each in getattr(piece, name)])
+        inner, duration, group, slowed = (
+            np.array([each for piece in pieces for each in getattr(piece, name)])
             for name in ("inner", "duration_ps", "group", "slowed")
-        }
-        sizes = np.array([len(piece.inner) for piece in pieces], dtype=np.int64)
-        rows = spans(bounds(sizes)[look], sizes[look])
-        first = bounds(sizes[look])
+        )
+        segment = first = program.shape.numbers
+        rows, after = look, program.after
+        if len(inner) > len(pieces):
+            sizes = np.array([len(piece.inner) for piece in pieces], dtype=np.int64)
+            rows = spans(bounds(sizes)[look], sizes[look])
+            first = bounds(sizes[look])[:-1]
+            segment = np.repeat(segment, sizes[look])
+            after = _after(after, first, look, pieces, rows)
         return LaidOut(
             program=program,
             uses=tuple(self.paid),
-            segment=np.repeat(np.arange(len(program), dtype=np.int32), sizes[look]),
-            inner=column["inner"][rows].astype(np.int32),
-            duration_ps=column["duration_ps"][rows].astype(np.int64),
-            group=column["group"][rows].astype(np.int8),
-            slowed=column["slowed"][rows].astype(np.int16),
-            after=_after(program.after, first[:-1], look, pieces, rows),
-            first=first[:-1],
+            segment=segment,
+            inner=inner.astype(np.int32)[rows],
+            duration_ps=duration.astype(np.int64)[rows],
+            group=group.astype(np.int8)[rows],
+            slowed=slowed.astype(np.int16)[rows],
+            after=after,
+            first=first,
+            meets=tuple(np.unique(group[(group >= 0) & (group != _MESSAGE)]).tolist()),
             times=times,
         )
 
@@ -274,18 +280,14 @@ class _LayingOut:
         )
 
     def _times(self, task_list: int) -> TaskListTimes:
-        tasks = self.graph.task_lists[task_list].tasks
-        key = task_list, self.factor, *(self._task_ps(task) for task in tasks if task.comm >= 0)
-        if key not in self.known:
-            self.known[key] = task_list_times(self.graph.task_lists[task_list], self._task_ps)
-        return self.known[key]
+        mine = self.graph.task_lists[task_list]
+        paid = tuple(self.paid[self.collectives[comm]] for comm in mine.comms)
+        return _times_at(mine, self.factor, paid)
 
     def _task_ps(self, task: Task) -> int:
         if task.comm >= 0:
             return self.paid[self.collectives[task.comm]]
-        if task.kind is TaskKind.COMPUTE and self.factor != 1:
-            return round(task.duration_ps * self.factor)
-        return task.duration_ps
+        return _own_ps(task, self.factor)
 
     def _is_private(self, look: Look) -> bool:
         """Whether nobody outside the actor can delay or slow the task list's collectives.
@@ -294,12 +296,25 @@ class _LayingOut:
         """
         if not self.coalesce or look.kind is SegmentKind.REDUCTION:
             return False
-        tasks = self.graph.task_lists[look.task_list].tasks
-        comms = {task.comm for task in tasks} - {-1}
         return all(
             self.graph.comms[comm].group in self.alone and self.collectives[comm] not in self.slowed
-            for comm in comms
+            for comm in self.graph.task_lists[look.task_list].comms
         )
+
+
+def _own_ps(task: Task, factor: float) -> int:
+    """How long a task takes that is no communication."""
+    slows = task.kind is TaskKind.COMPUTE and factor != 1
+    return round(task.duration_ps * factor) if slows else task.duration_ps
+
+
+@kept(256)
+def _times_at(task_list: TaskList, factor: float, paid: tuple[int, ...]) -> TaskListTimes:
+    """Times of a task list at such a factor, whose communications take what is `paid`."""
+    prices = dict(zip(task_list.comms, paid, strict=True))
+    return task_list_times(
+        task_list, lambda task: prices[task.comm] if task.comm >= 0 else _own_ps(task, factor)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,8 +346,6 @@ def _after(after: Lists, first: Small, look: Ints, pieces: Sequence[_Piece], row
 
     `rows[i]` is the row of task i in the pieces one after the other.
     """
-    if all(len(piece.inner) == 1 for piece in pieces):
-        return after
     inside = Lists.of([each for piece in pieces for each in piece.after])
     ends = Lists.of([piece.ends for piece in pieces])
     counts = ends.counts[look[after.values]]

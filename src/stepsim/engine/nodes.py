@@ -6,20 +6,23 @@ levels only, are one operation on columns.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Lists, Small, bounds, row_numbers, spans
+from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, row_numbers, spans
 from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
+from stepsim.engine.compiled import compiled_passes
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import GROUPS, LaidOut, Times, far_actor
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.programs import SegmentKind, Shape
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Group
 
-_MESSAGE = GROUPS.index(Group.PP)
+_SMALL = 1 << 14
+"""Tasks of a run up to which its nodes are kept for the next."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,55 +71,86 @@ def run_levels(
 
 def _longest_path(graph: NodeGraph, duration_ps: Times) -> tuple[Times, Times]:
     """Start and end of every node in ps, whose sum fits 64 bits."""
-    start, end = np.zeros_like(duration_ps), duration_ps.copy()
-    levels = graph.levels.tolist()
-    starts, values = graph.after.starts, graph.after.values
-    first = starts.tolist()
+    compiled = compiled_passes(len(graph.after.values))
+    if compiled:
+        end = compiled.longest_path(graph.after.starts, graph.after.values, duration_ps)
+    else:
+        end = _by_levels(graph, duration_ps)
+    return end - duration_ps, end
+
+
+def _by_levels(graph: NodeGraph, duration_ps: Times) -> Times:
+    """The end of every node in ps: all of a level at a time."""
+    end = duration_ps.copy()
+    levels, starts, values = graph.levels.tolist(), graph.after.starts, graph.after.values
+    edges = starts[graph.levels].tolist()
+    first = starts[:-1] - np.repeat(starts[graph.levels[:-1]], np.diff(graph.levels))
     for level in range(1, len(levels) - 1):
-        here, past = levels[level], levels[level + 1]
-        ends = end[values[first[here] : first[past]]]
-        begin = np.maximum.reduceat(ends, starts[here:past] - first[here])
-        start[here:past] = begin
-        end[here:past] += begin
-    return start, end
+        here = slice(levels[level], levels[level + 1])
+        ends = end[values[edges[level] : edges[level + 1]]]
+        end[here] += np.maximum.reduceat(ends, first[here])
+    return end
+
+
+class _Tasks(NamedTuple):
+    """An actor's tasks: the shape of its segments, the first task of each, what tasks wait for."""
+
+    shape: Shape
+    first: Small
+    after: Lists
+
+
+Far = tuple[tuple[int, int], ...]
+"""The stages that an actor receives from, and the actor of each that sends to it."""
 
 
 def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) -> NodeGraph:
-    """The nodes of the laid-out programs of all actors."""
+    """The nodes of the laid-out programs of all actors.
+
+    Where every segment is one task that meets nobody but in messages, they depend on shapes alone.
+    """
+    shapes = tuple(laid.program.shape for laid in programs)
+    far = tuple(
+        tuple((stage, far_actor(actor, stage, actors, plan)) for stage in shape.senders)
+        for actor, shape in enumerate(shapes)
+    )
+    if sum(map(len, programs)) <= _SMALL and not any(
+        laid.meets or laid.after is not shape.after
+        for laid, shape in zip(programs, shapes, strict=True)
+    ):
+        return _known_nodes(shapes, far)
+    tasks = [_Tasks(laid.program.shape, laid.first, laid.after) for laid in programs]
     firsts = bounds(np.array([len(laid) for laid in programs]))
+    first = _with_messages(tasks, far, firsts)
+    _join_groups(first, programs, actors, firsts)
+    return _ordered(first, tasks, firsts)
+
+
+@lru_cache(maxsize=64)
+def _known_nodes(shapes: tuple[Shape, ...], far: tuple[Far, ...]) -> NodeGraph:
+    """The nodes of actors whose segments are one task each, kept for the next run."""
+    tasks = [_Tasks(shape, shape.numbers, shape.after) for shape in shapes]
+    firsts = bounds(np.array([len(shape) for shape in shapes]))
+    return _ordered(_with_messages(tasks, far, firsts), tasks, firsts)
+
+
+def _with_messages(tasks: Sequence[_Tasks], far: Sequence[Far], firsts: Small) -> Small:
+    """The first task of the node of every task: of receipts, what sends."""
     node = np.arange(firsts[-1], dtype=np.int32)
-    for actor in range(len(programs)):
-        mine = node[firsts[actor] : firsts[actor + 1]]
-        _join_messages(mine, actor, programs, actors, plan, firsts)
-    _join_groups(node, programs, actors, firsts)
-    return _ordered(node, programs, firsts)
-
-
-def _join_messages(
-    mine: Small,
-    actor: int,
-    programs: Sequence[LaidOut],
-    actors: Actors,
-    plan: ParallelPlan,
-    firsts: Small,
-) -> None:
-    """Receipts of an actor are the nodes of their senders."""
-    laid = programs[actor]
-    program = laid.program
-    tasks = np.flatnonzero(program.kind[laid.segment] == SegmentKind.RECV)
-    segments = laid.segment[tasks]
-    stages = program.peer_stage[segments]
-    for stage in set(stages.tolist()):
-        sender = far_actor(actor, stage, actors, plan)
-        here = stages == stage
-        mine[tasks[here]] = firsts[sender] + programs[sender].first[program.peer[segments[here]]]
+    for mine, begin, senders in zip(tasks, firsts.tolist(), far, strict=False):
+        receives = mine.shape.kind == SegmentKind.RECV
+        for stage, sender in senders:
+            segments = np.flatnonzero(receives & (mine.shape.peer_stage == stage))
+            sent = tasks[sender].first[mine.shape.peer[segments]]
+            node[begin + mine.first[segments]] = firsts[sender] + sent
+    return node
 
 
 def _join_groups(node: Small, programs: Sequence[LaidOut], actors: Actors, firsts: Small) -> None:
     """Members of a collective are one node, that of the first of them."""
     tasks, keys = [], []
     for actor, laid in enumerate(programs):
-        for group in set(laid.group.tolist()) - {-1, _MESSAGE}:
+        for group in laid.meets:
             where = int(actors.groups[GROUPS[group]][actor])
             if actors.sizes[GROUPS[group]][where] > 1:
                 here = np.flatnonzero(laid.group == group)
@@ -129,49 +163,62 @@ def _join_groups(node: Small, programs: Sequence[LaidOut], actors: Actors, first
         node[members] = members[first][key]
 
 
-def _ordered(node: Small, programs: Sequence[LaidOut], firsts: Small) -> NodeGraph:
-    """The nodes level by level, by how many others must end before each."""
-    total = len(node)
-    owners, earlier = [], []
-    for actor, laid in enumerate(programs):
-        mine = node[firsts[actor] : firsts[actor + 1]]
-        owners.append(mine[laid.after.owners])
-        earlier.append(mine[laid.after.values])
-    owner, before = np.concatenate(owners), np.concatenate(earlier)
-    del owners, earlier
-    order = np.argsort(owner, kind="stable")
-    after = Lists(bounds(np.bincount(owner, minlength=total)), before[order])
-    del owner, before, order
-    is_node = node == np.arange(total)
-    order, levels = _levels(after, np.flatnonzero(is_node))
-    place = np.full(total, -1, dtype=np.int32)
+def _ordered(first: Small, tasks: Sequence[_Tasks], firsts: Small) -> NodeGraph:
+    """The nodes level by level; `first[i]` is the first task of the node that task i is of."""
+    is_first = first == np.arange(len(first), dtype=np.int32)
+    node = (np.cumsum(is_first, dtype=np.int32) - 1)[first]
+    after = _joined_after(node, is_first, [each.after for each in tasks], firsts)
+    order, levels = _levels(after)
+    place = np.empty_like(order)
     place[order] = np.arange(len(order), dtype=np.int32)
     counts = after.counts[order]
     values = place[after.values[spans(after.starts[order], counts)]]
+    node = place[node]
     return NodeGraph(
-        node_of=tuple(
-            place[node[a:b]] for a, b in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
-        ),
+        node_of=tuple(node[a:b] for a, b in pairwise(firsts.tolist())),
         after=Lists(bounds(counts), values),
         levels=levels,
     )
 
 
-def _levels(after: Lists, nodes: Ints) -> tuple[Ints, Small]:
+def _joined_after(node: Small, is_first: Bools, after: Sequence[Lists], firsts: Small) -> Lists:
+    """What nodes wait for: what their first task does, then what each other task does."""
+    counts = np.concatenate([each.counts for each in after])
+    others = np.flatnonzero(~is_first)
+    others = others[np.argsort(node[others], kind="stable")]
+    own, more = node[others], counts[others]
+    firsts_own = counts[is_first]
+    whole = firsts_own.copy()
+    np.add.at(whole, own, more)
+    starts = bounds(whole)
+    place = starts[node]
+    before = bounds(more)[:-1]
+    place[others] += firsts_own[own] + before - before[np.searchsorted(own, own)]
+    values = np.empty(int(starts[-1]), dtype=np.int32)
+    for each, (a, b) in zip(after, pairwise(firsts.tolist()), strict=True):
+        values[spans(place[a:b], each.counts)] = node[a:b][each.values]
+    return Lists(starts, values)
+
+
+def _levels(after: Lists) -> tuple[Small, Small]:
     """Nodes level by level and where levels start; those that can never run come last."""
     followers = after.turned(len(after))
+    compiled = compiled_passes(len(after.values))
+    if compiled:
+        return compiled.levels(after.counts, followers.starts, followers.values)
     starts, counts = followers.starts[:-1], followers.counts
     missing = after.counts.copy()
-    level = nodes[missing[nodes] == 0]
+    level = np.flatnonzero(missing == 0).astype(np.int32)
     order, sizes = [level], [len(level)]
     mark = np.zeros(len(after), dtype=np.int32)
     while len(level):
         freed = followers.values[spans(starts[level], counts[level])]
         np.subtract.at(missing, freed, 1)
         ready = freed[missing[freed] == 0]
-        mark[ready] = np.arange(len(ready), dtype=np.int32)
-        level = ready[mark[ready] == np.arange(len(ready))]
+        turn = np.arange(len(ready), dtype=np.int32)
+        mark[ready] = turn
+        level = ready[mark[ready] == turn]
         order.append(level)
         sizes.append(len(level))
-    left = nodes[missing[nodes] > 0]
-    return np.concatenate((*order, left)).astype(np.int64), bounds(np.array(sizes[:-1]))
+    left = np.flatnonzero(missing > 0).astype(np.int32)
+    return np.concatenate((*order, left)), bounds(np.array(sizes[:-1]))

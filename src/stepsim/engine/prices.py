@@ -78,6 +78,8 @@ class Prices:
 
     def serve(self, plan: ParallelPlan, topology: Topology, options: StepOptions) -> bool:
         """Whether prices of another job hold here: they know nothing of microbatches."""
+        if (self.plan.pp, self.plan.npus) != (plan.pp, plan.npus):
+            return False
         mine = replace(self.plan, microbatches=plan.microbatches)
         asked = parse_algorithms(options.algorithm), options.comm_table, options.contention
         known = self.algorithms, self.table, self.sharing
@@ -86,6 +88,10 @@ class Prices:
     def of(self, graph: TaskGraph) -> "Prices":
         """The prices of a graph that these serve; what is found for one is known to both."""
         return replace(self, plan=graph.plan, comms=graph.comms)
+
+    def are(self, other: "Prices") -> bool:
+        """Whether what is found for one is known to the other."""
+        return self._costs is other._costs
 
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""

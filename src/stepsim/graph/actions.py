@@ -4,15 +4,16 @@ A task list is made from rows once and used for every microbatch and rank that r
 Only the members of its collectives can delay it from inside.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from enum import IntEnum
+from functools import cached_property
 from itertools import accumulate
 from typing import Self
 
 from stepsim.base.records import dataclass
 from stepsim.options import StepOptions
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
@@ -44,29 +45,49 @@ class Task:
     after: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TaskList:
     """Tasks in an order in which every task follows those it waits for."""
 
     tasks: tuple[Task, ...]
+
+    @cached_property
+    def comms(self) -> Counter[int]:
+        """How often each communication is a task, in the order in which they are met."""
+        return Counter(task.comm for task in self.tasks if task.comm >= 0)
+
+    @cached_property
+    def streams(self) -> frozenset[Stream]:
+        """Streams that tasks run on."""
+        return frozenset(task.stream for task in self.tasks)
+
+    def renumbered(self, numbers: Sequence[int]) -> Self:
+        """The task list with other numbers in place of 0, 1, ... for its communications."""
+        return type(self)(
+            tasks=tuple(
+                task if task.comm < 0 else replace(task, comm=numbers[task.comm])
+                for task in self.tasks
+            )
+        )
 
 
 @dataclass(slots=True, kw_only=True)
 class CommNumbers:
     """The distinct communications of a graph, numbered as they are met.
 
-    A collective of one rank does not exist: `dropped` counts those met, by group.
+    A collective of one rank does not exist, one of a group that is `alone`: `dropped` are the
+    groups of those met.
     """
 
-    plan: ParallelPlan
+    alone: frozenset[Group]
     ops: list[CommOp] = field(default_factory=list)
-    dropped: dict[Group, int] = field(default_factory=dict)
+    dropped: set[Group] = field(default_factory=set)
     _numbers: dict[CommOp, int] = field(default_factory=dict)
 
     def number(self, op: CommOp) -> int | None:
         """Number of a communication, None if there is nobody to communicate with."""
-        if self.plan.group_size(op.group) == 1:
-            self.dropped[op.group] = self.dropped.get(op.group, 0) + 1
+        if op.group in self.alone:
+            self.dropped.add(op.group)
             return None
         if op not in self._numbers:
             self._numbers[op] = len(self.ops)

@@ -6,18 +6,22 @@ join a segment of one stage's program with a segment of another's.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from stepsim.base.arrays import Small
 from stepsim.base.errors import ScheduleError
+from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
-from stepsim.graph.linking import Rows, waits_of
-from stepsim.graph.programs import Program, SegmentKind
+from stepsim.graph.linking import NONE, Rows, waits_of
+from stepsim.graph.programs import Program, SegmentKind, Shape
+from stepsim.graph.steps import step_rows
 from stepsim.graph.task_lists import TaskLists
-from stepsim.graph.writer import ProgramWriter
+from stepsim.graph.writer import ProgramWriter, Written
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
     Direction,
@@ -34,9 +38,12 @@ from stepsim.parallel.stages import Stages
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
+_SMALL = 1 << 13
+"""Entries of a schedule up to which its segments are kept for the next graph."""
+_KEPT = 64
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Use:
+
+class Use(NamedTuple):
     """A communication as a stage uses it.
 
     For messages `peer_stage` is the stage at the other end (-1 for collectives) and `sends` says
@@ -83,11 +90,15 @@ class TaskGraph:
 
     def uses(self, stage: int) -> list[Use]:
         """The communications of a stage."""
-        return sorted(self._counts[stage])
+        return self._uses[stage]
 
     def counts(self, stage: int) -> Mapping[Use, int]:
         """How often a rank of a stage takes part in each communication."""
         return self._counts[stage]
+
+    @cached_property
+    def _uses(self) -> list[list[Use]]:
+        return [sorted(counts) for counts in self._counts]
 
     @cached_property
     def _counts(self) -> list[Counter[Use]]:
@@ -96,16 +107,16 @@ class TaskGraph:
     def _count(self, program: Program) -> Counter[Use]:
         """Segments that look alike are counted first: there are few looks and many segments."""
         counts: Counter[Use] = Counter()
+        inside: Counter[int] = Counter()
         for kind, task_list, peer, count in program.looks[0]:
             if task_list < 0:
-                sends = kind is SegmentKind.SEND
-                comm = program.message
-                use = Use(comm=comm, stage=program.stage, peer_stage=peer, sends=sends)
+                use = Use(program.message, program.stage, peer, kind is SegmentKind.SEND)
                 counts[use] += count
                 continue
-            for task in self.task_lists[task_list].tasks:
-                if task.comm >= 0:
-                    counts[Use(comm=task.comm, stage=program.stage)] += count
+            for comm, times in self.task_lists[task_list].comms.items():
+                inside[comm] += count * times
+        for comm, count in inside.items():
+            counts[Use(comm, program.stage)] = count
         return counts
 
 
@@ -114,7 +125,9 @@ def build_taskgraph(
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
     task_lists = TaskLists(
-        comms=CommNumbers(plan=plan), options=options, last_stage=schedule.placement.stages - 1
+        comms=CommNumbers(alone=plan.alone),
+        options=options,
+        last_stage=schedule.placement.stages - 1,
     )
     message = task_lists.comms.number(
         CommOp(
@@ -125,27 +138,81 @@ def build_taskgraph(
         )
     )
     p2p = options.p2p or default_mode(schedule)
-    every = p2p.programs(schedule, _switches(options))
-    rows = [
-        ProgramWriter(
-            stage=stage,
-            work=work,
-            schedule=schedule,
-            task_lists=task_lists,
-            free=p2p.free or options.eager_transfers,
-        ).write(steps)
-        for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True))
+    written = [
+        ProgramWriter(stage=stage, work=work, schedule=schedule, task_lists=task_lists).write()
+        for stage, work in enumerate(stages.works)
     ]
+    free = p2p.free or options.eager_transfers
     return TaskGraph(
         plan=plan,
         schedule=schedule,
         options=options,
         p2p=p2p,
-        programs=_joined(schedule, rows, -1 if message is None else message),
+        programs=tuple(
+            Program(
+                stage=stage,
+                entries=schedule.orders[stage],
+                message=NONE if message is None else message,
+                shape=shape,
+                task_list=task_list,
+            )
+            for stage, (shape, task_list) in enumerate(
+                _shaped(schedule, p2p, _switches(options), free, written)
+            )
+        ),
         task_lists=tuple(task_lists.lists),
         comms=tuple(task_lists.comms.ops),
         warnings=_dropped_warnings(task_lists.comms),
     )
+
+
+def _shaped(
+    schedule: Schedule,
+    p2p: P2PMode,
+    switches: P2POptions,
+    free: bool,
+    written: Sequence[Written],
+) -> Iterator[tuple[Shape, Small]]:
+    """The segments of every stage, and their task lists."""
+    if all(each.is_plain for each in written):
+        is_small = sum(map(len, schedule.columns)) <= _SMALL
+        plain_shapes = _known_shapes if is_small else _plain_shapes
+        tails = tuple(each.has_tail for each in written)
+        for shape, each in zip(
+            plain_shapes(schedule, p2p, switches, free, tails), written, strict=True
+        ):
+            yield shape, each.plain_lists(shape.entry)
+        return
+    rows, lists = [], []
+    for each, steps in zip(written, p2p.programs(schedule, switches), strict=True):
+        own = step_rows(
+            schedule, each.stage, steps, free=free, tail=each.has_tail, on_dp=each.on_dp
+        )
+        mine, task_list = each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
+        rows.append(mine)
+        lists.append(task_list[mine.kind >= 0])
+    yield from zip(_joined(schedule, rows), lists, strict=True)
+
+
+def _plain_shapes(
+    schedule: Schedule, p2p: P2PMode, switches: P2POptions, free: bool, tails: tuple[bool, ...]
+) -> tuple[Shape, ...]:
+    """The segments of stages whose entries are one each; `tails` say what has something after."""
+    every = p2p.programs(schedule, switches)
+    return _joined(
+        schedule,
+        [
+            step_rows(
+                schedule, stage, steps, free=free, tail=tail, on_dp=np.zeros(len(order), dtype=bool)
+            )
+            for stage, (steps, tail, order) in enumerate(
+                zip(every, tails, schedule.columns, strict=True)
+            )
+        ],
+    )
+
+
+_known_shapes = kept(_KEPT)(_plain_shapes)
 
 
 def _switches(options: StepOptions) -> P2POptions:
@@ -161,14 +228,14 @@ def _dropped_warnings(comms: CommNumbers) -> tuple[str, ...]:
     return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
-def _joined(schedule: Schedule, every: Sequence[Rows], message: int) -> tuple[Program, ...]:
-    """The finished programs: each end of a message knows the other."""
+def _joined(schedule: Schedule, every: Sequence[Rows]) -> tuple[Shape, ...]:
+    """The finished segments: each end of a message knows the other."""
     most = max((int(rows.end.max(initial=-1)) for rows in every), default=-1)
     place = np.full(most + 2, -1, dtype=np.int32)
     for rows in every:
         ends = rows.end[rows.kind >= 0]
         place[ends[ends >= 0]] = np.flatnonzero(ends >= 0)
-    programs = []
+    shapes = []
     for stage, rows in enumerate(every):
         here = rows.kind >= 0
         ends = rows.end[here]
@@ -178,21 +245,17 @@ def _joined(schedule: Schedule, every: Sequence[Rows], message: int) -> tuple[Pr
         alone = np.flatnonzero(is_message & (peer < 0))
         if len(alone):
             raise ScheduleError(_unmatched(schedule, stage, int(ends[alone[0]])))
-        programs.append(
-            Program(
-                stage=stage,
-                entries=schedule.orders[stage],
-                message=message,
+        shapes.append(
+            Shape(
                 kind=rows.kind[here],
                 stream=rows.stream[here],
-                task_list=rows.task_list[here],
                 entry=rows.entry[here],
                 peer_stage=rows.peer_stage[here],
                 peer=peer,
                 after=waits_of(rows),
             )
         )
-    return tuple(programs)
+    return tuple(shapes)
 
 
 def _unmatched(schedule: Schedule, stage: int, end: int) -> str:

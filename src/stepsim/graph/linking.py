@@ -37,7 +37,6 @@ class Rows:
 
     kind: NDArray[np.int8]
     stream: NDArray[np.int8]
-    task_list: Small
     entry: Small
     end: Small
     peer_stage: Small

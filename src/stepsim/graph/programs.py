@@ -52,18 +52,11 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Program:
-    """What each rank of a stage runs: segments as columns, each named as in `Segment`.
+class Shape:
+    """The segments of a stage but for what they compute, as columns, each named as in `Segment`."""
 
-    `entries` is the schedule's order, `message` the number of the communication of all messages.
-    """
-
-    stage: int
-    entries: Sequence[OrderEntry]
-    message: int
     kind: NDArray[np.int8]
     stream: NDArray[np.int8]
-    task_list: Small
     entry: Small
     peer_stage: Small
     peer: Small
@@ -71,6 +64,63 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @cached_property
+    def numbers(self) -> Small:
+        """The number of every segment."""
+        return np.arange(len(self), dtype=np.int32)
+
+    @cached_property
+    def senders(self) -> tuple[int, ...]:
+        """Stages that send to this one."""
+        return tuple(np.unique(self.peer_stage[self.kind == SegmentKind.RECV]).tolist())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """What each rank of a stage runs: the shape of its segments, and the task list of each.
+
+    `entries` is the schedule's order, `message` the number of the communication of all messages.
+    """
+
+    stage: int
+    entries: Sequence[OrderEntry]
+    message: int
+    shape: Shape
+    task_list: Small
+
+    def __len__(self) -> int:
+        return len(self.task_list)
+
+    @property
+    def kind(self) -> NDArray[np.int8]:
+        """The kind of every segment."""
+        return self.shape.kind
+
+    @property
+    def stream(self) -> NDArray[np.int8]:
+        """The stream of every segment."""
+        return self.shape.stream
+
+    @property
+    def entry(self) -> Small:
+        """The place of every segment in the schedule's order, -1 outside the pipeline."""
+        return self.shape.entry
+
+    @property
+    def peer_stage(self) -> Small:
+        """The stage at the other end of every message, -1 for others."""
+        return self.shape.peer_stage
+
+    @property
+    def peer(self) -> Small:
+        """The segment at the other end of every message, -1 for others."""
+        return self.shape.peer
+
+    @property
+    def after(self) -> Lists:
+        """The segments that each waits for."""
+        return self.shape.after
 
     def segment(self, number: int) -> Segment:
         """One segment."""

@@ -2,28 +2,35 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from weakref import WeakValueDictionary
 
+from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
     HostTimes,
+    Task,
     TaskList,
     backward_tasks,
     forward_tasks,
     fused_tasks,
+    per_step_tasks,
     reduction_tasks,
 )
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.workload.axes import Stream
-from stepsim.workload.rows import CommOp, Phase, Row
+from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem
 
 _GRADIENTS = {
     ActionKind.BACKWARD: (True, True),
     ActionKind.INPUT_GRAD: (True, False),
     ActionKind.WEIGHT_GRAD: (False, True),
 }
+_KEPT = 256
+"""Task lists of graphs before, which rows of the same workload give again."""
+_every: WeakValueDictionary[tuple[Task, ...], TaskList] = WeakValueDictionary()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,63 +41,95 @@ class TaskLists:
     options: StepOptions
     last_stage: int
     lists: list[TaskList] = field(default_factory=list)
-    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _numbers: dict[TaskList, int] = field(default_factory=dict)
 
-    def action(self, action: Action, rows: Sequence[Row], part: range | None = None) -> int:
+    def action(self, action: Action, rows: tuple[Row, ...], part: range | None = None) -> int:
         """Number of the task list of an action, or of some rows' share of it."""
         host = HostTimes.of(
             self.options, action, last_stage=self.last_stage, rows=len(rows), part=part
         )
-
-        def make() -> TaskList:
-            if action.kind is ActionKind.FORWARD:
-                some = rows if part is None else rows[part.start : part.stop]
-                return forward_tasks(some, self.comms, host)
-            input_grad, weight_grad = _GRADIENTS[action.kind]
-            parts = BackwardParts(
-                input_grad=input_grad,
-                weight_grad=weight_grad,
-                tp_overlap=self.options.tp_overlap,
-                part=part,
-            )
-            return backward_tasks(rows, self.comms, parts, host)
-
-        return self._number((action.kind, part, host, *map(id, rows)), make)
+        alone, overlaps = self.comms.alone, self.options.tp_overlap
+        return self._number(_of_action(rows, action.kind, part, host, overlaps, alone))
 
     def fused(self, forward: int, backward: int) -> int:
         """Number of the task list of a fused pair of two task lists."""
-        factor = self.options.fused_factor
+        halves = self.lists[forward], self.lists[backward]
+        return self.add(_one(fused_tasks(*halves, self.comms, self.options.fused_factor)))
 
-        def make() -> TaskList:
-            halves = self.lists[forward], self.lists[backward]
-            return fused_tasks(*halves, self.comms, factor)
-
-        return self._number(("fused", forward, backward), make)
+    def per_step(self, items: tuple[StepItem, ...]) -> int:
+        """Number of the task list of what follows the pipeline."""
+        return self._number(_of_items(items, self.comms.alone))
 
     def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
         """Number of the task list of collectives beside the actions; None if none is."""
         phase = Phase.FORWARD if stream is Stream.FSDP else Phase.WEIGHT_GRAD
-        key = ("beside", label, stream, *ops)
-        if key not in self._known:
-            made = reduction_tasks(label, ops, self.comms, stream=stream, phase=phase)
-            if made is None:
-                return None
-            self._known[key] = self.add(made)
-        return self._known[key]
+        made = reduction_tasks(label, ops, self.comms, stream=stream, phase=phase)
+        return None if made is None else self.add(_one(made))
 
     def add(self, task_list: TaskList) -> int:
-        """Number of a new task list."""
-        self.lists.append(task_list)
-        return len(self.lists) - 1
+        """Number of a task list."""
+        if task_list not in self._numbers:
+            self._numbers[task_list] = len(self.lists)
+            self.lists.append(task_list)
+        return self._numbers[task_list]
 
-    def _number(self, key: tuple[object, ...], make: Callable[[], TaskList]) -> int:
-        if key not in self._known:
-            task_list = make()
-            content = (task_list.tasks,)
-            if content not in self._known:
-                self._known[content] = self.add(task_list)
-            self._known[key] = self._known[content]
-        return self._known[key]
+    def _number(self, draft: "_Draft") -> int:
+        self.comms.dropped |= draft.dropped
+        numbers = tuple(number for op in draft.ops if (number := self.comms.number(op)) is not None)
+        if numbers not in draft.known:
+            draft.known[numbers] = _one(draft.task_list.renumbered(numbers))
+        return self.add(draft.known[numbers])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Draft:
+    """A task list that numbers its communications itself; `known` are those with other numbers."""
+
+    task_list: TaskList
+    ops: tuple[CommOp, ...]
+    dropped: frozenset[Group]
+    known: dict[tuple[int, ...], TaskList] = field(default_factory=dict)
+
+
+def _drafted(alone: frozenset[Group], make: Callable[[CommNumbers], TaskList]) -> _Draft:
+    comms = CommNumbers(alone=alone)
+    task_list = make(comms)
+    return _Draft(task_list=task_list, ops=tuple(comms.ops), dropped=frozenset(comms.dropped))
+
+
+@kept(_KEPT)
+def _of_action(
+    rows: tuple[Row, ...],
+    kind: ActionKind,
+    part: range | None,
+    host: HostTimes,
+    tp_overlap: bool,
+    alone: frozenset[Group],
+) -> _Draft:
+    """The task list of an action of these rows."""
+
+    def make(comms: CommNumbers) -> TaskList:
+        if kind is ActionKind.FORWARD:
+            return forward_tasks(
+                rows if part is None else rows[part.start : part.stop], comms, host
+            )
+        input_grad, weight_grad = _GRADIENTS[kind]
+        parts = BackwardParts(
+            input_grad=input_grad, weight_grad=weight_grad, tp_overlap=tp_overlap, part=part
+        )
+        return backward_tasks(rows, comms, parts, host)
+
+    return _drafted(alone, make)
+
+
+@kept(_KEPT)
+def _of_items(items: tuple[StepItem, ...], alone: frozenset[Group]) -> _Draft:
+    return _drafted(alone, lambda comms: per_step_tasks(items, comms))
+
+
+def _one(task_list: TaskList) -> TaskList:
+    """The task list, or the one that says the same, where there is one."""
+    return _every.setdefault(task_list.tasks, task_list)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,182 +1,156 @@
-"""Programs being written: compute in the schedule's order, and the messages between."""
+"""The work of stages being written: the task list of every entry of the schedule's order."""
 
 from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, numbers_of
+from stepsim.base.arrays import Bools, Ints, Small, numbers_of
 from stepsim.base.errors import ScheduleError
+from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
-from stepsim.graph.actions import per_step_tasks
 from stepsim.graph.linking import NONE, Joins, Rows
 from stepsim.graph.programs import SegmentKind
 from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
-from stepsim.parallel.p2p import P2PProgram, StepKind
-from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.parallel.stages import StageWork
 from stepsim.workload.axes import Stream
 from stepsim.workload.rows import CommOp, Row, Shards
 
+_KEPT = 256
+_SMALL = 1 << 12
+"""Entries of an order up to which their looks are kept for the next graph."""
 _NOTHING = {"reads": False, "joins": Joins.NOT}
 
 
-@dataclass(kw_only=True)
-class ProgramWriter:
-    """A program being written: rows of segments, and of waits for ends of messages.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Written:
+    """What a stage computes: `lists[i]` is the task list of entry i, the last that of the tail.
 
-    Where messages are `free`, they leave when they are posted, overtaking others, and are received
-    when they come; sends are never waited for. Most entries are one segment, the same for all
-    microbatches of a block: these are columns. Others are written one by one, as `rows` that stand
-    for step number `place`.
+    It is -1 where nothing follows the pipeline, and for entries that are written one by one: `rows`
+    stand at the `place` of their entry. `on_dp` are the entries that use the reductions' stream.
     """
 
     stage: int
-    work: StageWork
-    schedule: Schedule
-    task_lists: TaskLists
-    free: bool
-    rows: list[dict[str, int]] = field(default_factory=list)
-    _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
-    _on_dp: dict[int, bool] = field(default_factory=dict)
-    _computed: list[int] = field(default_factory=list)
-    _begun: dict[int, int] = field(default_factory=dict)
+    lists: Ints
+    on_dp: Bools
+    rows: list[dict[str, int]]
 
-    def write(self, steps: P2PProgram) -> Rows:
-        """The entries and messages of a point-to-point program, then what follows the pipeline."""
-        computed = np.flatnonzero(steps.kind == StepKind.COMPUTE)
-        task_list = np.full(len(steps.kind), NONE)
-        task_list[computed] = self._task_lists(computed)[steps.what[computed]]
-        self._per_step(len(steps.kind))
-        plain = np.flatnonzero((steps.kind != StepKind.COMPUTE) | (task_list >= 0))
-        return self._merged(self._columns(steps, task_list), plain)
+    @property
+    def has_tail(self) -> bool:
+        """Whether something follows the pipeline."""
+        return bool(self.lists[-1] >= 0)
 
-    def _task_lists(self, computed: Ints) -> Ints:
-        """The task list of every entry; -1 of those that are written one by one.
+    @property
+    def is_plain(self) -> bool:
+        """Whether its segments are those of any work in this order."""
+        return not (self.rows or self.on_dp.any())
 
-        They are made in the order of the entries. `computed[i]` is the step that runs entry i.
+    def merged(self, steps: Rows, computed: Ints) -> tuple[Rows, Small]:
+        """Rows of steps with those written one by one; task lists of all.
+
+        `computed[i]` is the step that runs entry i.
         """
-        order = self.schedule.columns[self.stage]
-        apart = self._apart(order)
-        plain = np.flatnonzero(~apart)
-        first, look = numbers_of(self._codes(order)[plain])
-        numbers = np.zeros(len(first), dtype=np.int64)
-        turn = dict(zip(plain[first].tolist(), range(len(first)), strict=True))
-        for place in sorted({*turn, *np.flatnonzero(apart).tolist()}):
-            if place in turn:
-                numbers[turn[place]] = self._of_entry(order[place].parts())
-            else:
-                self._entry(order[place].parts(), place, int(computed[place]))
-        found = np.full(len(order), NONE)
-        found[plain] = numbers[look]
-        return found
-
-    def _codes(self, order: Order) -> Ints:
-        """A number for every entry: equal where kinds, chunks and rows of its parts are."""
-        blocks = np.array([len(chunk) for chunk in self.work.chunks])
-        most, chunks = int(blocks.max()), len(blocks)
-        alike = np.zeros((chunks, most), dtype=np.int64)
-        for number, chunk in enumerate(self.work.chunks):
-            known: dict[tuple[int, ...], int] = {}
-            for block, rows in enumerate(chunk):
-                alike[number, block] = known.setdefault(tuple(map(id, rows)), block)
-        block = alike[order.chunk, order.microbatch % blocks[order.chunk]]
-        code = (order.kind.astype(np.int64) * chunks + order.chunk) * most + block
-        code = np.where(order.kind < 0, NONE, code) + 1
-        several: Ints = code[:, 0]
-        for part in range(1, code.shape[1]):
-            several = several * (len(ACTION_KINDS) * chunks * most + 1) + code[:, part]
-        return several
-
-    def _apart(self, order: Order) -> Bools:
-        """Entries that are more than one segment: some shard parameters, some reduce gradients."""
-        rows = {id(row): row for chunk in self.work.chunks for rows in chunk for row in rows}
-        apart = np.full(len(order), any(row.shards for row in rows.values()))
-        for place, action in self._final.values():
-            apart[place] |= self._reduces(action)
-        return apart
-
-    def _columns(self, steps: P2PProgram, task_list: Ints) -> Rows:
-        """A row for every step."""
-        is_post, ends = steps.kind == StepKind.POST, np.where(steps.kind, steps.what, NONE)
-        is_run, receives = steps.kind == StepKind.COMPUTE, ends % 2 == 1
-        peer, stream = self._messages(np.where(is_post, ends, 0), receives)
-        place = np.arange(len(ends))
-        posted = np.full(int(ends.max(initial=0)) + 1, NONE)
-        posted[ends[is_post]] = place[is_post]
-        queue = NONE if self.free else np.where(is_post, stream, NONE)
-        first, listed = numbers_of(task_list + 1)
-        lists = task_list[first].tolist()
-        on_dp = np.array([each >= 0 and self._uses_dp(each) for each in lists])[listed]
-        queue = np.where(on_dp, Stream.DP, queue)
-        waits = ~(is_post | is_run) & (receives | (not self.free))
-        alone = steps.alone & (not self.free)
-        begins = is_run | (alone & np.append(True, ~steps.alone[:-1]))
-        kind = np.where(receives, SegmentKind.RECV, SegmentKind.SEND)
-        kind = np.where(is_post, kind, np.where(is_run, SegmentKind.ACTION, NONE))
-        return Rows.of(
-            kind=kind,
-            stream=np.where(is_post, Stream.EAGER if self.free else stream, Stream.COMPUTE),
-            task_list=task_list,
-            entry=np.where(is_run, steps.what, NONE),
-            end=np.where(is_post, ends, NONE),
-            peer_stage=np.where(is_post, peer, NONE),
-            reads=is_run | (is_post & ~(receives & self.free)),
-            waits=np.full(len(ends), NONE),
-            behind=queue,
-            sets=queue,
-            joins=np.where(is_run | waits, np.where(begins, Joins.ALONE, Joins.BESIDE), Joins.NOT),
-            joined=np.where(is_run, place, np.where(waits, posted[ends], NONE)),
-        )
-
-    def _messages(self, ends: Ints, receives: Bools) -> tuple[Ints, Ints]:
-        """The stage at the other side of ends, and the stream they queue on.
-
-        To the next rank or to the one before; with two ranks activations go forward.
-        """
-        ranks = self.schedule.placement.ranks
-        peer = far_ranks(self.schedule, ends)
-        ahead = np.where(receives, self.stage - peer, peer - self.stage) % ranks == 1
-        if ranks == 2:
-            ahead = ends // 2 < self.schedule.placement.stages * self.schedule.microbatches
-        sends = np.where(ahead, Stream.PP_FORWARD, Stream.PP_BACKWARD)
-        comes = np.where(ahead, Stream.PP_FORWARD_RECV, Stream.PP_BACKWARD_RECV)
-        return peer, np.where(receives, comes, sends)
-
-    def _merged(self, steps: Rows, kept: Ints) -> Rows:
-        """The rows of these steps, and those written one by one at their places."""
+        own = self.plain_lists(steps.entry)
         if not self.rows:
-            return steps
-        place = np.array([row["place"] for row in self.rows])
+            return steps, own
+        kept = np.flatnonzero((steps.entry < 0) | (own >= 0))
+        place = computed[[row["place"] for row in self.rows]]
         order = np.argsort(np.concatenate((kept, place)), kind="stable")
         final = np.empty_like(order)
         final[order] = np.arange(len(order))
         moved = np.full(len(steps.kind), NONE)
         moved[kept] = final[: len(kept)]
 
-        def column(name: str) -> Ints:
+        def column(name: str, theirs: Small) -> Ints:
             mine = np.array([row.get(name, NONE) for row in self.rows])
-            theirs = getattr(steps, name)[kept]
+            theirs = theirs[kept]
             if name in ("waits", "joined"):
                 mine = np.where(mine >= 0, final[len(kept) + mine], NONE)
                 theirs = np.where(theirs >= 0, moved[theirs], NONE)
             return np.concatenate((theirs, mine))[order]
 
-        return Rows.of(**{name: column(name) for name in Rows.__slots__})
+        rows = {name: column(name, getattr(steps, name)) for name in Rows.__slots__}
+        return Rows.of(**rows), column("task_list", own).astype(np.int32)
 
-    def _per_step(self, place: int) -> None:
-        """Write the rows that follow the pipeline; they need the reduced gradients."""
+    def plain_lists(self, entry: Small) -> Small:
+        """The task list of segments by their entries, -1 of none; the tail is the last of them."""
+        found = np.append(self.lists[:-1], NONE).astype(np.int32)[entry]
+        if self.has_tail:
+            found[-1] = self.lists[-1]
+        return found
+
+
+@dataclass(kw_only=True)
+class ProgramWriter:
+    """The work of a stage being written.
+
+    Most entries are one segment, the same for all microbatches of a block: these are columns.
+    Others are written one by one.
+    """
+
+    stage: int
+    work: StageWork
+    schedule: Schedule
+    task_lists: TaskLists
+    rows: list[dict[str, int]] = field(default_factory=list)
+    _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
+    _computed: list[int] = field(default_factory=list)
+    _begun: dict[int, int] = field(default_factory=dict)
+
+    def write(self) -> Written:
+        """What the entries of the stage compute, then what follows the pipeline."""
+        lists = self._task_lists()
+        first, listed = numbers_of(lists + 1)
+        uses_dp = [each >= 0 and self._uses_dp(each) for each in lists[first].tolist()]
+        return Written(
+            stage=self.stage,
+            lists=np.append(lists, self._per_step()),
+            on_dp=np.array(uses_dp, dtype=bool)[listed],
+            rows=self.rows,
+        )
+
+    def _task_lists(self) -> Ints:
+        """The task list of every entry; -1 of those that are written one by one.
+
+        They are made in the order of the entries.
+        """
+        order = self.schedule.columns[self.stage]
+        apart = self._apart(order)
+        looks = _looks if len(order) > _SMALL else _known_looks
+        first, look = looks(order, self._kinds.alike, tuple(np.flatnonzero(apart).tolist()))
+        numbers = np.full(len(first), NONE)
+        for number, place in sorted(enumerate(first.tolist()), key=itemgetter(1)):
+            if apart[place]:
+                self._entry(order[place].parts(), place)
+            else:
+                numbers[number] = self._of_entry(order[place].parts())
+        found: Ints = numbers[look]
+        return found
+
+    def _per_step(self) -> int:
+        """The task list of what follows the pipeline, -1 for none; it needs reduced gradients."""
         items = self.work.per_step
         if self.task_lists.options.dp_overlap:
             _, items = self.work.without_gradients()
-        if items:
-            task_list = self.task_lists.add(per_step_tasks(items, self.task_lists.comms))
-            self._in_order(SegmentKind.PER_STEP, task_list, place)
-            self.rows[-1]["behind"] = Stream.DP
+        return self.task_lists.per_step(items) if items else NONE
+
+    def _apart(self, order: Order) -> Bools:
+        """Entries that are more than one segment: some shard parameters, some reduce gradients."""
+        apart = np.full(len(order), self._kinds.shards)
+        if self.task_lists.options.dp_overlap or self._kinds.reduces:
+            for place, action in self._final.values():
+                apart[place] |= self._reduces(action)
+        return apart
+
+    @cached_property
+    def _kinds(self) -> "_Kinds":
+        return _kinds_of(self.work)
 
     @cached_property
     def _final(self) -> dict[int, tuple[int, Action]]:
@@ -199,19 +173,19 @@ class ProgramWriter:
         rows = [row for _, action in self._final.values() for row in self._rows(action)]
         return gradient_buckets(gradients, rows, options.dp_bucket_bytes)
 
-    def _entry(self, parts: Sequence[Action], entry: int, place: int) -> None:
+    def _entry(self, parts: Sequence[Action], place: int) -> None:
         """An action or a fused pair; a final one releases its rows' gradient reductions."""
         if any(self._shard_units(action) for action in parts):
             if len(parts) == 1 and parts[0].kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
-                self._sharded(parts[0], entry, place)
+                self._sharded(parts[0], place)
                 return
             self._gather_before(parts, place)
-        finals = [action for action in parts if self._final.get(action.chunk) == (entry, action)]
+        finals = [action for action in parts if self._final.get(action.chunk) == (place, action)]
         reducing = [action for action in finals if self._reduces(action)]
         if len(parts) == 1 and reducing:
-            self._row_by_row(parts[0], entry, place)
+            self._row_by_row(parts[0], place)
             return
-        self._in_order(SegmentKind.ACTION, self._of_entry(parts), place, entry)
+        self._in_order(SegmentKind.ACTION, self._of_entry(parts), place)
         for row in (row for action in reducing for row in reversed(self._rows(action))):
             self._reductions(row, place)
 
@@ -221,7 +195,7 @@ class ProgramWriter:
         return numbers[0] if len(parts) == 1 else self.task_lists.fused(*numbers)
 
     def _reduces(self, action: Action) -> bool:
-        return self._buckets is not None or any(r.weight_grad.comms for r in self._rows(action))
+        return self._buckets is not None or _reduces_gradients(self._rows(action))
 
     def _task_list(self, action: Action) -> int:
         """Number of an action's task list: the same for all microbatches of a block."""
@@ -235,12 +209,12 @@ class ProgramWriter:
         blocks = self.work.chunks[action.chunk]
         return blocks[action.microbatch % len(blocks)]
 
-    def _row_by_row(self, action: Action, entry: int, place: int) -> None:
+    def _row_by_row(self, action: Action, place: int) -> None:
         """A backward in as many segments as rows, each followed by its reductions."""
         rows = self._rows(action)
         for i in reversed(range(len(rows))):
             task_list = self.task_lists.action(action, rows, range(i, i + 1))
-            self._in_order(SegmentKind.ACTION, task_list, place, entry)
+            self._in_order(SegmentKind.ACTION, task_list, place)
             self._reductions(rows[i], place)
 
     def _reductions(self, row: Row, place: int) -> None:
@@ -289,7 +263,7 @@ class ProgramWriter:
         """Gather parameters; what comes next waits for it."""
         self._beside("gather", shards.gather, Stream.FSDP, place, joins=Joins.BESIDE, waits=waits)
 
-    def _sharded(self, action: Action, entry: int, place: int) -> None:
+    def _sharded(self, action: Action, place: int) -> None:
         """An action unit by unit: parameters are gathered before, gradients reduced after.
 
         What a unit needs is gathered while the one before it computes, and not sooner, since two
@@ -306,10 +280,10 @@ class ProgramWriter:
             elif forward or shards.again:
                 self._gather(shards, place, self._computed[-2] if len(self._computed) > 1 else NONE)
             task_list = self.task_lists.action(action, rows, unit)
-            self._computed.append(self._in_order(SegmentKind.ACTION, task_list, place, entry))
+            self._computed.append(self._in_order(SegmentKind.ACTION, task_list, place))
             if not forward:
                 self._beside("reduce shards", shards.reduce, Stream.DP, place, reads=True)
-                if self._final[action.chunk] == (entry, action):
+                if self._final[action.chunk] == (place, action):
                     for i in reversed(unit):
                         self._reductions(rows[i], place)
 
@@ -317,7 +291,7 @@ class ProgramWriter:
         """Whether no forward of this chunk came before."""
         return self._begun.setdefault(action.chunk, action.microbatch) == action.microbatch
 
-    def _in_order(self, kind: SegmentKind, task_list: int, place: int, entry: int = NONE) -> int:
+    def _in_order(self, kind: SegmentKind, task_list: int, place: int) -> int:
         """A segment of the compute stream, which all that follows waits for."""
         queue = Stream.DP if self._uses_dp(task_list) else NONE
         return self._add(
@@ -325,7 +299,7 @@ class ProgramWriter:
             kind,
             Stream.COMPUTE,
             task_list,
-            entry=entry,
+            entry=place,
             reads=True,
             behind=queue,
             sets=queue,
@@ -334,10 +308,7 @@ class ProgramWriter:
 
     def _uses_dp(self, task_list: int) -> bool:
         """Whether a task list has collectives on the stream of the gradient reductions."""
-        if task_list not in self._on_dp:
-            tasks = self.task_lists.lists[task_list].tasks
-            self._on_dp[task_list] = any(task.stream is Stream.DP for task in tasks)
-        return self._on_dp[task_list]
+        return Stream.DP in self.task_lists.lists[task_list].streams
 
     def _add(
         self, place: int, kind: SegmentKind, stream: Stream, task_list: int, **more: int
@@ -347,3 +318,59 @@ class ProgramWriter:
         row = {"kind": kind, "stream": stream, "task_list": task_list, "place": place}
         self.rows.append({**_NOTHING, **row, **more, "joined": number if "joins" in more else NONE})
         return number
+
+
+class _Kinds(NamedTuple):
+    """What the rows of a stage are: whether some shard parameters, or reduce gradients.
+
+    `alike[c][b]` is the first block of chunk c with the rows of block b.
+    """
+
+    shards: bool
+    reduces: bool
+    alike: tuple[tuple[int, ...], ...]
+
+
+@kept(_KEPT)
+def _kinds_of(work: StageWork) -> _Kinds:
+    distinct = {id(rows): rows for chunk in work.chunks for rows in chunk}.values()
+    alike = []
+    for chunk in work.chunks:
+        known: dict[int, int] = {}
+        alike.append(tuple(known.setdefault(id(rows), i) for i, rows in enumerate(chunk)))
+    return _Kinds(
+        shards=any(row.shards for rows in distinct for row in rows),
+        reduces=any(map(_reduces_gradients, distinct)),
+        alike=tuple(alike),
+    )
+
+
+def _reduces_gradients(rows: Sequence[Row]) -> bool:
+    """Whether gradients are reduced row by row."""
+    return any(row.weight_grad.comms for row in rows)
+
+
+def _looks(
+    order: Order, alike: tuple[tuple[int, ...], ...], apart: tuple[int, ...]
+) -> tuple[Ints, Ints]:
+    """The first entry of each look, and the look of every entry.
+
+    Entries look alike where kinds, chunks and rows of their parts are the same. `alike[c][b]` is
+    the first block of chunk c with the rows of block b. Those `apart` are like no other.
+    """
+    blocks = np.array([len(chunk) for chunk in alike])
+    most, chunks = int(blocks.max()), len(blocks)
+    block = order.microbatch % blocks[order.chunk]
+    if most > 1:
+        table = np.array([[*chunk, *(0,) * (most - len(chunk))] for chunk in alike])
+        block = table[order.chunk, block]
+    code = (order.kind.astype(np.int64) * chunks + order.chunk) * most + block
+    code = np.where(order.kind < 0, NONE, code) + 1
+    several: Ints = code[:, 0]
+    for part in range(1, code.shape[1]):
+        several = several * (len(ACTION_KINDS) * chunks * most + 1) + code[:, part]
+    several[list(apart)] = several.max(initial=0) + 1 + np.arange(len(apart))
+    return numbers_of(several)
+
+
+_known_looks = kept(2 * _KEPT)(_looks)

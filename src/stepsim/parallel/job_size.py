@@ -6,6 +6,7 @@ from math import lcm, prod
 from typing import Any
 
 from stepsim.base.errors import PlanError
+from stepsim.base.kept import kept
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.modes import EpLayout
@@ -95,6 +96,7 @@ def _expert_tp(workload: Workload, ep_layout: EpLayout | None) -> int | None:
     return asked
 
 
+@kept(4)
 def _has_dimension_groups(workload: Workload) -> bool:
     """Whether the policy speaks of topology dimensions instead of tp and dp."""
     return any(op.group in (Group.INNER, Group.OUTER) for op in workload.comms())

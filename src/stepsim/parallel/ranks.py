@@ -148,6 +148,11 @@ class ParallelPlan:
             case _:
                 return _along(grid.reshape(self.pp, self.dp, self.cp, self.tp), _AXES[group])
 
+    @property
+    def alone(self) -> frozenset[Group]:
+        """Kinds of groups in which every rank is by itself."""
+        return frozenset(group for group in Group if self.group_size(group) == 1)
+
     def group_size(self, group: Group) -> int:
         """Ranks of each group of a kind."""
         sizes = {

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from stepsim.base.errors import PlanError
+from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
@@ -63,40 +64,61 @@ def split_stages(
     ends and the loss runs once per step. A workload with a layout is shared out as that says.
     Raises PlanError when there are more chunks than layers, or a layout does not add up.
     """
-    workload = _with_whole_sizes(workload, plan)
+    if _tells_shares(workload):
+        workload = _with_whole_sizes(workload, plan)
+    return _split_stages(workload, plan.pp, placement, stage_rows)
+
+
+@kept(8)
+def _split_stages(
+    workload: Workload, pp: int, placement: Placement, stage_rows: StageRows
+) -> Stages:
+    """The stages of a workload that tells whole sizes; rows that are the same are one object."""
     if workload.layout is not None:
-        return _as_laid_out(workload, workload.layout, plan, placement)
-    layers = [_stage_layers(block, workload, plan.pp) for block in workload.microbatches]
-    warnings = list(_check_chunks(workload, layers, plan, placement))
-    if plan.pp != workload.made_for.pp:
+        return _as_laid_out(workload, workload.layout, pp, placement)
+    layers = [_stage_layers(block, workload, pp) for block in workload.microbatches]
+    warnings = list(_check_chunks(workload, layers, pp, placement))
+    if pp != workload.made_for.pp:
         warnings.append(
-            f"the file has pp {workload.made_for.pp}, you asked for {plan.pp}: layers are split "
+            f"the file has pp {workload.made_for.pp}, you asked for {pp}: layers are split "
             "again; gradients, parameters and optimizer compute of a stage grow with its layers"
         )
-    if plan.pp > 1 and workload.pp_comm_assumed:
+    if pp > 1 and workload.pp_comm_assumed:
         warnings.append(workload.pp_comm_assumed)
-    ends = [_ends(placement, rank, stage_rows) for rank in range(plan.pp)]
-    items = {each: tuple(_per_step(workload, plan, each, stage_rows)) for each in {*ends}}
+    ends = [_ends(placement, rank, stage_rows) for rank in range(pp)]
+    items = {each: tuple(_per_step(workload, pp, each, stage_rows)) for each in {*ends}}
+    known: dict[tuple[int, ...], _Rows] = {}
     return Stages(
         works=tuple(
             StageWork(
                 chunks=tuple(
-                    _chunk_rows(workload, layers, placement, rank, chunk, stage_rows)
+                    _shared(
+                        _chunk_rows(workload, layers, placement, rank, chunk, stage_rows), known
+                    )
                     for chunk in range(placement.chunks)
                 ),
                 per_step=items[ends[rank]],
             )
-            for rank in range(plan.pp)
+            for rank in range(pp)
         ),
-        pp_comm_bytes=workload.pp_comm_bytes if plan.pp > 1 else 0,
+        pp_comm_bytes=workload.pp_comm_bytes if pp > 1 else 0,
         warnings=tuple(warnings),
     )
 
 
+def _shared(blocks: Iterable[_Rows], known: dict[tuple[int, ...], _Rows]) -> tuple[_Rows, ...]:
+    """The rows of blocks; what is the same as before is the object of before."""
+    return tuple(known.setdefault(tuple(map(id, rows)), rows) for rows in blocks)
+
+
+@kept(4)
+def _tells_shares(workload: Workload) -> bool:
+    """Whether some collective tells what a member has, not the whole."""
+    return any(op.of_share for op in workload.comms())
+
+
 def _with_whole_sizes(workload: Workload, plan: ParallelPlan) -> Workload:
     """The workload with the whole size of collectives that tell a member's share."""
-    if not any(op.of_share for op in workload.comms()):
-        return workload
 
     def whole(op: CommOp) -> CommOp:
         size = op.size_bytes * (plan.group_size(op.group) if op.of_share else 1)
@@ -105,21 +127,19 @@ def _with_whole_sizes(workload: Workload, plan: ParallelPlan) -> Workload:
     return workload.with_works(lambda _, work: replace(work, comms=tuple(map(whole, work.comms))))
 
 
-def _as_laid_out(
-    workload: Workload, layout: LayerLayout, plan: ParallelPlan, placement: Placement
-) -> Stages:
+def _as_laid_out(workload: Workload, layout: LayerLayout, pp: int, placement: Placement) -> Stages:
     """The stages of a whole model; each does once per step what its own rows call for."""
     by_block = [_slices(block, layout, placement.stages) for block in workload.microbatches]
-    works = []
-    for rank in range(plan.pp):
+    works, known = [], dict[tuple[int, ...], _Rows]()
+    for rank in range(pp):
         places = [placement.stage(rank, chunk) for chunk in range(placement.chunks)]
-        chunks = tuple(tuple(slices[place] for slices in by_block) for place in places)
+        chunks = tuple(_shared((slices[place] for slices in by_block), known) for place in places)
         rows = [row for blocks in chunks for row in blocks[0]]
         items = [*workload.per_step, *_owned(workload, rows)]
         works.append(StageWork(chunks=chunks, per_step=tuple(_in_order(items))))
     return Stages(
         works=tuple(works),
-        pp_comm_bytes=workload.pp_comm_bytes if plan.pp > 1 else 0,
+        pp_comm_bytes=workload.pp_comm_bytes if pp > 1 else 0,
         warnings=(),
     )
 
@@ -167,7 +187,7 @@ def _split(layers: list[_Rows], parts: int) -> list[list[_Rows]]:
 def _check_chunks(
     workload: Workload,
     layers: list[list[list[_Rows]]],
-    plan: ParallelPlan,
+    pp: int,
     placement: Placement,
 ) -> Iterable[str]:
     """Warnings about how layers are shared out; raises PlanError when there are too few."""
@@ -175,7 +195,7 @@ def _check_chunks(
     lengths = [len(stage) for stage in longest]
     total, chunks = sum(lengths), placement.chunks
     if min(lengths) == 0:
-        raise PlanError(f"pp is {plan.pp}: the model has {total} layers, one per stage at least")
+        raise PlanError(f"pp is {pp}: the model has {total} layers, one per stage at least")
     if placement.kind is PlacementKind.BIDIRECTIONAL:
         yield "every stage is held by two ranks: reducing gradients between the two is not modelled"
         return
@@ -188,7 +208,7 @@ def _check_chunks(
     if chunks > min(lengths):
         yield f"{min(lengths)} layers per stage in {chunks} chunks: layers are cut between rows"
     elif len(set(lengths)) > 1 or max(lengths) % chunks:
-        yield f"{total} layers over {plan.pp} stages of {chunks} chunks: shared unevenly"
+        yield f"{total} layers over {pp} stages of {chunks} chunks: shared unevenly"
 
 
 def _chunk_rows(
@@ -238,7 +258,7 @@ def _ends(placement: Placement, rank: int, stage_rows: StageRows) -> tuple[bool,
 
 
 def _per_step(
-    workload: Workload, plan: ParallelPlan, ends: tuple[bool, bool], stage_rows: StageRows
+    workload: Workload, pp: int, ends: tuple[bool, bool], stage_rows: StageRows
 ) -> Iterable[StepItem]:
     """What a stage with these ends runs once per step, in the order of the items' roles.
 
@@ -251,7 +271,7 @@ def _per_step(
     if not (first or last):
         items = [item for item in items if item.role is not Role.EMBEDDING_GRADIENTS]
     for item in _in_order(items):
-        yield _resized(item, Fraction(workload.made_for.pp, plan.pp), first=first, last=last)
+        yield _resized(item, Fraction(workload.made_for.pp, pp), first=first, last=last)
 
 
 def _in_order(items: Iterable[StepItem]) -> list[StepItem]:

@@ -130,7 +130,8 @@ def step_totals(
     """
     with garbage.paused():
         ready = prepare(workload, topology, quickest(options), like=known)
-        known[:] = [*known[1 - PRICES_KEPT :], ready.prices]
+        others = [each for each in known if not each.are(ready.prices)]
+        known[:] = [*others, ready.prices][-PRICES_KEPT:]
         return make_totals(_run(ready), breakdown=breakdown)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from stepsim.base.kept import kept
 from stepsim.base.units import PS_PER_NS
 from stepsim.workload.rows import Doubt, Phase, Row, Workload
 
@@ -13,6 +14,7 @@ def is_placeholder(compute_ps: int) -> bool:
     return compute_ps in _PLACEHOLDERS_PS
 
 
+@kept(4)
 def placeholder_rows(workload: Workload) -> tuple[int, int]:
     """(rows of layers that have only placeholder compute, rows of layers that have compute)."""
     rows = [row for block in workload.microbatches for row in block.rows()]
@@ -38,6 +40,7 @@ def fill_placeholders(workload: Workload) -> Workload:
     return workload.with_rows(lambda row: _filled(row, given))
 
 
+@kept(4)
 def doubt_placeholders(workload: Workload) -> Doubt | None:
     """What filling in would change, None where it changes nothing."""
     mended = fill_placeholders(workload)

@@ -111,7 +111,9 @@ def test_microbatches_share_the_times_of_their_actions() -> None:
 
 
 def test_times_inside_an_action() -> None:
-    task_list = forward_tasks([reducing(TP), row(9, 0)], CommNumbers(plan=ALONE), HostTimes())
+    task_list = forward_tasks(
+        [reducing(TP), row(9, 0)], CommNumbers(alone=ALONE.alone), HostTimes()
+    )
     times = task_list_times(task_list, lambda task: 20 if task.comm >= 0 else task.duration_ps)
     assert times.start.tolist() == [0, 5, 25]
     assert times.end.tolist() == [5, 25, 34]
@@ -120,6 +122,6 @@ def test_times_inside_an_action() -> None:
 
 def test_times_that_do_not_fit_64_bits_are_refused() -> None:
     rows = [row(MAX_INT64 // 2 + 1, 0)] * 2
-    task_list = forward_tasks(rows, CommNumbers(plan=ALONE), HostTimes())
+    task_list = forward_tasks(rows, CommNumbers(alone=ALONE.alone), HostTimes())
     with pytest.raises(SimulationError, match="106 days"):
         task_list_times(task_list, lambda task: task.duration_ps)

@@ -77,7 +77,7 @@ def test_a_message_costs_its_bytes_and_its_hop() -> None:
     assert back.members.tolist() == [[2, 0], [3, 1]]
     sends = Use(comm=0, stage=0, peer_stage=1, sends=True)
     assert found.patterns(sends) is pairs
-    assert found.patterns(replace(sends, sends=False)) is back
+    assert found.patterns(sends._replace(sends=False)) is back
 
 
 @pytest.mark.parametrize("kind", [k for k in CollectiveKind if k is not CollectiveKind.SEND_RECV])

@@ -200,7 +200,7 @@ def test_blocks_of_a_backward() -> None:
             weight_grad=Work(compute_ps=10),
         )
     ] * 3
-    comms = CommNumbers(plan=ParallelPlan(tp=2))
+    comms = CommNumbers(alone=ParallelPlan(tp=2).alone)
     forward = forward_tasks(rows, comms, HostTimes())
     assert block_starts(forward) == [0, 2, 4]
     backward = backward_tasks(rows, comms, BackwardParts(), HostTimes())
@@ -215,7 +215,7 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
     rows = [
         replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops
     ]
-    comms = CommNumbers(plan=ParallelPlan(tp=2))
+    comms = CommNumbers(alone=ParallelPlan(tp=2).alone)
     loss = forward_tasks(rows, comms, HostTimes(loss_ps=1)).tasks[-1]
     assert loss.after == (1, 2, 3)
 

@@ -52,7 +52,7 @@ def reducing(
 
 
 def comms() -> CommNumbers:
-    return CommNumbers(plan=PLAN)
+    return CommNumbers(alone=PLAN.alone)
 
 
 def spans(task_list: TaskList, comm_ps: int) -> list[tuple[str, int, int]]:
@@ -83,14 +83,14 @@ def test_equal_communications_have_one_number() -> None:
     assert table.ops == [op(Group.TP, 8), op(Group.TP, 9)]
 
 
-def test_a_collective_of_one_rank_does_not_exist_and_is_counted() -> None:
-    table = CommNumbers(plan=ParallelPlan(tp=1, dp=2))
+def test_a_collective_of_one_rank_does_not_exist_and_is_told() -> None:
+    table = CommNumbers(alone=ParallelPlan(tp=1, dp=2).alone)
     assert [table.number(op(Group.TP)), table.number(op(Group.TP)), table.number(op(Group.DP))] == [
         None,
         None,
         0,
     ]
-    assert table.dropped == {Group.TP: 2}
+    assert table.dropped == {Group.TP}
     task_list = forward_tasks([reducing(5, 0)], table, NO_HOST)
     assert [task.kind for task in task_list.tasks] == [TaskKind.COMPUTE]
 
@@ -297,5 +297,5 @@ def test_gradients_that_are_reduced_beside_compute_queue_on_the_dp_stream() -> N
 
 
 def test_a_reduction_that_nobody_shares_is_none() -> None:
-    alone = CommNumbers(plan=ParallelPlan(tp=2, dp=1))
+    alone = CommNumbers(alone=ParallelPlan(tp=2, dp=1).alone)
     assert reduction_tasks("g", [op(Group.DP)], alone) is None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from inspect import signature
 
 from stepsim.base.errors import ScheduleError, bad_value
@@ -44,6 +45,8 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
 }
 _MAX_ACTIONS = 1 << 22
 """Largest product of ranks, microbatches and chunks: more would not fit a computer's memory."""
+_SMALL = 1 << 12
+"""Largest such product of a schedule that is kept."""
 
 _SHAPE = ("ranks", "microbatches", "chunks")
 
@@ -85,7 +88,16 @@ def build(
         if held != 1:
             raise ScheduleError(bad_value(f"schedule {name}", "chunks", held, "1"))
         shape = {}
-    return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
+    if options or ranks * microbatches * (held or 1) > _SMALL:
+        return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
+    return _known(known, ranks, microbatches, shape.get("chunks"))
+
+
+@lru_cache(maxsize=64)
+def _known(name: str, ranks: int, microbatches: int, chunks: int | None) -> Schedule:
+    """A small schedule without options: the next to ask has the same object."""
+    shape = {} if chunks is None else {"chunks": chunks}
+    return BUILDERS[name](ranks=ranks, microbatches=microbatches, **shape)
 
 
 def needs_times(name: str) -> bool:

@@ -1,0 +1,50 @@
+"""Results of the last calls, kept for those that ask again with the same object."""
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache, update_wrapper
+from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
+
+_Object = TypeVar("_Object")
+_More = ParamSpec("_More")
+_Result = TypeVar("_Result")
+
+
+class _Same(Generic[_Object]):
+    """An object as a key: equal to itself alone, whatever it holds."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: _Object) -> None:
+        self.it = it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.it is self.it
+
+
+def kept(
+    most: int,
+) -> Callable[
+    [Callable[Concatenate[_Object, _More], _Result]],
+    Callable[Concatenate[_Object, _More], _Result],
+]:
+    """Keep the last results of a function of an object that does not change, and of values.
+
+    The object is told by what it is, not by what it holds; it lives as long as its results.
+    """
+
+    def keeping(
+        function: Callable[Concatenate[_Object, _More], _Result],
+    ) -> Callable[Concatenate[_Object, _More], _Result]:
+        @lru_cache(maxsize=most)
+        def of_same(same: _Same[_Object], *more: Hashable) -> _Result:
+            return cast("Callable[..., _Result]", function)(same.it, *more)
+
+        def of_object(it: _Object, *more: _More.args, **_: _More.kwargs) -> _Result:
+            return of_same(_Same(it), *more)
+
+        return update_wrapper(cast("Callable[..., _Result]", of_object), function)
+
+    return keeping
