@@ -85,7 +85,7 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
         if use.comm < 0 or (segment.task_list < 0 and len(members) < 2):
             continue
         patterns = prices.patterns(use)
-        group = int(patterns.group_of[rank])
+        group = patterns.row(rank)
         if (use, group) not in known:
             known[use, group] = tuple(
                 Part(

@@ -11,11 +11,13 @@ sites by the links they load (see `stepsim.engine.shared_links`).
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, row_numbers
 from stepsim.base.records import dataclass
+from stepsim.engine.orbits import Orbits, turns_of_ranks
 from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import (
     TransferSites,
@@ -28,30 +30,41 @@ from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Actors:
     """The simulated ranks.
 
-    `actor_of[r]` is the actor that stands for rank r, `ranks[a]` the rank that actor a is, `counts`
-    how many ranks it stands for, `stages` its stage. `groups[kind][a]` names the group of an actor,
-    and `sizes[kind][g]` says how many actors meet in group g.
+    `ranks[a]` is the rank that actor a is, `counts` how many ranks it stands for, `stages` its
+    stage. `groups[kind][a]` names the group of an actor, and `sizes[kind][g]` says how many actors
+    meet in group g. The ranks of orbit i have the actor `orbit_actor[i]`.
     """
 
-    actor_of: Ranks
     ranks: Ranks
     counts: Ranks
     stages: Ranks
     groups: dict[Group, Ranks]
     sizes: dict[Group, Ranks]
+    orbits: Orbits
+    orbit_actor: Ranks
 
     def __len__(self) -> int:
         """Number of actors."""
         return len(self.ranks)
 
+    def of(self, rank: int) -> int:
+        """The actor that stands for a rank."""
+        return int(self.orbit_actor[self.orbits.places(np.array([rank]))[0]])
+
+    @cached_property
+    def actor_of(self) -> Ranks:
+        """The actor of every rank."""
+        return self.orbit_actor[self.orbits.places(np.arange(self.orbits.count))]
+
 
 def every_rank(graph: TaskGraph, prices: Prices) -> Actors:
     """Actors without folding: one for each rank."""
-    return _actors(graph, prices, np.arange(graph.plan.npus, dtype=np.int64))
+    orbits = Orbits(count=graph.plan.npus)
+    return _Folding(graph=graph, prices=prices, orbits=orbits).actors(orbits.lowest)
 
 
 def fold(
@@ -63,60 +76,103 @@ def fold(
     """One actor per class of ranks that behave alike.
 
     `slow` are factors on the ranks' compute times; with `sites` links are shared. Without either
-    the classes are kept with the prices, for all graphs whose ranks talk to the same others.
+    the classes are kept with the prices, for all graphs whose ranks talk to the same others, and
+    ranks that no number tells apart are not looked at one by one.
     """
+    plan = graph.plan
     if slow is not None or sites is not None:
-        return _folded(graph, prices, slow, sites)
+        folding = _Folding(graph=graph, prices=prices, orbits=Orbits(count=plan.npus))
+        return folding.run(slow, sites)
     key = tuple(_kinds(graph)), tuple(_stage_pairs(graph))
     if key not in prices.folds:
-        prices.folds[key] = _folded(graph, prices, None, None)
+        orbits = Orbits(count=plan.npus, turns=turns_of_ranks(plan, key[0], prices.topology))
+        folding = _Folding(graph=graph, prices=prices, orbits=orbits)
+        prices.folds[key] = folding.run(None, None)
     return prices.folds[key]
 
 
-def _folded(
-    graph: TaskGraph, prices: Prices, slow: Floats | None, sites: TransferSites | None
-) -> Actors:
-    own = [*_own_traits(graph, prices)]
-    if slow is not None:
-        own.append(np.unique(slow, return_inverse=True)[1].astype(np.int64))
-    colours = uncoloured(_merge(own), sites)
-    while True:
-        ranks = _merge((colours.rank, *_neighbours(graph, prices, colours.rank)))
-        refined = replace(colours, rank=ranks)
-        if sites is not None:
-            refined = refine_sites(sites, ranks, colours)
-            met = sites_of_ranks(sites, refined.site, graph.plan.npus)
-            refined = replace(refined, rank=_merge((ranks, met)))
-        if refined.count == colours.count:
-            return _actors(graph, prices, refined.rank)
-        colours = refined
+@dataclass(frozen=True, kw_only=True)
+class _Folding:
+    """Refines classes of the orbits of ranks, each seen by its lowest rank."""
 
+    graph: TaskGraph
+    prices: Prices
+    orbits: Orbits
 
-def _own_traits(graph: TaskGraph, prices: Prices) -> Iterable[Ranks]:
-    """What sets ranks apart by themselves: stage, and how their groups lie on the topology."""
-    ranks = np.arange(graph.plan.npus, dtype=np.int64)
-    yield ranks // graph.plan.stage_ranks
-    for kind in _kinds(graph):
-        patterns = prices.groups(kind)
-        yield patterns.pattern[patterns.group_of]
-    for stage, peer in _stage_pairs(graph):
-        pairs = prices.pairs(stage, peer)
-        trait = np.full_like(ranks, -1)
-        trait[pairs.members[:, 0]] = pairs.pattern
-        if pairs.pattern.any():
-            yield trait
+    def run(self, slow: Floats | None, sites: TransferSites | None) -> Actors:
+        own = [*self.own_traits()]
+        if slow is not None:
+            own.append(np.unique(slow, return_inverse=True)[1].astype(np.int64))
+        colours = uncoloured(_merge(own), sites)
+        while True:
+            ranks = _merge((colours.rank, *self.neighbours(colours.rank)))
+            refined = replace(colours, rank=ranks)
+            if sites is not None:
+                refined = refine_sites(sites, ranks, colours)
+                met = sites_of_ranks(sites, refined.site, len(ranks))
+                refined = replace(refined, rank=_merge((ranks, met)))
+            if refined.count == colours.count:
+                return self.actors(refined.rank)
+            colours = refined
 
+    def own_traits(self) -> Iterable[Ranks]:
+        """What sets ranks apart by themselves: stage, and how their groups lie on the topology."""
+        ranks = self.orbits.lowest
+        stages = ranks // self.graph.plan.stage_ranks
+        yield stages
+        for kind in _kinds(self.graph):
+            yield self.prices.groups(kind).looks(ranks)
+        for stage, peer in _stage_pairs(self.graph):
+            pairs = self.prices.pairs(stage, peer)
+            trait = np.where(stages == stage, pairs.looks(ranks), -1)
+            if pairs.pattern.any():
+                yield trait
 
-def _neighbours(graph: TaskGraph, prices: Prices, colours: Ranks) -> Iterable[Ranks]:
-    """Classes that each rank meets: in its groups, and at the other end of its messages."""
-    for kind in _kinds(graph):
-        patterns = prices.groups(kind)
-        met = np.sort(colours[patterns.members], axis=1)
-        yield row_numbers(met)[1][patterns.group_of]
-    width = graph.plan.stage_ranks
-    for offset in sorted({peer - stage for stage, peer in _stage_pairs(graph)}):
-        shifted = np.roll(colours, -offset * width)
-        yield shifted
+    def neighbours(self, colours: Ranks) -> Iterable[Ranks]:
+        """Classes that each rank meets: in its groups, and at the other end of its messages."""
+        for members, group_of in self.meetings.values():
+            met = np.sort(colours[members], axis=1)
+            yield row_numbers(met)[1][group_of]
+        width = len(colours) // self.graph.plan.pp
+        for offset in sorted({peer - stage for stage, peer in _stage_pairs(self.graph)}):
+            yield np.roll(colours, -offset * width)
+
+    @cached_property
+    def meetings(self) -> dict[Group, tuple[Ranks, Ranks]]:
+        """Per kind the orbits that meet in each group that has a lowest rank, and whose is which.
+
+        An orbit that has several members in a group has as many in all that it is in.
+        """
+        plan, orbits, found = self.graph.plan, self.orbits, {}
+        for kind in _kinds(self.graph):
+            low, high = plan.span(kind)
+            ranks = orbits.lowest
+            firsts, group_of = np.unique(ranks - ranks % high // low * low, return_inverse=True)
+            steps = np.arange(0, high, low, dtype=np.int64)
+            apart = steps[orbits.of(steps) == steps]
+            found[kind] = orbits.places(firsts[:, None] + apart), group_of.reshape(-1)
+        return found
+
+    def actors(self, colours: Ranks) -> Actors:
+        """An actor for each class."""
+        _, first, counts = np.unique(colours, return_index=True, return_counts=True)
+        ranks = self.orbits.lowest[first]
+        groups: dict[Group, Ranks] = {}
+        sizes: dict[Group, Ranks] = {}
+        for kind, (members, group_of) in self.meetings.items():
+            met = np.sort(colours[members], axis=1)
+            one, number = row_numbers(met)
+            groups[kind] = number[group_of[first]]
+            sizes[kind] = 1 + (np.diff(met[one], axis=1) != 0).sum(axis=1)
+        return Actors(
+            ranks=ranks.astype(np.int64),
+            counts=counts.astype(np.int64) * self.orbits.size,
+            stages=(ranks // self.graph.plan.stage_ranks).astype(np.int64),
+            groups=groups,
+            sizes=sizes,
+            orbits=self.orbits,
+            orbit_actor=colours,
+        )
 
 
 def _kinds(graph: TaskGraph) -> list[Group]:
@@ -141,23 +197,3 @@ def _merge(traits: Iterable[Ranks]) -> Ranks:
     place = np.empty_like(first)
     place[np.argsort(first)] = np.arange(len(first))
     return place[number]
-
-
-def _actors(graph: TaskGraph, prices: Prices, actor_of: Ranks) -> Actors:
-    _, ranks, counts = np.unique(actor_of, return_index=True, return_counts=True)
-    groups: dict[Group, Ranks] = {}
-    sizes: dict[Group, Ranks] = {}
-    for kind in _kinds(graph):
-        patterns = prices.groups(kind)
-        met = np.sort(actor_of[patterns.members], axis=1)
-        first, number = row_numbers(met)
-        groups[kind] = number[patterns.group_of[ranks]]
-        sizes[kind] = 1 + (np.diff(met[first], axis=1) != 0).sum(axis=1)
-    return Actors(
-        actor_of=actor_of,
-        ranks=ranks.astype(np.int64),
-        counts=counts.astype(np.int64),
-        stages=(ranks // graph.plan.stage_ranks).astype(np.int64),
-        groups=groups,
-        sizes=sizes,
-    )

@@ -126,7 +126,7 @@ def meeting(
 def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:
     """The actor at the other end of an actor's messages with a stage."""
     shift = (stage - int(actors.stages[actor])) * plan.stage_ranks
-    return int(actors.actor_of[actors.ranks[actor] + shift])
+    return actors.of(int(actors.ranks[actor]) + shift)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,13 +186,12 @@ def lay_out(
 
 
 def _look(use: Use, rank: int, prices: Prices) -> int:
-    patterns = prices.patterns(use)
-    return int(patterns.pattern[patterns.group_of[rank]])
+    return prices.patterns(use).look(rank)
 
 
 def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) -> int | Transfer:
     patterns = prices.patterns(use)
-    group = int(patterns.group_of[rank])
+    group = patterns.row(rank)
     if contention is None:
         return prices.duration_ps(use.comm, patterns, group)
     return contention.cost(use, group)

@@ -17,9 +17,10 @@ from stepsim.parallel.ranks import Ranks
 class GroupPatterns:
     """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
 
-    `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.
-    `group_of[r]` is the group of rank r, -1 where it is in none. `beside[p]` is the place of a
-    group of look p among its siblings, None where nobody asked; looks differ where these do.
+    Where all stages lie alike they are those of the first one. `npus[g]` are the NPUs they sit on,
+    ascending but for messages, from sender to receiver. `group_of[r]` is the group of rank r, of
+    the job or of any stage. `beside[p]` is the place of a group of look p among its siblings, None
+    where nobody asked; looks differ where these do.
     """
 
     members: Ranks
@@ -28,6 +29,26 @@ class GroupPatterns:
     distinct: Ranks
     group_of: Ranks
     beside: tuple[Beside | None, ...]
+
+    def row(self, rank: int) -> int:
+        """The group of a rank, or the like one."""
+        return int(self.group_of[rank % len(self.group_of)])
+
+    def look(self, rank: int) -> int:
+        """The look of a rank's group."""
+        return int(self.pattern[self.row(rank)])
+
+    def looks(self, ranks: Ranks) -> Ranks:
+        """The look of the group of each rank."""
+        return self.pattern[self.group_of[ranks % len(self.group_of)]]
+
+    def rows(self, stage: int, stage_ranks: int) -> list[Ints]:
+        """The groups of a stage, or the like ones of the first, those of each look together."""
+        here = np.arange(len(self.pattern))
+        if len(self.group_of) > stage_ranks:
+            here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
+        mine = self.pattern[here]
+        return [here[mine == look] for look in distinct(mine)]
 
     def key(self, pattern: int) -> bytes:
         """What tells a look from those of all kinds of groups."""
@@ -39,12 +60,12 @@ class GroupPatterns:
 def find_patterns(
     members: Ranks, npus: Ranks, ranks: int, topology: Topology, stage_ranks: int
 ) -> GroupPatterns:
-    """Looks of groups of a job of `ranks`, with their siblings where stages have `stage_ranks`.
+    """Looks of groups of so many `ranks`, with their siblings where stages have `stage_ranks`.
 
     With `stage_ranks` of 0 groups have no siblings.
     """
     group_of = np.full(ranks, -1, dtype=np.int64)
-    group_of[members] = np.arange(len(members), dtype=np.int64)[:, None]
+    group_of[members % ranks] = np.arange(len(members), dtype=np.int64)[:, None]
     looks = topology.canonical(npus)
     first, pattern = row_numbers(looks)
     distinct = looks[first]

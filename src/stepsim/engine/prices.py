@@ -12,6 +12,7 @@ import numpy as np
 
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
+from stepsim.engine.orbits import stages_turn
 from stepsim.engine.patterns import GroupPatterns, find_patterns
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.collectives import (
@@ -61,7 +62,8 @@ class Prices:
     `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
     links are shared fairly, for then sharing slows them when they run. Times in `table` replace the
     model's for groups that hold equally many ranks of each of their nodes. `folds` are classes of
-    ranks at these prices, kept by who talks to whom.
+    ranks at these prices, kept by who talks to whom. Where all stages lie alike, and links are not
+    shared in time, groups are those of the first stage.
     """
 
     plan: ParallelPlan
@@ -71,10 +73,15 @@ class Prices:
     table: CommTable | None = None
     sharing: Sharing = Sharing.NONE
     folds: "dict[tuple[object, ...], Actors]" = field(default_factory=dict)
+    _stages_alike: bool = field(init=False)
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
     _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        is_shared = self.sharing is Sharing.FAIR
+        self._stages_alike = not is_shared and stages_turn(self.plan, self.topology)
 
     def serve(self, plan: ParallelPlan, topology: Topology, options: StepOptions) -> bool:
         """Whether prices of another job hold here: they know nothing of microbatches."""
@@ -96,25 +103,30 @@ class Prices:
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""
         if group not in self._groups:
-            members = self.plan.groups(group)
+            ranks = self.plan.npus
+            if self._stages_alike and group is not Group.PP:
+                ranks = self.plan.stage_ranks
+            members = self.plan.groups(group, ranks)
             npus = np.sort(self.plan.npus_of(members), axis=1)
-            self._groups[group] = self._patterns(members, npus)
+            self._groups[group] = self._patterns(members, npus, ranks)
         return self._groups[group]
 
     def pairs(self, stage: int, peer_stage: int) -> GroupPatterns:
-        """Patterns of the (sender, receiver) pairs of two stages."""
+        """Patterns of the (sender, receiver) pairs of two stages, or of two that lie as they do."""
+        if self._stages_alike:
+            stage, peer_stage = 0, (peer_stage - stage) % self.plan.pp
         key = stage, peer_stage
         if key not in self._pairs:
             width = self.plan.stage_ranks
             senders = np.arange(width, dtype=np.int64) + stage * width
             members = np.stack((senders, senders + (peer_stage - stage) * width), axis=1)
             npus = self.plan.npus_of(members)
-            self._pairs[key] = self._patterns(members, npus)
+            self._pairs[key] = self._patterns(members, npus, width)
         return self._pairs[key]
 
-    def _patterns(self, members: Ranks, npus: Ranks) -> GroupPatterns:
+    def _patterns(self, members: Ranks, npus: Ranks, ranks: int) -> GroupPatterns:
         width = 0 if self.sharing is Sharing.NONE else self.plan.stage_ranks
-        return find_patterns(members, npus, self.plan.npus, self.topology, width)
+        return find_patterns(members, npus, ranks, self.topology, width)
 
     def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
         """Picoseconds of communication number `comm` in one group."""

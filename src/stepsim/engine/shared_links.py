@@ -200,13 +200,13 @@ def refine_sites(sites: TransferSites, ranks: Ranks, colours: _Colours) -> _Colo
     `ranks` are colours of the ranks; `colours` are those of sites and links so far.
     """
     loads, members = sites.loads, sites.members
-    token = _mix(loads.comm, loads.phase, loads.load.view(np.int64))
+    token = mixed(loads.comm, loads.phase, loads.load.view(np.int64))
     kinds = np.searchsorted(sorted(sites.first.values()), np.arange(sites.count), side="right")
-    met = _sums(members.site, _mix(ranks[members.rank], members.role), sites.count)
-    crossed = _sums(loads.site, _mix(token, colours.link[loads.link]), sites.count)
-    site = _numbers(_mix(colours.site, kinds, met, crossed))
-    used = _sums(loads.link, _mix(token, site[loads.site]), len(colours.link))
-    return _Colours(rank=ranks, site=site, link=_numbers(_mix(colours.link, used)))
+    met = sums_at(members.site, mixed(ranks[members.rank], members.role), sites.count)
+    crossed = sums_at(loads.site, mixed(token, colours.link[loads.link]), sites.count)
+    site = _numbers(mixed(colours.site, kinds, met, crossed))
+    used = sums_at(loads.link, mixed(token, site[loads.site]), len(colours.link))
+    return _Colours(rank=ranks, site=site, link=_numbers(mixed(colours.link, used)))
 
 
 def colour_sites(sites: TransferSites, ranks: Ranks) -> _Colours:
@@ -220,29 +220,29 @@ def colour_sites(sites: TransferSites, ranks: Ranks) -> _Colours:
 def sites_of_ranks(sites: TransferSites, colours: Ranks, ranks: int) -> Ranks:
     """A number per rank that is equal where ranks have equal roles at sites of equal colours."""
     members = sites.members
-    return _numbers(_sums(members.rank, _mix(colours[members.site], members.role), ranks))
+    return _numbers(sums_at(members.rank, mixed(colours[members.site], members.role), ranks))
 
 
 def _numbers(hashes: _Hashes) -> Ranks:
     return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _sums(place: Ints, hashes: _Hashes, places: int) -> _Hashes:
+def sums_at(place: Ints, hashes: _Hashes, places: int) -> _Hashes:
     """Sum of hashes per place, modulo 2**64: equal for equal multisets."""
     total = np.zeros(places, dtype=np.uint64)
     np.add.at(total, place, hashes)
     return total
 
 
-def _mix(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:
+def mixed(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:
     """One well-spread 64-bit number per row (splitmix64, Steele et al., OOPSLA 2014)."""
-    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
+    found = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
-        mixed = (mixed ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
-    return mixed
+        found = (found ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found ^= found >> np.uint64(31)
+    return found
 
 
 _NO_LOADS = (np.zeros(0), np.zeros(0))

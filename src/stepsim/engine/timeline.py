@@ -172,7 +172,7 @@ class Timeline:
         """Cohort and column with a rank's times; raises PlanError for a rank beyond the job."""
         if not 0 <= rank < self.graph.plan.npus:
             raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
-        return self._places[int(self.actors.actor_of[rank])]
+        return self._places[self.actors.of(rank)]
 
     @cached_property
     def _places(self) -> dict[int, tuple[Cohort, int]]:

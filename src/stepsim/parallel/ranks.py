@@ -5,8 +5,6 @@ Rank order is Megatron's: tp fastest, then cp, dp, pp slowest,
 (`RankOrder`), in which cp stays beside dp.
 """
 
-from math import prod
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -116,37 +114,72 @@ class ParallelPlan:
 
     def npus_of(self, ranks: Ranks) -> Ranks:
         """Number in the network of the NPU that each rank is."""
-        index = {
-            "tp": (ranks % self.tp, self.tp),
-            "dp": (ranks // self.tp % self.replicas, self.replicas),
-            "pp": (ranks // self.stage_ranks, self.pp),
-        }
-        number, stride = np.zeros_like(ranks), 1
-        for axis in self.rank_order.split("-"):
-            place, size = index[axis]
-            number += place * stride
-            stride *= size
+        number = np.zeros_like(ranks)
+        for (low, high), stride in self._strides.items():
+            number += ranks % high // low * stride
         return number
 
-    def groups(self, group: Group) -> Ranks:
+    def npu_digit(self, low: int, high: int) -> tuple[int, int]:
+        """A digit of rank numbers, `rank % high // low`, as one of the numbers of their NPUs.
+
+        It must lie within the tp ranks, the replicas or the stages.
+        """
+        for (first, end), stride in self._strides.items():
+            if first <= low and high <= end:
+                return low // first * stride, high // first * stride
+        raise ValueError(f"{low} to {high} is no digit of one axis")
+
+    def rank_bound(self, bound: int) -> int:
+        """Where a digit of NPU numbers that begins at `bound` begins in those of ranks, or 0."""
+        for (first, end), stride in self._strides.items():
+            size, rest = divmod(bound, stride)
+            if not rest and 1 <= size <= end // first:
+                return first * size
+        return 0
+
+    @property
+    def _strides(self) -> dict[tuple[int, int], int]:
+        """Digits of rank numbers for tp, replicas and stages, and each one's stride in NPUs."""
+        spans = {
+            "tp": (1, self.tp),
+            "dp": (self.tp, self.stage_ranks),
+            "pp": (self.stage_ranks, self.npus),
+        }
+        strides, stride = {}, 1
+        for axis in self.rank_order.split("-"):
+            low, high = spans[axis]
+            strides[axis] = stride
+            stride *= high // low
+        return {span: strides[axis] for axis, span in spans.items()}
+
+    def span(self, group: Group) -> tuple[int, int]:
+        """Digit of rank numbers, `rank % high // low`, that tells members of a group apart."""
+        expert, stage = self.expert_degree, self.stage_ranks
+        spans = {
+            Group.TP: (1, self.tp),
+            Group.INNER: (1, self.tp),
+            Group.CP: (self.tp, self.tp * self.cp),
+            Group.DP: (self.tp * self.cp, stage),
+            Group.DP_CP: (self.tp, stage),
+            Group.OUTER: (self.tp, stage),
+            Group.EP: (expert, expert * self.ep),
+            Group.DP_EP: (expert * self.ep, stage),
+            Group.ETP: (1, expert),
+            Group.FSDP: (self.tp, self.tp * self.fsdp),
+            Group.DP_FSDP: (self.tp * self.fsdp, stage),
+            Group.PP: (stage, self.npus),
+            Group.STAGE: (1, stage),
+        }
+        return spans[group]
+
+    def groups(self, group: Group, ranks: int | None = None) -> Ranks:
         """All groups of a kind, an array of shape (groups, ranks of a group), members ascending.
 
-        Groups inside a stage are listed stage by stage.
+        Groups inside a stage are listed stage by stage; of so many `ranks` only, where given.
         """
-        grid = np.arange(self.npus, dtype=np.int64)
-        match group:
-            case Group.PP:
-                return grid.reshape(self.pp, -1).T
-            case Group.STAGE:
-                return grid.reshape(self.pp, -1)
-            case Group.EP | Group.DP_EP | Group.ETP:
-                shape = self.pp, -1, self.ep, self.expert_degree
-                return _along(grid.reshape(shape), _EXPERT_AXES[group])
-            case Group.FSDP | Group.DP_FSDP:
-                shape = self.pp, self.replicas // self.fsdp, self.fsdp, self.tp
-                return _along(grid.reshape(shape), _SHARD_AXES[group])
-            case _:
-                return _along(grid.reshape(self.pp, self.dp, self.cp, self.tp), _AXES[group])
+        low, high = self.span(group)
+        grid = np.arange(ranks or self.npus, dtype=np.int64).reshape(-1, high // low, low)
+        return grid.transpose(0, 2, 1).reshape(-1, high // low)
 
     @property
     def alone(self) -> frozenset[Group]:
@@ -155,43 +188,5 @@ class ParallelPlan:
 
     def group_size(self, group: Group) -> int:
         """Ranks of each group of a kind."""
-        sizes = {
-            Group.TP: self.tp,
-            Group.INNER: self.tp,
-            Group.CP: self.cp,
-            Group.DP: self.dp,
-            Group.DP_CP: self.replicas,
-            Group.OUTER: self.replicas,
-            Group.EP: self.ep,
-            Group.DP_EP: self.stage_ranks // self.ep // self.expert_degree,
-            Group.ETP: self.expert_degree,
-            Group.FSDP: self.fsdp,
-            Group.DP_FSDP: self.replicas // self.fsdp,
-            Group.PP: self.pp,
-            Group.STAGE: self.stage_ranks,
-        }
-        return sizes[group]
-
-
-_DP, _CP, _TP = 1, 2, 3
-_AXES = {
-    Group.TP: (_TP,),
-    Group.INNER: (_TP,),
-    Group.CP: (_CP,),
-    Group.DP: (_DP,),
-    Group.DP_CP: (_DP, _CP),
-    Group.OUTER: (_DP, _CP),
-}
-"""Axes of a grid of pp, dp, cp and tp."""
-_EXPERT_AXES = {Group.EP: (2,), Group.DP_EP: (1,), Group.ETP: (3,)}
-"""Axes of a grid of pp, replicas of experts, ep and etp."""
-_SHARD_AXES = {Group.FSDP: (2,), Group.DP_FSDP: (1,)}
-"""Axes of a grid of pp, replicas of shards, shards and tp."""
-
-
-def _along(grid: Ranks, axes: tuple[int, ...]) -> Ranks:
-    """A group per place on the other axes, its ranks along these."""
-    others = tuple(axis for axis in range(grid.ndim) if axis not in axes)
-    members = grid.transpose(*others, *axes)
-    size = prod(grid.shape[axis] for axis in axes)
-    return members.reshape(-1, size)
+        low, high = self.span(group)
+        return high // low

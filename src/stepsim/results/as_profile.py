@@ -80,7 +80,7 @@ def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profi
     lengths = [len(tasks.group) for _, tasks in ranks]
     parts = [_of_rank(timeline, rank, tasks) for rank, tasks in ranks]
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    groups, met = _meetings(graph, prices, ranks, columns["rank"])
+    groups, met = _meetings(graph, ranks, columns["rank"])
     skipped = np.cumsum([0, *lengths[:-1]]).tolist()
     profile = Profile(
         source=source,
@@ -121,7 +121,7 @@ def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Int
 
 
 def _meetings(
-    graph: TaskGraph, prices: Prices, ranks: list[tuple[int, _StageTasks]], rank: Ints
+    graph: TaskGraph, ranks: list[tuple[int, _StageTasks]], rank: Ints
 ) -> tuple[tuple[ProcessGroup, ...], dict[str, Ints]]:
     """The process groups of collectives, and the columns `group` and `meeting` of all tasks."""
     width = graph.plan.stage_ranks
@@ -133,13 +133,15 @@ def _meetings(
     group = np.full(len(rank), UNKNOWN, dtype=np.int64)
     found: list[ProcessGroup] = []
     for number in sorted({*kind.tolist()} - {UNKNOWN, _MESSAGE}):
-        members = prices.groups(_GROUPS[number])
+        low, high = graph.plan.span(_GROUPS[number])
+        members = graph.plan.groups(_GROUPS[number])
         chosen = kind == number
-        place[chosen] = members.group_of[rank[chosen]]
+        mine = rank[chosen]
+        place[chosen] = np.searchsorted(members[:, 0], mine - mine % high // low * low)
         group[chosen] = place[chosen] + len(found)
         found += [
             ProcessGroup(name=f"{_GROUPS[number]}{i}", ranks=tuple(each))
-            for i, each in enumerate(members.members.tolist())
+            for i, each in enumerate(members.tolist())
         ]
     met = np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, meets))
     return tuple(found), {"group": group, "meeting": met}

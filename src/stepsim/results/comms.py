@@ -42,8 +42,8 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
                 continue
             op, patterns = graph.comms[use.comm], prices.patterns(use)
             here[op] += count
-            mine = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
-            for pattern in distinct(patterns.pattern[mine]).tolist():
+            for rows in patterns.rows(use.ends[0], graph.plan.stage_ranks):
+                pattern = int(patterns.pattern[rows[0]])
                 cost = prices.cost(op, patterns, pattern)
                 taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
                 nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from stepsim.base.arrays import Summand, add_up
+from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.graph.build import TaskGraph
@@ -48,9 +48,13 @@ def link_use(
 ) -> tuple[LinkUse, ...]:
     """Bytes of every transfer of the step on every link it crosses, summed up per class."""
     links, loads = add_up([(traffic.link, traffic.size * traffic.counts[traffic.user])])
+    _, first = np.unique(traffic.link, return_index=True)
+    alike = traffic.alike[first]
     classes = topology.link_class(links)
     return tuple(
-        _class_use(graph, topology, c, (links[mine], loads[mine]), traffic, step_time_ps)
+        _class_use(
+            graph, topology, c, (links[mine], loads[mine]), alike[mine], traffic, step_time_ps
+        )
         for c, mine in enumerate(classes == c for c in range(len(topology.link_classes)))
     )
 
@@ -60,6 +64,7 @@ def _class_use(
     topology: Topology,
     c: int,
     total: Summand,
+    alike: Ints,
     traffic: Traffic,
     step_time_ps: int,
 ) -> LinkUse:
@@ -71,9 +76,9 @@ def _class_use(
     return LinkUse(
         name=link.name,
         links=topology.link_counts()[c],
-        used=int(np.count_nonzero(loads)),
+        used=int(alike[loads != 0].sum()),
         bandwidth=link.bandwidth,
-        total_bytes=float(loads.sum()),
+        total_bytes=float((loads * alike).sum()),
         busiest=" to ".join(topology.link_ends(top)) if loads.size else "",
         busiest_bytes=most,
         busy_ps=busy_ps,

@@ -9,6 +9,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.fields import Picoseconds
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
+from stepsim.engine.fold import Actors
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.collectives.cost import MEASURED
@@ -81,7 +82,7 @@ class StageReport:
 class Report:
     """Result of a step.
 
-    `breakdown[a]` and `bubbles[a]` belong to actor a, `actor_of[r]` is the actor of rank r.
+    `breakdown[a]` and `bubbles[a]` belong to actor a of `actors`.
     `critical_path_ps` says what the chain of tasks that sets the step time is made of.
     `memory` is what ranks hold, None where nobody said. `settings` are options that are not the
     default, by name. `reading` says how the workload's rows were taken where there is a choice,
@@ -97,7 +98,7 @@ class Report:
     plan: ParallelPlan
     step_time_ps: int
     pipeline_time_ps: int
-    actor_of: NDArray[np.int64]
+    actors: Actors
     breakdown: NDArray[np.int64]
     bubbles: tuple[Bubble, ...]
     stages: tuple[StageReport, ...]
@@ -120,7 +121,12 @@ class Report:
     @property
     def counts(self) -> NDArray[np.int64]:
         """Ranks each actor stands for."""
-        return np.bincount(self.actor_of)
+        return self.actors.counts
+
+    @property
+    def actor_of(self) -> NDArray[np.int64]:
+        """The actor of every rank."""
+        return self.actors.actor_of
 
     @property
     def bubble_fraction(self) -> float:
@@ -210,7 +216,6 @@ def make_report(
     traffic = find_traffic(graph, prices)
     links = link_use(graph, prices.topology, traffic, step)
     path = list(path_tasks(timeline, critical_path(timeline)))
-    actors = timeline.actors
     breakdown, bubbles = _breakdown(timeline), _bubbles(timeline)
     comms = comm_use(graph, prices)
     return Report(
@@ -222,7 +227,7 @@ def make_report(
         plan=graph.plan,
         step_time_ps=step,
         pipeline_time_ps=timeline.pipeline_time_ps,
-        actor_of=actors.actor_of,
+        actors=timeline.actors,
         breakdown=breakdown,
         bubbles=bubbles,
         stages=_stages(timeline, breakdown, bubbles, memory),

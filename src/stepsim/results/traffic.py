@@ -1,88 +1,219 @@
-"""What every communication of every stage puts on which links, and when it runs."""
+"""What every communication of every stage puts on which links, and when it runs.
+
+Where ranks are alike by their number, one group of each orbit is traced. Links of NPUs that differ
+in a turned digit alone then carry the same, unless a group lies along that digit: its values are
+told apart by what crosses the links there, and one value of each kind is kept.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, distinct
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
+from stepsim.engine.orbits import lies_in, lowered, stages_turn, turns_of_ranks
 from stepsim.engine.prices import Prices
+from stepsim.engine.shared_links import mixed, sums_at
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.network.collectives.flows import loads_by_owner
-from stepsim.workload.rows import CommOp
+from stepsim.network.topology.placed import Turn
+from stepsim.parallel.ranks import Ranks
+from stepsim.workload.rows import CommOp, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Row i: one run of `uses[user[i]]` puts `size[i]` bytes on `link[i]`; links may repeat.
 
-    `rate[i]` are these bytes per second of the run. Use u runs `counts[u]` times in a step.
+    `rate[i]` are these bytes per second of the run. Use u runs `counts[u]` times in a step. Exactly
+    the same crosses `alike[i]` links, of which `link[i]` is the one with the lowest number.
     """
 
     uses: tuple[Use, ...]
     counts: Ints
     user: Ints
     link: Ints
+    alike: Ints
     size: Floats
     rate: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Rows of traffic whose groups lie along some digits of NPU numbers.
+
+    `also` are other users that do the same, and how many stages further on.
+    """
+
+    along: tuple[Turn, ...]
+    also: Ints
+    user: Ints
+    link: Ints
+    size: Floats
+    rate: Floats
+
+    def at(self, chosen: Ints, link: Ints) -> "_Rows":
+        """Some of the rows, by number, on these links."""
+        user, size, rate = self.user[chosen], self.size[chosen], self.rate[chosen]
+        return replace(self, user=user, link=link, size=size, rate=rate)
+
+
 def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
     """Trace the collectives of every stage and the messages it sends."""
-    counts = dict(_sent(graph))
-    number = {use: i for i, use in enumerate(counts)}
-    nothing = np.zeros(0, dtype=np.int64)
-    columns: list[tuple[Ints, Ints, Floats, Floats]] = [
-        (nothing, nothing, np.zeros(0), np.zeros(0))
-    ]
-    for op, several in _alike_in_all_stages(graph, prices):
+    return _Tracer(graph=graph, prices=prices).traffic()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tracer:
+    graph: TaskGraph
+    prices: Prices
+
+    def traffic(self) -> Traffic:
+        """What all uses put on links, of links that carry exactly the same on one."""
+        rows = [rows for several in self.alike() for rows in self.traced(*several)]
+        counts = []
+        for turn in self.turns.values():
+            rows, count = self.told_apart(turn, rows)
+            counts.append((turn, count))
+        rows = [self.in_all_stages(each) for each in rows]
+        nothing = np.zeros(0, dtype=np.int64)
+        columns = {
+            name: np.concatenate([nothing, *(getattr(each, name) for each in rows)])
+            for name in ("user", "link", "size", "rate")
+        }
+        alike, places = np.ones_like(columns["link"]), self.places(columns["link"])
+        for (low, high), count in counts:
+            alike *= count[places % high // low]
+        uses = self.numbers
+        return Traffic(
+            uses=tuple(uses),
+            counts=np.array([self.graph.counts(u.stage)[u] for u in uses], dtype=np.int64),
+            alike=alike,
+            **columns,
+        )
+
+    @cached_property
+    def numbers(self) -> dict[Use, int]:
+        """Collectives and sent messages of all stages, numbered."""
+        stages = range(len(self.graph.programs))
+        uses = (use for stage in stages for use in self.graph.uses(stage))
+        return {use: i for i, use in enumerate(u for u in uses if u.peer_stage < 0 or u.sends)}
+
+    @cached_property
+    def turns(self) -> dict[Turn, Turn]:
+        """Digits of rank numbers that turn links too, and what they are of NPU numbers."""
+        plan, topology = self.graph.plan, self.prices.topology
+        kinds = {op.group for op in self.graph.comms} - {Group.PP}
+        found = {turn: plan.npu_digit(*turn) for turn in turns_of_ranks(plan, kinds, topology)}
+        return {turn: npu for turn, npu in found.items() if topology.moves_links(npu)}
+
+    @cached_property
+    def stages(self) -> Turn | None:
+        """The digit of NPU numbers that stages are, where they lie alike."""
+        plan, topology = self.graph.plan, self.prices.topology
+        digit = plan.npu_digit(plan.stage_ranks, plan.npus)
+        return digit if stages_turn(plan, topology) and topology.moves_links(digit) else None
+
+    def alike(self) -> Iterator[tuple[CommOp, list[tuple[Use, Ints]]]]:
+        """Groups of all stages that do the same in the same way: they are traced together."""
+        graph, pp = self.graph, self.graph.plan.pp
+        found: dict[tuple[CommOp, bytes, int], list[tuple[Use, Ints]]] = defaultdict(list)
+        for use in self.numbers:
+            patterns, apart = self.prices.patterns(use), (use.ends[1] - use.ends[0]) % pp
+            for groups in alike_groups(graph, self.prices, use):
+                look = patterns.key(int(patterns.pattern[groups[0]]))
+                found[graph.comms[use.comm], look, apart].append((use, groups))
+        for (op, _, _), several in found.items():
+            yield op, several
+
+    def traced(self, op: CommOp, several: Sequence[tuple[Use, Ints]]) -> Iterator[_Rows]:
+        """Rows of uses in one of each orbit of these groups; of the first use, if stages turn."""
         use, groups = several[0]
-        patterns, first = prices.patterns(use), int(groups[0])
-        time_ps = prices.duration_ps(use.comm, patterns, first)
-        npus = np.concatenate([prices.patterns(each).npus[these] for each, these in several])
-        owners = np.repeat([number[each] for each, _ in several], [len(g) for _, g in several])
-        for step in prices.steps(use.comm, patterns, first):
-            owner, link, load = loads_by_owner(prices.topology, npus, owners, step)
+        patterns, first = self.prices.patterns(use), int(groups[0])
+        time_ps = self.prices.duration_ps(use.comm, patterns, first)
+        span = self.graph.plan.span(op.group)
+        outside = [turn for turn in self.turns if not lies_in(turn, span)]
+        shown = several if self.stages is None else several[:1]
+        npus = [self.npus(use, groups, outside) for use, groups in shown]
+        owners = np.repeat([self.numbers[use] for use, _ in shown], [len(each) for each in npus])
+        turned = [self.turns[turn] for turn in outside]
+        also = [(self.numbers[u], u.stage - use.stage) for u, _ in several[len(shown) :]]
+        for step in self.prices.steps(use.comm, patterns, first):
+            owner, link, load = loads_by_owner(
+                self.prices.topology, np.concatenate(npus), owners, step
+            )
             size = load * (step.repeat * op.size_bytes)
-            columns.append((owner, link, size, size * (PS_PER_S / max(time_ps, 1))))
-    user, link, size, rate = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return Traffic(
-        uses=tuple(counts),
-        counts=np.array(list(counts.values()), dtype=np.int64),
-        user=user,
-        link=link,
-        size=size,
-        rate=rate,
-    )
+            yield _Rows(
+                along=tuple(npu for turn, npu in self.turns.items() if lies_in(turn, span)),
+                also=np.array(also, dtype=np.int64).reshape(-1, 2),
+                user=owner,
+                link=self.moved(link, lowered(self.places(link), turned)),
+                size=size,
+                rate=size * (PS_PER_S / max(time_ps, 1)),
+            )
+
+    def npus(self, use: Use, groups: Ints, outside: Sequence[Turn]) -> Ranks:
+        """NPUs of the lowest of these groups of a stage under shifts outside of groups."""
+        plan, members = self.graph.plan, self.prices.patterns(use).members[groups]
+        inside = members % plan.stage_ranks
+        lowest = inside[lowered(inside[:, 0], outside) == inside[:, 0]]
+        stages = np.array(use.ends if use.peer_stage >= 0 else use.stage)
+        npus = plan.npus_of(lowest + stages * plan.stage_ranks)
+        return npus if use.peer_stage >= 0 else np.sort(npus, axis=1)
+
+    def told_apart(self, turn: Turn, rows: list[_Rows]) -> tuple[list[_Rows], Ints]:
+        """The rows at one value of each kind of a digit, and how many values each stands for."""
+        low, high = turn
+        marks = np.zeros(high // low, dtype=np.uint64)
+        places = [self.places(each.link) for each in rows]
+        values = [place % high // low for place in places]
+        for each, place, value in zip(rows, places, values, strict=True):
+            if turn in each.along:
+                link = self.moved(each.link, place - value * low)
+                mark = mixed(each.user, link, each.size.view(np.int64))
+                marks += sums_at(value, mark, len(marks))
+        _, first, several = np.unique(marks, return_index=True, return_counts=True)
+        count = np.zeros(len(marks), dtype=np.int64)
+        count[first] = several
+        found = []
+        for each, place, value in zip(rows, places, values, strict=True):
+            if turn in each.along:
+                kept = np.flatnonzero(count[value])
+                found.append(each.at(kept, each.link[kept]))
+            else:
+                chosen = np.tile(np.arange(len(place)), len(first))
+                moved = place[chosen] + np.repeat(first, len(place)) * low
+                found.append(each.at(chosen, self.moved(each.link[chosen], moved)))
+        return found, count
+
+    def in_all_stages(self, rows: _Rows) -> _Rows:
+        """The rows with those of other stages that do the same."""
+        if self.stages is None or not len(rows.also):
+            return rows
+        low, high = self.stages
+        here = np.arange(len(rows.link))
+        chosen = np.tile(here, 1 + len(rows.also))
+        place = self.places(rows.link)[chosen]
+        user, further = np.insert(rows.also, 0, (rows.user[0], 0), axis=0).T
+        shift = np.repeat(further, len(here))
+        stage = place % high // low
+        moved = place + ((stage + shift) % (high // low) - stage) * low
+        found = rows.at(chosen, self.moved(rows.link[chosen], moved))
+        return replace(found, user=np.repeat(user, len(here)))
+
+    def places(self, links: Ints) -> Ranks:
+        """The NPU that each link is of."""
+        return self.prices.topology.place_of(links)
+
+    def moved(self, links: Ints, npus: Ranks) -> Ints:
+        """The links that are to these NPUs what each link is to its own."""
+        return self.prices.topology.moved(links, npus)
 
 
-def _sent(graph: TaskGraph) -> Iterator[tuple[Use, int]]:
-    """Collectives and sent messages of all stages, and how often each runs."""
-    for stage in range(len(graph.programs)):
-        for use in graph.uses(stage):
-            if use.peer_stage < 0 or use.sends:
-                yield use, graph.counts(stage)[use]
-
-
-def _alike_in_all_stages(
-    graph: TaskGraph, prices: Prices
-) -> Iterator[tuple[CommOp, list[tuple[Use, Ints]]]]:
-    """Groups of all stages that do the same in the same way: they are traced together."""
-    found: dict[tuple[CommOp, bytes], list[tuple[Use, Ints]]] = defaultdict(list)
-    for use, _ in _sent(graph):
-        patterns = prices.patterns(use)
-        for groups in alike_groups(graph, prices, use):
-            look = patterns.key(int(patterns.pattern[groups[0]]))
-            found[graph.comms[use.comm], look].append((use, groups))
-    for (op, _), several in found.items():
-        yield op, several
-
-
-def alike_groups(graph: TaskGraph, prices: Prices, use: Use) -> Iterator[Ints]:
+def alike_groups(graph: TaskGraph, prices: Prices, use: Use) -> list[Ints]:
     """The groups of a stage that carry out a communication, those that look alike together."""
-    patterns = prices.patterns(use)
-    here = patterns.members[:, 0] // graph.plan.stage_ranks == use.ends[0]
-    for pattern in distinct(patterns.pattern[here]):
-        yield np.flatnonzero(here & (patterns.pattern == pattern))
+    return prices.patterns(use).rows(use.ends[0], graph.plan.stage_ranks)

@@ -68,7 +68,7 @@ def lanes_of_timeline(timeline: Timeline) -> _Lanes:
 
     chosen, left_out = _chosen(timeline.graph, timeline.actors)
     found = path_tasks(timeline, critical_path(timeline))
-    path = {(int(timeline.actors.actor_of[each.rank]), each.segment) for each in found}
+    path = {(timeline.actors.of(each.rank), each.segment) for each in found}
     return _lanes(timeline.graph, timeline.actors, chosen, extents, left_out, path)
 
 

@@ -153,7 +153,6 @@ def _run(ready: PreparedStep, progress: run.OnProgress | None = None) -> Timelin
         ready.graph,
         ready.prices,
         slow=ready.slow,
-        sharing=ready.options.contention,
         fold_ranks=ready.options.fold_ranks,
         engine=ready.options.engine,
         progress=progress,
@@ -219,7 +218,6 @@ def run_graph(
     prices: Prices,
     *,
     slow: Floats | None = None,
-    sharing: Sharing = Sharing.NONE,
     fold_ranks: bool = True,
     engine: Engine | None = None,
     progress: run.OnProgress | None = None,
@@ -229,7 +227,7 @@ def run_graph(
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time.
     """
-    sites = find_transfer_sites(graph, prices) if sharing is Sharing.FAIR else None
+    sites = find_transfer_sites(graph, prices) if prices.sharing is Sharing.FAIR else None
     actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
     contention = None
     if sites is not None:

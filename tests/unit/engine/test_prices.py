@@ -14,7 +14,7 @@ from stepsim.engine.prices import Prices
 from stepsim.graph.build import Use
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.modes import RankOrder, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
@@ -28,13 +28,15 @@ MESSAGE = CommOp(
 )
 
 
-def prices(*comms: CommOp, plan: ParallelPlan = PLAN) -> Prices:
-    return Prices(plan=plan, topology=two_levels(), comms=comms)
+def prices(*comms: CommOp, plan: ParallelPlan = PLAN, sharing: Sharing = Sharing.NONE) -> Prices:
+    return Prices(plan=plan, topology=two_levels(), comms=comms, sharing=sharing)
 
 
 def durations(of: Prices, comm: int = 0) -> list[int]:
-    patterns = of.groups(of.comms[comm].group)
-    return [of.duration_ps(comm, patterns, group) for group in range(len(patterns.members))]
+    group = of.comms[comm].group
+    patterns = of.groups(group)
+    firsts = of.plan.groups(group)[:, 0].tolist()
+    return [of.duration_ps(comm, patterns, patterns.row(rank)) for rank in firsts]
 
 
 def test_groups_cost_what_their_links_take() -> None:
@@ -74,10 +76,12 @@ def test_a_message_costs_its_bytes_and_its_hop() -> None:
     assert pairs.members.tolist() == [[0, 2], [1, 3]]
     assert found.duration_ps(0, pairs, 0) == 2 * MS + 1_000
     back = found.pairs(1, 0)
-    assert back.members.tolist() == [[2, 0], [3, 1]]
+    assert back is pairs  # of two stages, each is the next one of the other
     sends = Use(comm=0, stage=0, peer_stage=1, sends=True)
     assert found.patterns(sends) is pairs
-    assert found.patterns(sends._replace(sends=False)) is back
+    shared = prices(MESSAGE, plan=PIPELINE, sharing=Sharing.FAIR)
+    assert shared.pairs(1, 0).members.tolist() == [[2, 0], [3, 1]]
+    assert shared.patterns(sends._replace(sends=False)) is shared.pairs(1, 0)
 
 
 @pytest.mark.parametrize("kind", [k for k in CollectiveKind if k is not CollectiveKind.SEND_RECV])

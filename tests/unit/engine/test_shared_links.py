@@ -340,7 +340,7 @@ def test_a_deadlock_is_reported_with_shared_links_too(sharing: Sharing) -> None:
     stuck = Schedule(name="test", placement=Placement(ranks=2), microbatches=1, orders=orders)
     graph = pipeline_graph(stuck, [1, 1], [1, 1], P2PMode.EAGER)
     with pytest.raises(SimulationError, match="waits for the send of stage 1"):
-        run_graph(graph, prices_of(graph, 1), sharing=sharing)
+        run_graph(graph, replace(prices_of(graph, 1), sharing=sharing))
 
 
 @both_ways

@@ -55,8 +55,10 @@ def prices(sharing: Sharing, plan: ParallelPlan = PLAN, network: Topology | None
 
 
 def durations(of: Prices, comm: int) -> list[int]:
-    patterns = of.groups(of.comms[comm].group)
-    return [of.duration_ps(comm, patterns, group) for group in range(len(patterns.members))]
+    group = of.comms[comm].group
+    patterns = of.groups(group)
+    firsts = of.plan.groups(group)[:, 0].tolist()
+    return [of.duration_ps(comm, patterns, patterns.row(rank)) for rank in firsts]
 
 
 def test_groups_of_a_stage_share_its_nics() -> None:

@@ -63,9 +63,7 @@ def test_columns_equal_the_unfolded_job(options: dict[str, Any], moe: Path) -> N
     found = NodeColumns(batch).step_time_ps(Slowed(batch, factors), SAMPLES)
     ready = prepare(load_workload(moe), load_topology("hgx-h100"), asked(**options))
     for sample in range(SAMPLES):
-        timeline = run_graph(
-            ready.graph, ready.prices, slow=factors[:, sample], sharing=ready.options.contention
-        )
+        timeline = run_graph(ready.graph, ready.prices, slow=factors[:, sample])
         assert timeline.step_time_ps == found[sample]
 
 

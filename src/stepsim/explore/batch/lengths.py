@@ -202,7 +202,7 @@ class LengthTable:
     def comm(self, use: Use, rank: int) -> int:
         """Number of a communication's length in the group of a rank; measured alone it is fixed."""
         patterns = self.prices.patterns(use)
-        pattern = int(patterns.pattern[patterns.group_of[rank]])
+        pattern = patterns.look(rank)
         op = self.graph.comms[use.comm]
         shape = self.prices.shape(op, patterns, pattern)
         comm = CommLength(op, patterns.key(pattern), shape)

@@ -161,8 +161,9 @@ class NodeColumns:
         if group is None or group is Group.PP:
             return group, len(self._ranks[first]), {}
         if (group, actors) not in self._known:
-            group_of = self._batch.job.prices.groups(group).group_of
-            met = [group_of[self._ranks[actor]] for actor in actors]
+            low, high = self._batch.job.graph.plan.span(group)
+            ranks = [self._ranks[actor] for actor in actors]
+            met = [each - each % high // low * low for each in ranks]
             groups = np.unique(np.concatenate(met))
             found = [_Places.of(np.searchsorted(groups, each)) for each in met]
             self._known[group, actors] = len(groups), found

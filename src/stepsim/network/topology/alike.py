@@ -7,10 +7,7 @@ from operator import mul
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.network.topology.placed import PlacedWiring
-
-Turn = tuple[int, int]
-"""Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
+from stepsim.network.topology.placed import PlacedWiring, Turn
 
 
 def find_turns(axes: Sequence[PlacedWiring]) -> tuple[Turn, ...]:
@@ -29,7 +26,19 @@ def turned_to_origin(members: Ints, digits: Sequence[Turn]) -> Ints:
     return moved
 
 
-def _bounds(axis: PlacedWiring) -> list[int]:
+def may_turn(axes: Sequence[PlacedWiring], turn: Turn) -> bool:
+    """Whether this digit of all NPU numbers can be shifted without changing the network."""
+    return all(_leaves(axis, turn) or _within_a_digit(axis, turn) for axis in axes)
+
+
+def _leaves(axis: PlacedWiring, turn: Turn) -> bool:
+    """Whether a turn moves copies of a wiring as they are, no position in them."""
+    low, high = turn
+    first, end = axis.stride, axis.stride * axis.wiring.size
+    return (high <= first and first % high == 0) or (low >= end and low % end == 0)
+
+
+def digit_bounds(axis: PlacedWiring) -> list[int]:
     """Strides at which digits of the wiring begin, in NPU numbers, and the last one's end."""
     sizes = [digit.size for digit in axis.wiring.digits]
     return list(accumulate(sizes, mul, initial=axis.stride))
@@ -37,7 +46,7 @@ def _bounds(axis: PlacedWiring) -> list[int]:
 
 def _own_digits(axis: PlacedWiring) -> list[Turn]:
     """The digits of an axis outside what it joins: an inner dimension has its own."""
-    bounds = _bounds(axis)
+    bounds = digit_bounds(axis)
     if not axis.joins_inside:
         digits = zip(pairwise(bounds), axis.wiring.digits, strict=True)
         return [turn for turn, digit in digits if digit.turns]
@@ -49,10 +58,15 @@ def _own_digits(axis: PlacedWiring) -> list[Turn]:
 
 def _may_turn(axis: PlacedWiring, turn: Turn) -> bool:
     """Whether an axis that joins the NPUs inside looks the same when this digit is shifted."""
-    low, high = turn
-    if low >= axis.outer_stride * axis.outer_size:
+    if turn[0] >= axis.outer_stride * axis.outer_size:
         return True
-    bounds = _bounds(axis)
+    return _within_a_digit(axis, turn)
+
+
+def _within_a_digit(axis: PlacedWiring, turn: Turn) -> bool:
+    """Whether a turn is of a digit of the wiring, or of a part that may be shifted by itself."""
+    low, high = turn
+    bounds = digit_bounds(axis)
     for (start, end), digit in zip(pairwise(bounds), axis.wiring.digits, strict=True):
         if start <= low and high <= end and low % start == 0 and end % high == 0:
             return digit.turns and (digit.any_order or high == end)

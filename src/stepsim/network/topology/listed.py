@@ -12,6 +12,7 @@ from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
+from stepsim.network.topology.placed import Turn
 from stepsim.network.topology.rings.order import node_rings
 from stepsim.network.topology.rings.search import disjoint_rings
 from stepsim.network.topology.routes.bundles import bundle_links
@@ -121,6 +122,27 @@ class ListedTopology:
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows) moved to the first of the nodes that can be swapped."""
         return canonical_groups(members, self._swaps)
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """None: a list of links says nothing of NPU numbers."""
+        return ()
+
+    def turns(self, turn: Turn) -> bool:
+        """False: its NPUs need not look alike."""
+        return False
+
+    def moves_links(self, turn: Turn) -> bool:
+        """False: its links need not look alike."""
+        return False
+
+    def place_of(self, links: Ints) -> Ints:
+        """NPU 0: links are of no NPU."""
+        return np.zeros_like(links)
+
+    def moved(self, links: Ints, npus: Ints) -> Ints:
+        """The links themselves."""
+        return links
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: by place within the node and by node."""

@@ -23,7 +23,7 @@ from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
-from stepsim.network.topology.placed import PlacedWiring
+from stepsim.network.topology.placed import PlacedWiring, Turn
 from stepsim.network.topology.rings.order import rings
 
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ class NestedTopology:
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
         classes = np.zeros(len(link), dtype=np.int64)
-        owner = self._axis_of(link)
-        for k in distinct(owner):
-            classes[owner == k] = self.axes[k].class_of(link[owner == k])
+        for axis, mine in self._by_axis(link):
+            classes[mine] = axis.class_of(link[mine])
         return classes
 
     def link_counts(self) -> tuple[int, ...]:
@@ -169,7 +168,7 @@ class NestedTopology:
         return graph_of(self, npus_forward=turns or walks)
 
     @cached_property
-    def _turns(self) -> tuple[alike.Turn, ...]:
+    def _turns(self) -> tuple[Turn, ...]:
         return alike.find_turns(self.axes)
 
     def canonical(self, members: Ints) -> Ints:
@@ -179,6 +178,39 @@ class NestedTopology:
         group's first member; those of lines, meshes and cables are kept.
         """
         return alike.turned_to_origin(members, self._turns)
+
+    def turns(self, turn: Turn) -> bool:
+        """Whether shifting this digit of all NPU numbers leaves the network as it is."""
+        return alike.may_turn(self.axes, turn)
+
+    def moves_links(self, turn: Turn) -> bool:
+        """Whether `place_of` and `moved` know such a shift."""
+        return all(axis.moves_links(turn) for axis in self.axes)
+
+    @cached_property
+    def bounds(self) -> tuple[int, ...]:
+        """Strides at which digits of NPU numbers may begin, ascending."""
+        return tuple(sorted({each for axis in self.axes for each in alike.digit_bounds(axis)}))
+
+    def place_of(self, links: Ints) -> Ints:
+        """The NPU that each link is of."""
+        found = np.zeros_like(links)
+        for axis, mine in self._by_axis(links):
+            found[mine] = axis.place_of(links[mine])
+        return found
+
+    def moved(self, links: Ints, npus: Ints) -> Ints:
+        """The links that are to these NPUs what each link is to the one that it is of."""
+        found = np.zeros_like(links)
+        for axis, mine in self._by_axis(links):
+            found[mine] = axis.moved(links[mine], npus[mine])
+        return found
+
+    def _by_axis(self, links: Ints) -> Iterator[tuple[PlacedWiring, Ints]]:
+        """Axes that have some of the links, and which."""
+        owner = self._axis_of(links)
+        for k in distinct(owner):
+            yield self.axes[k], np.flatnonzero(owner == k)
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: its coordinates along every axis, and rings that follow the network."""

@@ -9,6 +9,7 @@ from stepsim.base.records import dataclass
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import Library
 from stepsim.network.topology.links import LinkClass, Load
+from stepsim.network.topology.placed import Turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +105,22 @@ class Topology(Protocol):
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) in a form in which equal rows cost the same."""
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Strides at which digits of NPU numbers may begin, ascending."""
+
+    def turns(self, turn: Turn) -> bool:
+        """Whether shifting this digit of all NPU numbers leaves the network as it is."""
+
+    def moves_links(self, turn: Turn) -> bool:
+        """Whether `place_of` and `moved` know such a shift."""
+
+    def place_of(self, links: Ints) -> Ints:
+        """The NPU that each link is of."""
+
+    def moved(self, links: Ints, npus: Ints) -> Ints:
+        """The links that are to these NPUs what each link is to the one that it is of."""
 
     def layout(self, members: Ints) -> Layout:
         """How a group of NPUs lies on the network, for the algorithms to follow."""

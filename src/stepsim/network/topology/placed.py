@@ -7,6 +7,9 @@ from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Flows, Node, Wiring
 from stepsim.network.topology.wirings.ports import ONE_NIC
 
+Turn = tuple[int, int]
+"""Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedWiring:
@@ -62,6 +65,32 @@ class PlacedWiring:
         copy = self.copy_of(here) + owners * self.copies
         flows = Flows(copy=copy, start=start, end=end, weight=weights)
         return self.wiring.load(flows), self.wiring.hops(flows), here + (end - start) * self.stride
+
+    def moves_links(self, turn: Turn) -> bool:
+        """Whether links can be told when NPU numbers are shifted in this digit, see `moved`."""
+        low, high = turn
+        is_outside = high <= self.stride or low >= self.stride * self.wiring.size
+        return is_outside or self.wiring.per_position > 0
+
+    def place_of(self, links: Ints) -> Ints:
+        """The NPU that each link is of; where links are not numbered so, the first of its copy."""
+        copy, within = np.divmod(links - self.offset, self.links_per_copy)
+        first: Ints = copy // self.stride * self.stride * self.wiring.size + copy % self.stride
+        return first + self._position_of(within) * self.stride
+
+    def moved(self, links: Ints, npus: Ints) -> Ints:
+        """The links that are to these NPUs what each link is to its own."""
+        within = (links - self.offset) % self.links_per_copy
+        steps = self.positions(npus) - self._position_of(within)
+        moved = within + steps * self.wiring.per_position
+        return self.offset + self.copy_of(npus) * self.links_per_copy + moved
+
+    def _position_of(self, within: Ints) -> Ints:
+        each = self.wiring.per_position
+        if not each:
+            return np.zeros_like(within)
+        position: Ints = within % (self.wiring.size * each) // each
+        return position
 
     def class_of(self, links: Ints) -> Ints:
         """Link class of each link number of this axis."""

@@ -269,12 +269,12 @@ class _Collector:
     def _peers(self, ranks: Sequence[int], mine: Sequence[_Shape], base: Ints) -> Ints:
         """The span at the other end of every message, where its rank is shown."""
         plan, actors = self.timeline.graph.plan, self.timeline.actors
-        shown = {int(actors.actor_of[rank]): row for row, rank in enumerate(ranks)}
+        shown = {actors.of(rank): row for row, rank in enumerate(ranks)}
         peers = np.full(int(base[-1]), -1, dtype=np.int64)
         for row, (rank, shape) in enumerate(zip(ranks, mine, strict=True)):
             for place, stage, segment in shape.far:
                 far = rank + (stage - plan.stage_of(rank)) * plan.stage_ranks
-                other = shown.get(int(actors.actor_of[far]))
+                other = shown.get(actors.of(far))
                 if other is not None and segment >= 0:
                     peers[base[row] + place] = base[other] + mine[other].first[segment]
         return peers

@@ -70,8 +70,8 @@ class Labels:
         found = {}
         for use in self.graph.uses(self.graph.plan.stage_of(rank)):
             patterns = self.prices.patterns(use)
-            pattern = int(patterns.pattern[patterns.group_of[rank]])
-            found[use] = self.prices.cost(self.graph.comms[use.comm], patterns, pattern).way
+            op = self.graph.comms[use.comm]
+            found[use] = self.prices.cost(op, patterns, patterns.look(rank)).way
         return found
 
     def tasks(self, stage: int, number: int, kind: SegmentKind, ways: Ways) -> list[Label]:

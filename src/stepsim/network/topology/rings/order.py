@@ -45,14 +45,19 @@ def node_rings(members: Ints, node_size: int, inside: tuple[Ints, ...] = ()) -> 
     members, taken in turn; they are as given by default.
     """
     places = np.arange(len(members), dtype=np.int64)
-    nodes = np.split(places, np.flatnonzero(np.diff(members // node_size)) + 1)
-    if len(nodes) == 1:
+    ends = np.flatnonzero(np.diff(members // node_size)) + 1
+    if not len(ends):
         return inside or (places,)
-    channels = min(len(node) for node in nodes)
-    nodes_in = [[node[order] for order in inside] if inside else [node] for node in nodes]
+    counts = np.diff([0, *ends.tolist(), len(members)])
+    if (counts == counts[0]).all():
+        nodes = places.reshape(len(counts), -1)
+        ways = [nodes[:, order] for order in inside] or [nodes]
+        return tuple(
+            np.roll(ways[c % len(ways)], -c, axis=1).reshape(-1) for c in range(int(counts[0]))
+        )
+    several = np.split(places, ends)
     return tuple(
-        np.concatenate([np.roll(node[c % len(node)], -c) for node in nodes_in])
-        for c in range(channels)
+        np.concatenate([np.roll(node, -c) for node in several]) for c in range(int(counts.min()))
     )
 
 
