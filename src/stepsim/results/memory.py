@@ -8,7 +8,8 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.records import dataclass
 from stepsim.engine.timeline import Timeline
-from stepsim.parallel.schedules import ActionKind, OrderEntry, Schedule
+from stepsim.parallel.schedules import ActionKind, Schedule
+from stepsim.parallel.schedules.order import Order
 from stepsim.results.counters import Curves, summed_curves
 
 
@@ -86,7 +87,8 @@ def step_memory(
     held: HeldBytes, schedule: Schedule, capacity_bytes: int | None = None
 ) -> StepMemory:
     """What the ranks of a schedule hold, in bytes: entries of an order run one after the other."""
-    peaks = (_peak(held, stage, order) for stage, order in enumerate(schedule.orders))
+    orders = map(Order.of, schedule.orders)
+    peaks = (_peak(held, stage, order) for stage, order in enumerate(orders))
     return StepMemory(held=held, peaks=tuple(peaks), capacity_bytes=capacity_bytes)
 
 
@@ -95,7 +97,7 @@ def memory_curves(timeline: Timeline, held: HeldBytes, rank: int) -> Curves:
     stage = timeline.graph.plan.stage_of(rank)
     cohort, column = timeline.place(rank)
     start, end = (times[:, column] for times in cohort.entry_times)
-    moments, changes = _changes(held, stage, cohort.laid.program.entries)
+    moments, changes = _changes(held, stage, Order.of(cohort.laid.program.entries))
     times = np.where(moments % 2, end[moments // 2], start[moments // 2])
     fixed = np.array([[held.fixed[part][stage] for part in held.fixed]])
     bounds = np.array([0, timeline.step_time_ps])
@@ -106,39 +108,35 @@ def memory_curves(timeline: Timeline, held: HeldBytes, rank: int) -> Curves:
     return summed_curves(tuple(map(str, names)), np.concatenate([bounds, times]), table)
 
 
-def _peak(held: HeldBytes, stage: int, entries: Sequence[OrderEntry]) -> StagePeak:
-    moments, changes = _changes(held, stage, entries)
-    order = np.argsort(moments, kind="stable")
-    live = np.cumsum(changes[order], axis=0)
+def _peak(held: HeldBytes, stage: int, order: Order) -> StagePeak:
+    moments, changes = _changes(held, stage, order)
+    turns = np.argsort(moments, kind="stable")
+    live = np.cumsum(changes[turns], axis=0)
     most = int(live.sum(axis=1).argmax()) if len(live) else -1
-    at = int(moments[order[most]]) // 2 if len(live) else 0
+    at = int(moments[turns[most]]) // 2 if len(live) else 0
     parts = {part: int(sizes[stage]) for part, sizes in held.fixed.items()}
-    kept = [0] * held.activations.shape[1]
-    for action in (action for entry in entries[: at + 1] for action in entry.parts()):
-        kept[action.chunk] += action.kind in _TAKES
-    for action in (action for entry in entries[:at] for action in entry.parts()):
-        kept[action.chunk] -= action.kind in _FREES
     found = live[most].tolist() if len(live) else (0, 0, 0)
     parts |= {part: size for part, size in zip(_LIVE, found, strict=True) if size}
-    return StagePeak(parts=parts, kept=tuple(kept), entry=at)
+    chunks = held.activations.shape[1]
+    taken = np.bincount(order.chunk[: at + 1][order.runs(*_TAKES)[: at + 1]], minlength=chunks)
+    freed = np.bincount(order.chunk[:at][order.runs(*_FREES)[:at]], minlength=chunks)
+    return StagePeak(parts=parts, kept=tuple((taken - freed).tolist()), entry=at)
 
 
-def _changes(held: HeldBytes, stage: int, entries: Sequence[OrderEntry]) -> tuple[Ints, Ints]:
+def _changes(held: HeldBytes, stage: int, order: Order) -> tuple[Ints, Ints]:
     """What every action adds and takes away, of shape (changes, live parts), and when.
 
     Moment 2 i is the start of entry i, moment 2 i + 1 its end.
     """
-    actions = [(i, action) for i, entry in enumerate(entries) for action in entry.parts()]
-    place = np.array([i for i, _ in actions], dtype=np.int64)
-    chunk = np.array([action.chunk for _, action in actions], dtype=np.int64)
 
-    def of(kinds: Sequence[ActionKind]) -> Ints:
-        return np.flatnonzero([action.kind in kinds for _, action in actions])
+    def of(kinds: Sequence[ActionKind]) -> tuple[Ints, Ints]:
+        place, part = np.nonzero(order.runs(*kinds))
+        return 2 * place, order.chunk[place, part].astype(np.int64)
 
-    takes, frees, works = of(_TAKES), of(_FREES), of(_WORKS)
+    (takes, taken), (frees, freed), (works, _) = of(_TAKES), of(_FREES), of(_WORKS)
     kept = np.zeros((*held.activations.shape[1:], len(_LIVE)), dtype=np.int64)
     kept[:, 0], kept[:, 1] = held.activations[stage], held.logits[stage]
     work = np.broadcast_to([0, 0, held.recomputed[stage]], (len(works), len(_LIVE)))
-    moments = (2 * place[takes], 2 * place[frees] + 1, 2 * place[works], 2 * place[works] + 1)
-    changes = (kept[chunk[takes]], -kept[chunk[frees]], work, -work)
+    moments = (takes, frees + 1, works, works + 1)
+    changes = (kept[taken], -kept[freed], work, -work)
     return np.concatenate(moments), np.concatenate(changes)

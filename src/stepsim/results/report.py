@@ -160,12 +160,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTotals:
-    """What sweeps ask of a step; each as in `Report`, the breakdown a mean over ranks."""
+    """What sweeps and searches ask of a step; as in `Report`, the breakdown a mean over ranks."""
 
+    workload: str
     step_time_ps: int
     pipeline_time_ps: int
     bubble_fraction: float
     breakdown_ps: dict[Part, int] | None
+    throughput: Throughput | None
 
 
 def bubble_fraction(bubble_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
@@ -244,9 +246,7 @@ def make_report(
         ),
         reading=reading,
         notes=notes,
-        throughput=(
-            None if effort is None else throughput(effort, graph.plan.npus, step / PS_PER_S)
-        ),
+        throughput=_throughput(effort, timeline),
         memory=memory,
     )
 
@@ -303,15 +303,25 @@ def _named_beside(other: CommOp, op: CommOp) -> str:
     return "that of other stages" if other == op else f"{other.group} {other.kind}"
 
 
-def make_totals(timeline: Timeline, *, breakdown: bool) -> StepTotals:
+def make_totals(
+    timeline: Timeline, *, workload: str, breakdown: bool, effort: Effort | None = None
+) -> StepTotals:
     """What a report would say of the whole step, without the rest of it."""
     counts, pipeline = timeline.actors.counts, timeline.pipeline_time_ps
     return StepTotals(
+        workload=workload,
         step_time_ps=timeline.step_time_ps,
         pipeline_time_ps=pipeline,
         bubble_fraction=_mean_bubble(_bubbles(timeline), counts, pipeline),
         breakdown_ps=mean_parts(_breakdown(timeline), counts) if breakdown else None,
+        throughput=_throughput(effort, timeline),
     )
+
+
+def _throughput(effort: Effort | None, timeline: Timeline) -> Throughput | None:
+    if effort is None:
+        return None
+    return throughput(effort, timeline.graph.plan.npus, timeline.step_time_ps / PS_PER_S)
 
 
 def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_ps: int) -> float:

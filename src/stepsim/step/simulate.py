@@ -132,7 +132,10 @@ def step_totals(
         ready = prepare(workload, topology, quickest(options), like=known)
         others = [each for each in known if not each.are(ready.prices)]
         known[:] = [*others, ready.prices][-PRICES_KEPT:]
-        return make_totals(_run(ready), breakdown=breakdown)
+        work = ready.workload
+        return make_totals(
+            _run(ready), workload=work.source, breakdown=breakdown, effort=work.effort
+        )
 
 
 def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:

@@ -89,7 +89,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             binds=found.binds,
             plans=tuple(_plan_entry(each, best, space) for each in plans),
             megatron_arguments=megatron_plan(best.plan, best.plan.stage_slices(space.architecture)),
-            warnings=(*best.run.warnings, *found.refused),
+            warnings=(*found.warnings, *found.refused),
         )
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from stepsim import __version__
 from stepsim.base.digest import content_hash
-from stepsim.base.documents import Entry, Names
+from stepsim.base.documents import Entry
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.fields import Count, Picoseconds, Share
 from stepsim.base.records import dataclass
@@ -31,7 +31,7 @@ from stepsim.explore.sweep.executors import (
 from stepsim.explore.sweep.study import pack, unpack
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.simulate import quickest, simulate_step
+from stepsim.step.simulate import quickest, simulate_step, step_totals
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
@@ -50,7 +50,6 @@ class PlanRun(Entry, frozen=True, kw_only=True):
     band: float | None = None
     band_runs: Count = 0
     breakdown_ps: dict[str, Picoseconds] = msgspec.field(default_factory=dict)
-    warnings: Names = ()
     error: str = ""
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
@@ -198,23 +197,27 @@ def _job(packed: bytes) -> PlanJob:
 
 def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
     """Simulate a plan; a user's mistake is the error of its result."""
+    options = step_options_of(plan, job.base)
     try:
-        report = simulate_step(
-            job.model, job.topology, quickest(step_options_of(plan, job.base))
-        ).report
+        found = step_totals(job.model, job.topology, options, breakdown=True, known=[])
     except StepsimError as error:
         return PlanRun(error=str(error))
-    rates = report.throughput
+    rates, parts = found.throughput, found.breakdown_ps or {}
     return PlanRun(
-        workload=report.workload,
-        step_time_ps=report.step_time_ps,
-        bubble_fraction=report.bubble_fraction,
+        workload=found.workload,
+        step_time_ps=found.step_time_ps,
+        bubble_fraction=found.bubble_fraction,
         mfu=rates.mfu if rates else 0.0,
         band=rates.error if rates else None,
         band_runs=rates.error_runs if rates else 0,
-        breakdown_ps={part.key: time for part, time in report.mean_breakdown_ps().items()},
-        warnings=report.warnings,
+        breakdown_ps={part.key: time for part, time in parts.items()},
     )
+
+
+def plan_warnings(job: PlanJob, plan: ModelPlan) -> tuple[str, ...]:
+    """What a whole report of a plan warns of."""
+    options = quickest(step_options_of(plan, job.base))
+    return simulate_step(job.model, job.topology, options).report.warnings
 
 
 def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:

@@ -12,7 +12,14 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan.layouts import balanced_plans
-from stepsim.explore.plan.runs import HERE, PlanJob, PlanRun, Workers, open_runs
+from stepsim.explore.plan.runs import (
+    HERE,
+    PlanJob,
+    PlanRun,
+    Workers,
+    open_runs,
+    plan_warnings,
+)
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
@@ -81,7 +88,7 @@ class PlanSearch:
 
     `looked_at` plans divide, `too_large` do not fit, `ruled_out` cannot be faster than the best
     by their bound, `not_run` could be but are priced slower. `refused` could not be simulated.
-    `binds` says what stands in the way of a faster plan.
+    `binds` says what stands in the way of a faster plan, `warnings` are those of the best.
     """
 
     plans: tuple[SearchedPlan, ...]
@@ -91,6 +98,7 @@ class PlanSearch:
     not_run: int
     binds: str
     refused: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def best_kinds(self, most: int) -> list[SearchedPlan]:
         """The best plan of each kind, at most so many."""
@@ -178,6 +186,7 @@ def search_plans(
         not_run=len(rest) - out - len(refused),
         binds=_what_binds(priced, found[0][1]),
         refused=tuple(refused),
+        warnings=plan_warnings(job, found[0][1].plan),
     )
 
 
