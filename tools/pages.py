@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from quick_stepsim import quick_stepsim
+
 ROOT = Path(__file__).resolve().parents[1]
 PROVIDED = ("workloads", "topologies")
 FIGURES = Path("docs", "figures")
@@ -160,7 +162,8 @@ def _answer(command: Command, folder: Path) -> str:
 
 def _run(arguments: Sequence[str], folder: Path) -> str:
     """Standard output and error of a program that must succeed."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    places = quick_stepsim(), Path(sys.executable).parent, os.environ["PATH"]
+    path = os.pathsep.join(map(str, places))
     run = subprocess.run(
         arguments,
         cwd=folder,

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import typer.main
 from pages import ROOT, PageError, blocks, pages, run_page
+from quick_stepsim import quick_stepsim
 from reference import outputs
 from typer.core import TyperGroup
 
@@ -78,6 +79,17 @@ def test_a_wrong_page_is_found(
     folder.mkdir()
     (difference,) = run_page(page, folder)
     assert says in difference
+
+
+@pytest.mark.parametrize("words", ["--version", "simulate missing", "simulate --pp", "inspect -h"])
+def test_pages_run_the_command_as_it_is(words: str, tmp_path: Path) -> None:
+    code = "import sys; sys.argv[0] = 'stepsim'; from stepsim.cli import main; main()"
+    answers = [
+        subprocess.run([*command, *words.split()], capture_output=True, check=False, cwd=tmp_path)
+        for command in ([str(quick_stepsim() / "stepsim")], [sys.executable, "-c", code])
+    ]
+    quick, whole = ((each.returncode, each.stdout, each.stderr) for each in answers)
+    assert quick == whole
 
 
 @pytest.mark.parametrize("text", ["  ```sh\n  false\n  ```\n", "```sh\nfalse\n", "~~~sh\n~~~\n"])

@@ -12,7 +12,7 @@ from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.page import Chart, Section
 from stepsim.show.palette import PATH, SHADES
-from stepsim.show.tables.model import Pairs, share_of
+from stepsim.show.tables.model import Pairs, share_of, shown_pairs
 from stepsim.show.tables.step import (
     bars_table,
     comms_table,
@@ -41,7 +41,7 @@ def step_facts(result: StepDocument, measured: RunBesideReplay | None = None) ->
     }
     piped = result.plan["pp"] > 1
     facts = {
-        "step time": format_time_ps(result.step_time_ps),
+        **dict(shown_pairs(result)),
         **_measured_facts(result, measured),
         **({"pipeline bubble": f"{result.bubble_fraction:.1%}"} if piped else {}),
         **shares,
