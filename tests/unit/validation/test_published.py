@@ -9,6 +9,7 @@ from published_rows import table
 from stepsim.base.errors import TraceError
 from stepsim.files.accelerators import framework_names, read_device, read_framework
 from stepsim.files.model_steps import is_published_steps, read_published_steps
+from stepsim.show.tables.published import published_shown
 from stepsim.validation.published import PublishedValidation, validate_published
 from stepsim.validation.published_document import PublishedDocument
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
@@ -168,6 +169,8 @@ def test_runs_that_ran_out_of_memory_are_predicted_not_to_fit(
     assert not found.rows
     assert not found.ran_out[0].fits
     assert PublishedDocument.of(found).ran_out[0].memory_share > 1
+    *_, said = published_shown(found)
+    assert said == "memory: 0 of 0 runs are predicted to fit, 1 of 1 that ran out not to"
 
 
 @pytest.mark.parametrize(

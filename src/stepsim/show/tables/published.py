@@ -42,10 +42,16 @@ def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> It
         "calibrated: after one factor per source, device and precision; memory: mean error where "
         "the source reports it"
     )
+    if found.ran_out or any(row.step.memory_gib for row in found.rows):
+        yield _fitting(found)
+
+
+def _fitting(found: PublishedValidation) -> str:
+    """How many runs are predicted to fit, and how many of those that ran out not to."""
     ran, out = found.rows, found.ran_out
-    yield (
-        f"memory: {sum(row.memory.fits for row in ran)} of {len(ran)} runs are predicted to fit"
-        + (f", {sum(not each.fits for each in out)} of {len(out)} that ran out not" if out else "")
+    said = f"memory: {sum(row.memory.fits for row in ran)} of {len(ran)} runs are predicted to fit"
+    return said + (
+        f", {sum(not each.fits for each in out)} of {len(out)} that ran out not to" if out else ""
     )
 
 
