@@ -15,9 +15,9 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
+from stepsim.engine.contention import Contention
 from stepsim.engine.fold import Actors
 from stepsim.engine.prices import Prices
-from stepsim.engine.shared_links import Contention
 from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.graph.programs import Look, Program, SegmentKind

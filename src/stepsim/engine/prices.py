@@ -3,7 +3,7 @@
 Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from stepsim.network.collectives import (
 )
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
+from stepsim.network.topology.numbers import same_but_numbers
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan, Ranks
@@ -49,6 +50,7 @@ class PhasePrice:
 
 
 if TYPE_CHECKING:
+    from stepsim.engine.contention import Quotient
     from stepsim.engine.fold import Actors
 
 _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
@@ -62,8 +64,9 @@ class Prices:
     `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
     links are shared fairly, for then sharing slows them when they run. Times in `table` replace the
     model's for groups that hold equally many ranks of each of their nodes. `folds` are classes of
-    ranks at these prices, kept by who talks to whom. Where all stages lie alike, and links are not
-    shared in time, groups are those of the first stage.
+    ranks at these prices, kept by who talks to whom; `quotients` those of ranks that share links.
+    Where all stages lie alike, and links are not shared in time, groups are those of the first
+    stage.
     """
 
     plan: ParallelPlan
@@ -73,28 +76,33 @@ class Prices:
     table: CommTable | None = None
     sharing: Sharing = Sharing.NONE
     folds: "dict[tuple[object, ...], Actors]" = field(default_factory=dict)
+    quotients: "dict[tuple[object, ...], Quotient]" = field(default_factory=dict)
     _stages_alike: bool = field(init=False)
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
     _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
+    _phases: dict[tuple[CommOp, bytes], tuple[PhasePrice, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         is_shared = self.sharing is Sharing.FAIR
         self._stages_alike = not is_shared and stages_turn(self.plan, self.topology)
 
-    def serve(self, plan: ParallelPlan, topology: Topology, options: StepOptions) -> bool:
-        """Whether prices of another job hold here: they know nothing of microbatches."""
+    def serve(self, plan: ParallelPlan, options: StepOptions) -> bool:
+        """Whether prices of another job hold on their network: they know no microbatches."""
         if (self.plan.pp, self.plan.npus) != (plan.pp, plan.npus):
             return False
         mine = replace(self.plan, microbatches=plan.microbatches)
         asked = parse_algorithms(options.algorithm), options.comm_table, options.contention
-        known = self.algorithms, self.table, self.sharing
-        return (mine, known, self.topology) == (plan, asked, topology)
+        return (mine, (self.algorithms, self.table, self.sharing)) == (plan, asked)
 
     def of(self, graph: TaskGraph) -> "Prices":
         """The prices of a graph that these serve; what is found for one is known to both."""
         return replace(self, plan=graph.plan, comms=graph.comms)
+
+    def on(self, topology: Topology) -> "Prices":
+        """The prices on a network with other numbers: how groups lie and flow is found already."""
+        return replace(self, topology=topology, _costs={}, _phases={})
 
     def are(self, other: "Prices") -> bool:
         """Whether what is found for one is known to the other."""
@@ -164,19 +172,12 @@ class Prices:
 
     def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
         """What communication number `comm` does in one group; the times add up to its duration."""
-        op = self.comms[comm]
-        cost = self.cost(op, patterns, patterns.pattern[group])
-        latency = cost.launch_ps
-        found = []
-        for step, price in zip(self.steps(comm, patterns, group), cost.steps, strict=True):
-            latency += price.latency_ps * step.timed
-            if np.any(step.fraction) and step.timed:
-                alone = (price.time_ps - price.latency_ps) * step.timed
-                most = op.size_bytes * float(np.max(step.fraction)) * step.timed
-                rate = most / alone * PS_PER_S if cost.protocol and alone else inf
-                found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
-                latency = 0
-        return tuple(_stretched(found, cost.time_ps) if cost.measured else found)
+        op, pattern = self.comms[comm], int(patterns.pattern[group])
+        key = op, patterns.key(pattern)
+        if key not in self._phases:
+            steps = self.steps(comm, patterns, group)
+            self._phases[key] = _phases(op, self.cost(op, patterns, pattern), steps)
+        return self._phases[key]
 
     def steps(self, comm: int, patterns: GroupPatterns, group: int) -> list[FlowStep]:
         """The flows of communication number `comm` in one group; none if it sends nothing."""
@@ -199,6 +200,20 @@ class Prices:
         return self._shapes[key]
 
 
+def _phases(op: CommOp, cost: Cost, steps: list[FlowStep]) -> tuple[PhasePrice, ...]:
+    """The phases of steps at their cost: latencies pass to the next step that carries bytes."""
+    latency, found = cost.launch_ps, []
+    for step, price in zip(steps, cost.steps, strict=True):
+        latency += price.latency_ps * step.timed
+        if np.any(step.fraction) and step.timed:
+            alone = (price.time_ps - price.latency_ps) * step.timed
+            most = op.size_bytes * float(np.max(step.fraction)) * step.timed
+            rate = most / alone * PS_PER_S if cost.protocol and alone else inf
+            found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
+            latency = 0
+    return tuple(_stretched(found, cost.time_ps) if cost.measured else found)
+
+
 def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
     """The phases with all their times scaled so that they add up to a measured time."""
     whole = sum(phase.latency_ps + phase.alone_ps for phase in phases)
@@ -208,6 +223,20 @@ def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
         start, sent, end = (mark * time_ps // whole for mark in marks)
         yield replace(phase, latency_ps=sent - start, alone_ps=end - sent)
         passed = marks[-1]
+
+
+def prices_like(
+    known: Sequence[Prices], graph: TaskGraph, topology: Topology, options: StepOptions
+) -> Prices | None:
+    """Prices found before that hold for a graph, or on a network that differs in numbers alone."""
+    able = [each for each in known if each.serve(graph.plan, options)]
+    for each in able:
+        if each.topology == topology:
+            return each.of(graph)
+    for each in able:
+        if same_but_numbers(each.topology, topology):
+            return each.on(topology).of(graph)
+    return None
 
 
 def make_prices(graph: TaskGraph, topology: Topology, options: StepOptions) -> Prices:

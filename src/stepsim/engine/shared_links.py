@@ -8,9 +8,7 @@ their loads on a link are summed. Max-min rates are unique, so the rates of the 
 those of this quotient (an equitable partition of ranks, sites and links).
 """
 
-from collections import defaultdict
 from dataclasses import field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +18,7 @@ from stepsim.base.records import dataclass
 from stepsim.engine.patterns import GroupPatterns
 from stepsim.engine.prices import PhasePrice, Prices
 from stepsim.graph.build import TaskGraph, Use
-from stepsim.network.flights import Transfer, TransferPhase, level_alone
 from stepsim.parallel.ranks import Ranks
-from stepsim.workload.axes import Stream
 from stepsim.workload.rows import Group
 
 _Hashes = NDArray[np.uint64]
@@ -57,22 +53,39 @@ class _Loads:
     load: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferPlace:
+    """Communication number `comm` in `groups` that look alike, which are at `sites`."""
+
+    comm: int
+    patterns: GroupPatterns
+    groups: Ints
+    sites: Ints
+
+    def phases(self, prices: Prices) -> tuple[PhasePrice, ...]:
+        """What it does in each of the groups."""
+        return prices.phases(self.comm, self.patterns, int(self.groups[0]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TransferSites:
     """All sites of a job.
 
-    Links are renumbered; link l has `capacity[l]` bytes/s and is of class `link_class[l]`. The
-    first site of a kind is `first[kind]`, in the order of its groups. `prices[site, comm]` are the
-    phases of a communication there.
+    Links are renumbered; link l is of class `link_class[l]`. The first site of a kind is
+    `first[kind]`, in the order of its groups. `places` say where what happens. Nothing here depends
+    on how fast links are, but for the algorithms that are taken.
     """
 
     count: int
     members: _Members
     loads: _Loads
-    capacity: Floats
     link_class: Ints
     first: dict[_SiteKind, int]
-    prices: dict[tuple[int, int], tuple[PhasePrice, ...]]
+    places: tuple[TransferPlace, ...]
+
+    def site(self, graph: TaskGraph, use: Use, group: int) -> int:
+        """The site of a communication in a group of its kind."""
+        return self.first[_site_kind(graph, use)] + group
 
 
 def _site_kind(graph: TaskGraph, use: Use) -> _SiteKind:
@@ -100,7 +113,7 @@ class _Tracer:
     prices: Prices
     count: int = 0
     first: dict[_SiteKind, int] = field(default_factory=dict)
-    phases: dict[tuple[int, int], tuple[PhasePrice, ...]] = field(default_factory=dict)
+    places: list[TransferPlace] = field(default_factory=list)
     members: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
     loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = field(default_factory=list)
 
@@ -108,10 +121,12 @@ class _Tracer:
         """Trace a communication at the sites of one stage."""
         patterns = self.prices.patterns(use)
         first = self._first(_site_kind(self.graph, use), patterns)
-        here = patterns.members[:, 0] // self.graph.plan.stage_ranks == use.ends[0]
-        for pattern in distinct(patterns.pattern[here]):
-            groups = np.flatnonzero(here & (patterns.pattern == pattern))
-            self._trace(use.comm, first, patterns, groups)
+        for groups in patterns.rows(use.ends[0], self.graph.plan.stage_ranks):
+            place = TransferPlace(
+                comm=use.comm, patterns=patterns, groups=groups, sites=first + groups
+            )
+            self.places.append(place)
+            self._trace(place)
 
     def _first(self, kind: _SiteKind, patterns: GroupPatterns) -> int:
         if kind not in self.first:
@@ -123,21 +138,18 @@ class _Tracer:
             self.count += groups
         return self.first[kind]
 
-    def _trace(self, comm: int, first: int, patterns: GroupPatterns, groups: Ints) -> None:
+    def _trace(self, place: TransferPlace) -> None:
         """Trace a communication in groups that look alike."""
-        phases = self.prices.phases(comm, patterns, int(groups[0]))
-        for site in (first + groups).tolist():
-            self.phases[site, comm] = phases
-        for number, phase in enumerate(phases):
+        npus = place.patterns.npus[place.groups]
+        for number, phase in enumerate(place.phases(self.prices)):
             step = phase.step.listed
-            sources = patterns.npus[groups][:, step.sources]
-            destinations = patterns.npus[groups][:, step.destinations]
+            sources, destinations = npus[:, step.sources], npus[:, step.destinations]
             flows = np.broadcast_to(step.fraction / np.max(step.fraction), sources.shape)
-            owners = np.repeat(first + groups, sources.shape[1])
+            owners = np.repeat(place.sites, sources.shape[1])
             site, link, load = self.prices.topology.loads_apart(
                 sources.reshape(-1), destinations.reshape(-1), flows.reshape(-1), owners
             )
-            what, when = np.full(len(site), comm), np.full(len(site), number)
+            what, when = np.full(len(site), place.comm), np.full(len(site), number)
             self.loads.append((site, what, when, link, load))
 
     def sites(self) -> TransferSites:
@@ -149,7 +161,6 @@ class _Tracer:
         )
         links, number = np.unique(link, return_inverse=True)
         link_class = topology.link_class(links)
-        capacities = np.array([each.capacity for each in topology.link_classes])
         columns = zip(*self.members, nothing[:3], strict=True)
         at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
         return TransferSites(
@@ -162,15 +173,14 @@ class _Tracer:
                 link=number.reshape(-1).astype(np.int64),
                 load=np.round(load, _DIGITS),
             ),
-            capacity=capacities[link_class],
             link_class=link_class,
             first=self.first,
-            prices=self.phases,
+            places=tuple(self.places),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Colours:
+class SiteColours:
     """Numbers that are equal for ranks, sites and links that behave alike."""
 
     rank: Ranks
@@ -187,14 +197,14 @@ class _Colours:
         )
 
 
-def uncoloured(ranks: Ranks, sites: TransferSites | None) -> _Colours:
+def uncoloured(ranks: Ranks, sites: TransferSites | None) -> SiteColours:
     """These colours of ranks, with sites and links not told apart but by what they are."""
     count = sites.count if sites else 0
     link = sites.link_class if sites else np.zeros(0, dtype=np.int64)
-    return _Colours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
+    return SiteColours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
 
 
-def refine_sites(sites: TransferSites, ranks: Ranks, colours: _Colours) -> _Colours:
+def refine_sites(sites: TransferSites, ranks: Ranks, colours: SiteColours) -> SiteColours:
     """Tell sites apart by their members and the loads on their links, and links by their sites.
 
     `ranks` are colours of the ranks; `colours` are those of sites and links so far.
@@ -206,10 +216,10 @@ def refine_sites(sites: TransferSites, ranks: Ranks, colours: _Colours) -> _Colo
     crossed = sums_at(loads.site, mixed(token, colours.link[loads.link]), sites.count)
     site = _numbers(mixed(colours.site, kinds, met, crossed))
     used = sums_at(loads.link, mixed(token, site[loads.site]), len(colours.link))
-    return _Colours(rank=ranks, site=site, link=_numbers(mixed(colours.link, used)))
+    return SiteColours(rank=ranks, site=site, link=_numbers(mixed(colours.link, used)))
 
 
-def colour_sites(sites: TransferSites, ranks: Ranks) -> _Colours:
+def colour_sites(sites: TransferSites, ranks: Ranks) -> SiteColours:
     """Final colours of sites and links for final colours of ranks."""
     colours = uncoloured(ranks, sites)
     while (finer := refine_sites(sites, ranks, colours)).count != colours.count:
@@ -243,119 +253,3 @@ def mixed(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:
         found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         found ^= found >> np.uint64(31)
     return found
-
-
-_NO_LOADS = (np.zeros(0), np.zeros(0))
-_Slot = tuple[int, int, int]
-"""Colour of a site, communication and phase."""
-
-_User = tuple[int, Stream]
-"""Transfers that never overlap each other: the colour of their site, and their stream."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contention:
-    """The fair-sharing network of a job: cost of every communication at every site."""
-
-    graph: TaskGraph
-    sites: TransferSites
-    colours: _Colours
-
-    @cached_property
-    def capacity(self) -> Floats:
-        """Bytes per second of every link colour."""
-        _, first = np.unique(self.colours.link, return_index=True)
-        capacity: Floats = self.sites.capacity[first]
-        return capacity
-
-    def cost(self, use: Use, group: int) -> int | Transfer:
-        """A communication in a group: a fixed time in ps if nothing can slow it, or a transfer."""
-        site = self.sites.first[_site_kind(self.graph, use)] + group
-        colour = int(self.colours.site[site])
-        transfer = self._transfers[colour, use.comm]
-        if use.peer_stage < 0 and self._is_isolated(transfer):
-            return transfer.duration_ps
-        return transfer
-
-    @property
-    def siblings_slow(self) -> bool:
-        """Whether transfers of one colour, which all go at the same time, slow each other."""
-        return any(each.duration_ps > each.alone_ps for each in self._transfers.values())
-
-    @cached_property
-    def _transfers(self) -> dict[tuple[int, int], Transfer]:
-        """One transfer per colour of site and communication, made from a site of that colour."""
-        _, first = np.unique(self.colours.site, return_index=True)
-        chosen = set(first.tolist())
-        return {
-            (int(self.colours.site[site]), comm): Transfer(
-                phases=tuple(self._phase(site, comm, n) for n in range(len(prices)))
-            )
-            for (site, comm), prices in self.sites.prices.items()
-            if site in chosen
-        }
-
-    def _phase(self, site: int, comm: int, number: int) -> TransferPhase:
-        price = self.sites.prices[site, comm][number]
-        link, own, load = self._slots.get(
-            (int(self.colours.site[site]), comm, number),
-            (np.zeros(0, np.int64), *_NO_LOADS),
-        )
-        return TransferPhase(
-            latency_ps=price.latency_ps,
-            alone_ps=price.alone_ps,
-            link=link,
-            load=load,
-            own_level=min(level_alone(own, self.capacity[link]), price.rate),
-            level=level_alone(load, self.capacity[link]),
-        )
-
-    @cached_property
-    def _slots(self) -> dict[_Slot, tuple[Ints, Floats, Floats]]:
-        """Per slot its link colours, one site's largest load there, and all sites' load there.
-
-        Both are found on one link of every colour: they are the same on all.
-        """
-        loads, colours = self.sites.loads, self.colours
-        link = colours.link[loads.link]
-        slots = np.stack((colours.site[loads.site], loads.comm, loads.phase, link), axis=1)
-        _, chosen = np.unique(colours.link, return_index=True)
-        rows = np.isin(loads.link, chosen) & np.isfinite(self.sites.capacity[loads.link])
-        distinct, place = np.unique(slots[rows], axis=0, return_inverse=True)
-        every = np.bincount(place.reshape(-1), loads.load[rows], minlength=len(distinct))
-        largest = np.zeros(len(distinct))
-        np.maximum.at(largest, place.reshape(-1), loads.load[rows])
-        ends = np.flatnonzero(np.any(np.diff(distinct[:, :3], axis=0) != 0, axis=1)) + 1
-        parts = (np.split(column, ends) for column in (distinct, largest, every))
-        return {
-            tuple(rows[0, :3].tolist()): (rows[:, 3], own, load)
-            for rows, own, load in zip(*parts, strict=True)
-            if len(rows)
-        }
-
-    @cached_property
-    def _users(self) -> dict[int, set[_User]]:
-        """Whose transfers cross a link of each colour."""
-        users: dict[int, set[_User]] = defaultdict(set)
-        for (site, comm, _), (links, _, _) in self._slots.items():
-            for link in links.tolist():
-                users[link] |= {(site, stream) for stream in self._streams[comm]}
-        return users
-
-    @cached_property
-    def _streams(self) -> dict[int, set[Stream]]:
-        """Streams on which each communication runs."""
-        streams: dict[int, set[Stream]] = defaultdict(set)
-        for task_list in self.graph.task_lists:
-            for task in task_list.tasks:
-                streams[task.comm].add(task.stream)
-        for program in self.graph.programs:
-            for segment in program.segments:
-                if segment.peer >= 0:
-                    streams[segment.comm].add(segment.stream)
-        return streams
-
-    def _is_isolated(self, transfer: Transfer) -> bool:
-        """Whether only transfers that take turns cross its links."""
-        links = {link for phase in transfer.phases for link in phase.link.tolist()}
-        return all(len(self._users[link]) == 1 for link in links)

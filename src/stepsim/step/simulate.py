@@ -10,11 +10,11 @@ from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.records import dataclass
 from stepsim.engine import run
+from stepsim.engine.contention import find_contention
 from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.nodes import run_levels
-from stepsim.engine.prices import Prices, make_prices
-from stepsim.engine.shared_links import Contention, colour_sites, find_transfer_sites
+from stepsim.engine.prices import Prices, make_prices, prices_like
 from stepsim.engine.timeline import Timeline, make_timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.flights import Fabric
@@ -184,8 +184,7 @@ def prepare(
     memory = memory_of(work, made, schedule, stages, options)
     work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
-    again = next((each for each in like if each.serve(plan, network, options)), None)
-    prices = again.of(graph) if again else make_prices(graph, network, options)
+    prices = prices_like(like, graph, network, options) or make_prices(graph, network, options)
     _log.info("workload %s: %d layers", work.source, work.layers)
     _log.info("topology %s: %d NPUs", network.name, network.npus)
     _log.info("schedule %s: %d stages", schedule.label, plan.pp)
@@ -230,12 +229,12 @@ def run_graph(
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time.
     """
-    sites = find_transfer_sites(graph, prices) if prices.sharing is Sharing.FAIR else None
-    actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
-    contention = None
-    if sites is not None:
-        colours = colour_sites(sites, actors.actor_of)
-        contention = Contention(graph=graph, sites=sites, colours=colours)
+    if prices.sharing is Sharing.FAIR:
+        contention = find_contention(graph, prices, slow, fold_ranks=fold_ranks)
+        actors = contention.quotient.actors
+    else:
+        contention = None
+        actors = fold(graph, prices, slow) if fold_ranks else every_rank(graph, prices)
     _log.info("%d of %d ranks are simulated", len(actors), graph.plan.npus)
     runnable = lay_out(graph, actors, prices, slow, contention)
     tasks = sum(map(len, runnable.programs))

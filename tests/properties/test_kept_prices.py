@@ -1,0 +1,66 @@
+"""What is kept of steps that have run changes no number of those that follow."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers import examples, two_levels
+from hypothesis import given
+from hypothesis import strategies as st
+from jobs import asked
+from random_jobs import Job, circumstances, jobs, networks
+
+from stepsim.engine.prices import Prices
+from stepsim.files.load import load_topology, load_workload
+from stepsim.network.topology import Topology
+from stepsim.network.topology.numbers import (
+    is_fixed,
+    leaders,
+    same_but_numbers,
+    with_values,
+)
+from stepsim.step.simulate import step_totals
+
+BANDWIDTHS = st.sampled_from([1e9, 3e9, 5e10, 4.5e11, float("inf")])
+LATENCIES = st.sampled_from([0, 500, 90_000])
+
+
+@given(job=jobs(), network=networks(), data=st.data())
+@examples(8)
+def test_prices_of_other_numbers_change_none(
+    job: Job, network: Topology, data: st.DataObject
+) -> None:
+    """Each step on a network of other numbers is what it is by itself."""
+    chosen = data.draw(circumstances(job))
+    chosen["contention"] = data.draw(st.sampled_from(["none", "siblings", "fair", "fair"]))
+    options = asked(**job.options(), **chosen)
+    names = [name for name in dict.fromkeys(leaders(network)) if not is_fixed(network, name)]
+    known: list[Prices] = []
+    for _ in range(3):
+        values = {f"{name}.bandwidth": data.draw(BANDWIDTHS) for name in names}
+        values |= {f"{name}.latency": data.draw(LATENCIES) for name in names}
+        values["launch_latency"] = data.draw(LATENCIES)
+        changed = with_values(network, values)
+        alone = step_totals(job.workload, changed, options, breakdown=True, known=[])
+        assert step_totals(job.workload, changed, options, breakdown=True, known=known) == alone
+
+
+def test_a_fair_step_keeps_who_shares_which_links(moe: Path) -> None:
+    """One quotient serves all bandwidths at which the same algorithms are taken."""
+    workload, topology = load_workload(moe), load_topology("hgx-h100")
+    known: list[Prices] = []
+    for bandwidth in (40e9, 50e9, 60e9):
+        changed = with_values(topology, {"fabric.bandwidth": bandwidth})
+        options = asked(contention="fair")
+        step_totals(workload, changed, options, breakdown=False, known=known)
+    assert all(each.quotients is known[0].quotients for each in known)
+    assert len(known[0].quotients) == 1
+
+
+@pytest.mark.parametrize("other", [{"nodes": 3}, {}])
+def test_networks_that_differ_in_more_than_numbers_are_told_apart(other: dict[str, int]) -> None:
+    one = two_levels()
+    numbers = {"launch_latency": 7.0}
+    numbers |= {f"{link.name}.bandwidth": 5e9 for link in one.link_classes}
+    assert same_but_numbers(one, with_values(two_levels(**other), numbers)) == (not other)
+    assert not same_but_numbers(one, replace(two_levels(), algorithms=("ring",)))
