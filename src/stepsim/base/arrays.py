@@ -20,6 +20,9 @@ Summand = tuple[Ints, Floats]
 """Numbers of things and a value of each; a thing may occur several times."""
 
 _SPARSE = 16
+_BLOCK = 1 << 15
+_SORTED = 1 << 20
+"""Numbers that are sorted at a time: whole columns do not fit the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,14 +63,37 @@ class Lists:
         starts, values = self.starts.tolist(), self.values.tolist()
         return [tuple(values[a:b]) for a, b in pairwise(starts)]
 
+    def taken(self, order: NDArray[np.integer]) -> Self:
+        """These lists, in this order; block by block, as whole columns do not fit the cache."""
+        starts = bounds(self.counts[order])
+        values = np.empty(int(starts[-1]), dtype=np.int32)
+        for first in range(0, len(order), _BLOCK):
+            mine = order[first : first + _BLOCK]
+            places = spans(self.starts[mine], self.counts_of(mine))
+            values[starts[first] : starts[first] + len(places)] = self.values[places]
+        return type(self)(starts, values)
+
+    def counts_of(self, numbers: NDArray[np.integer]) -> Small:
+        """How many numbers some lists have."""
+        found: Small = self.starts[numbers + 1] - self.starts[numbers]
+        return found
+
     def turned(self, most: int) -> Self:
         """For each value below `most`, the lists it is in, ascending."""
-        code = self.values.astype(np.int64)
-        starts = bounds(np.bincount(code, minlength=most))
-        code <<= 32
-        code |= self.owners
-        code.sort()
-        return type(self)(starts, code.astype(np.int32))
+        found, owners, past = np.empty_like(self.values), self.owners, 0
+        counts = np.empty(most, dtype=np.int32)
+        parts = 1 + len(found) // _SORTED
+        for part in range(parts):
+            low, high = most * part // parts, most * (part + 1) // parts
+            mine = np.flatnonzero((self.values >= low) & (self.values < high))
+            code = self.values[mine].astype(np.int64)
+            counts[low:high] = np.bincount(code - low, minlength=high - low)
+            code <<= 32
+            code |= owners[mine]
+            code.sort()
+            found[past : past + len(code)] = code
+            past += len(code)
+        return type(self)(bounds(counts), found)
 
 
 def bounds(counts: NDArray[np.integer]) -> Small:

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, Small
 
-_WORTH = 3_000_000
+_WORTH = 10_000_000
 """Sums from which on the import of numba is worth it."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -22,7 +22,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class CompiledPasses(NamedTuple):
     """The passes of `engine.nodes` as machine code."""
 
-    levels: Callable[[Small, Small, Small], tuple[Small, Small]]
+    levels: Callable[[Small, Small], tuple[Small, Small]]
     longest_path: Callable[[Small, Small, Ints], Ints]
 
 
@@ -49,13 +49,21 @@ def _compiled(function: _Function) -> _Function:
     return cast("_Function", made)
 
 
-def _node_levels(counts: Small, starts: Small, followers: Small) -> tuple[Small, Small]:
-    """Nodes level by level and where levels start; those that can never run come last.
-
-    `counts` says how many each waits for, `starts` where its followers lie.
-    """
-    total = len(counts)
-    missing = counts.copy()
+def _node_levels(starts: Small, values: Small) -> tuple[Small, Small]:
+    """Nodes level by level and where levels start; those that can never run come last."""
+    total = len(starts) - 1
+    missing = starts[1:] - starts[:-1]
+    begins = np.zeros(total + 2, dtype=np.int32)
+    for node in values:
+        begins[node + 2] += 1
+    for node in range(total):
+        begins[node + 1] += begins[node]
+    followers = np.empty_like(values)
+    for node in range(total):
+        for at in range(starts[node], starts[node + 1]):
+            place = begins[values[at] + 1]
+            followers[place] = node
+            begins[values[at] + 1] = place + 1
     order = np.empty(total, dtype=np.int32)
     levels = np.empty(total + 1, dtype=np.int32)
     past = 0
@@ -70,7 +78,7 @@ def _node_levels(counts: Small, starts: Small, followers: Small) -> tuple[Small,
         levels[count] = past
         for place in range(here, levels[count]):
             node = order[place]
-            for at in range(starts[node], starts[node + 1]):
+            for at in range(begins[node], begins[node + 1]):
                 follower = followers[at]
                 missing[follower] -= 1
                 if missing[follower] == 0:

@@ -6,6 +6,7 @@ A task list that nothing outside its rank's class can delay is one task whose in
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
 Times = NDArray[np.int64]
+_Number = TypeVar("_Number", bound=np.integer)
 
 GROUPS = tuple(Group)
 """Kinds of groups by the numbers that columns have for them."""
@@ -233,7 +235,8 @@ class _LayingOut:
             for name in ("inner", "duration_ps", "group", "slowed")
         )
         segment = first = program.shape.numbers
-        rows, after = look, program.after
+        rows: NDArray[np.integer] = look
+        after = program.after
         if len(inner) > len(pieces):
             sizes = np.array([len(piece.inner) for piece in pieces], dtype=np.int64)
             rows = spans(bounds(sizes)[look], sizes[look])
@@ -244,10 +247,10 @@ class _LayingOut:
             program=program,
             uses=tuple(self.paid),
             segment=segment,
-            inner=inner.astype(np.int32)[rows],
+            inner=_column(inner.astype(np.int32), rows),
             duration_ps=duration.astype(np.int64)[rows],
             group=group.astype(np.int8)[rows],
-            slowed=slowed.astype(np.int16)[rows],
+            slowed=_column(slowed.astype(np.int16), rows),
             after=after,
             first=first,
             meets=tuple(np.unique(group[(group >= 0) & (group != _MESSAGE)]).tolist()),
@@ -301,6 +304,14 @@ class _LayingOut:
         )
 
 
+def _column(values: NDArray[_Number], rows: NDArray[np.integer]) -> NDArray[_Number]:
+    """A value for every row; one that all have is held once."""
+    if (values == values[:1]).all():
+        return np.broadcast_to(values[:1], len(rows)) if len(values) else values
+    found: NDArray[_Number] = values[rows]
+    return found
+
+
 def _own_ps(task: Task, factor: float) -> int:
     """How long a task takes that is no communication."""
     slows = task.kind is TaskKind.COMPUTE and factor != 1
@@ -340,7 +351,9 @@ class _Piece:
         )
 
 
-def _after(after: Lists, first: Small, look: Ints, pieces: Sequence[_Piece], rows: Ints) -> Lists:
+def _after(
+    after: Lists, first: Small, look: Small, pieces: Sequence[_Piece], rows: NDArray[np.integer]
+) -> Lists:
     """What tasks wait for: others of their segment, else the ends of the segments before it.
 
     `rows[i]` is the row of task i in the pieces one after the other.

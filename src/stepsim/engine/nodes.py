@@ -6,13 +6,13 @@ levels only, are one operation on columns.
 """
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, row_numbers, spans
+from stepsim.base.arrays import Bools, Lists, Small, bounds, row_numbers, spans
 from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.compiled import compiled_passes
@@ -23,6 +23,7 @@ from stepsim.parallel.ranks import ParallelPlan
 
 _SMALL = 1 << 14
 """Tasks of a run up to which its nodes are kept for the next."""
+_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,13 +46,12 @@ class NodeGraph:
         """Whether every node can run."""
         return int(self.levels[-1]) == len(self)
 
-    @cached_property
-    def task_of(self) -> Ints:
-        """The first task of each node, among the tasks of all actors one after the other."""
-        every = np.concatenate(self.node_of)
-        first = np.empty(len(self), dtype=np.int64)
-        first[every[::-1]] = np.arange(len(every))[::-1]
-        return first
+    def duration_ps(self, programs: Sequence[LaidOut]) -> Times:
+        """How long each node takes: as long as its first task."""
+        found = np.empty(len(self), dtype=np.int64)
+        for nodes, laid in zip(self.node_of[::-1], programs[::-1], strict=True):
+            found[nodes[::-1]] = laid.duration_ps[::-1]
+        return found
 
 
 def run_levels(
@@ -62,21 +62,21 @@ def run_levels(
     None where not every task can start, or the times may not fit 64 bits: events tell why.
     """
     graph = make_nodes(programs, actors, plan)
-    every = np.concatenate([laid.duration_ps for laid in programs])[graph.task_of]
-    if not graph.is_complete or float(every.sum(dtype=np.float64)) > LARGEST_SUM:
+    duration_ps = graph.duration_ps(programs)
+    if not graph.is_complete or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM:
         return None
-    start, end = _longest_path(graph, every)
-    return [start[nodes] for nodes in graph.node_of], [end[nodes] for nodes in graph.node_of]
+    time = _longest_path(graph, duration_ps)
+    ends = [time[nodes] for nodes in graph.node_of]
+    time -= duration_ps
+    return [time[nodes] for nodes in graph.node_of], ends
 
 
-def _longest_path(graph: NodeGraph, duration_ps: Times) -> tuple[Times, Times]:
-    """Start and end of every node in ps, whose sum fits 64 bits."""
+def _longest_path(graph: NodeGraph, duration_ps: Times) -> Times:
+    """The end of every node in ps, whose sum fits 64 bits."""
     compiled = compiled_passes(len(graph.after.values))
     if compiled:
-        end = compiled.longest_path(graph.after.starts, graph.after.values, duration_ps)
-    else:
-        end = _by_levels(graph, duration_ps)
-    return end - duration_ps, end
+        return compiled.longest_path(graph.after.starts, graph.after.values, duration_ps)
+    return _by_levels(graph, duration_ps)
 
 
 def _by_levels(graph: NodeGraph, duration_ps: Times) -> Times:
@@ -171,41 +171,47 @@ def _ordered(first: Small, tasks: Sequence[_Tasks], firsts: Small) -> NodeGraph:
     order, levels = _levels(after)
     place = np.empty_like(order)
     place[order] = np.arange(len(order), dtype=np.int32)
-    counts = after.counts[order]
-    values = place[after.values[spans(after.starts[order], counts)]]
+    after = after.taken(order)
+    for values in np.split(after.values, range(_AT_ONCE, len(after.values), _AT_ONCE)):
+        values[:] = place[values]
     node = place[node]
     return NodeGraph(
-        node_of=tuple(node[a:b] for a, b in pairwise(firsts.tolist())),
-        after=Lists(bounds(counts), values),
-        levels=levels,
+        node_of=tuple(node[a:b] for a, b in pairwise(firsts.tolist())), after=after, levels=levels
     )
 
 
 def _joined_after(node: Small, is_first: Bools, after: Sequence[Lists], firsts: Small) -> Lists:
     """What nodes wait for: what their first task does, then what each other task does."""
-    counts = np.concatenate([each.counts for each in after])
-    others = np.flatnonzero(~is_first)
-    others = others[np.argsort(node[others], kind="stable")]
-    own, more = node[others], counts[others]
-    firsts_own = counts[is_first]
-    whole = firsts_own.copy()
-    np.add.at(whole, own, more)
-    starts = bounds(whole)
-    place = starts[node]
-    before = bounds(more)[:-1]
-    place[others] += firsts_own[own] + before - before[np.searchsorted(own, own)]
+    starts, place = _places(node, is_first, np.concatenate([each.counts for each in after]))
     values = np.empty(int(starts[-1]), dtype=np.int32)
     for each, (a, b) in zip(after, pairwise(firsts.tolist()), strict=True):
         values[spans(place[a:b], each.counts)] = node[a:b][each.values]
     return Lists(starts, values)
 
 
+def _places(node: Small, is_first: Bools, counts: Small) -> tuple[Small, Small]:
+    """Where the list of every node starts, and in it what each task waits for.
+
+    `counts` says how many each task waits for.
+    """
+    others = np.flatnonzero(~is_first)
+    others = others[np.argsort(node[others], kind="stable")]
+    own, more, whole = node[others], counts[others], counts[is_first]
+    before = bounds(more)[:-1]
+    before = whole[own] + before - before[np.searchsorted(own, own)]
+    np.add.at(whole, own, more)
+    starts = bounds(whole)
+    place = starts[node]
+    place[others] += before
+    return starts, place
+
+
 def _levels(after: Lists) -> tuple[Small, Small]:
     """Nodes level by level and where levels start; those that can never run come last."""
-    followers = after.turned(len(after))
     compiled = compiled_passes(len(after.values))
     if compiled:
-        return compiled.levels(after.counts, followers.starts, followers.values)
+        return compiled.levels(after.starts, after.values)
+    followers = after.turned(len(after))
     starts, counts = followers.starts[:-1], followers.counts
     missing = after.counts.copy()
     level = np.flatnonzero(missing == 0).astype(np.int32)

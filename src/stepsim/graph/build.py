@@ -6,7 +6,7 @@ join a segment of one stage's program with a segment of another's.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -183,33 +183,32 @@ def _shaped(
         ):
             yield shape, each.plain_lists(shape.entry)
         return
-    rows, lists = [], []
-    for each, steps in zip(written, p2p.programs(schedule, switches), strict=True):
-        own = step_rows(
-            schedule, each.stage, steps, free=free, tail=each.has_tail, on_dp=each.on_dp
-        )
-        mine, task_list = each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
-        rows.append(mine)
-        lists.append(task_list[mine.kind >= 0])
-    yield from zip(_joined(schedule, rows), lists, strict=True)
+    lists = []
+
+    def rows() -> Iterator[Rows]:
+        for each, steps in zip(written, p2p.programs(schedule, switches), strict=True):
+            own = step_rows(
+                schedule, each.stage, steps, free=free, tail=each.has_tail, on_dp=each.on_dp
+            )
+            mine, task_list = each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
+            lists.append(task_list[mine.kind >= 0])
+            yield mine
+
+    yield from zip(_joined(schedule, rows()), lists, strict=True)
 
 
 def _plain_shapes(
     schedule: Schedule, p2p: P2PMode, switches: P2POptions, free: bool, tails: tuple[bool, ...]
 ) -> tuple[Shape, ...]:
     """The segments of stages whose entries are one each; `tails` say what has something after."""
-    every = p2p.programs(schedule, switches)
-    return _joined(
-        schedule,
-        [
-            step_rows(
-                schedule, stage, steps, free=free, tail=tail, on_dp=np.zeros(len(order), dtype=bool)
-            )
-            for stage, (steps, tail, order) in enumerate(
-                zip(every, tails, schedule.columns, strict=True)
-            )
-        ],
-    )
+    every = p2p.programs(schedule, switches)[::-1]
+
+    def rows() -> Iterator[Rows]:
+        for stage, (order, tail) in enumerate(zip(schedule.columns, tails, strict=True)):
+            nowhere = np.zeros(len(order), dtype=bool)
+            yield step_rows(schedule, stage, every.pop(), free=free, tail=tail, on_dp=nowhere)
+
+    return _joined(schedule, rows())
 
 
 _known_shapes = kept(_KEPT)(_plain_shapes)
@@ -228,33 +227,34 @@ def _dropped_warnings(comms: CommNumbers) -> tuple[str, ...]:
     return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
-def _joined(schedule: Schedule, every: Sequence[Rows]) -> tuple[Shape, ...]:
-    """The finished segments: each end of a message knows the other."""
-    most = max((int(rows.end.max(initial=-1)) for rows in every), default=-1)
-    place = np.full(most + 2, -1, dtype=np.int32)
-    for rows in every:
-        ends = rows.end[rows.kind >= 0]
-        place[ends[ends >= 0]] = np.flatnonzero(ends >= 0)
+def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
+    """The finished segments: each end of a message knows the other.
+
+    Rows are made when their turn comes: all of them at once are the most that a graph needs.
+    """
+    place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
     shapes = []
-    for stage, rows in enumerate(every):
-        here = rows.kind >= 0
+    for rows in every:
+        here = np.flatnonzero(rows.kind >= 0)
         ends = rows.end[here]
-        is_message = ends >= 0
-        peer = np.full(len(ends), -1, dtype=np.int32)
-        peer[is_message] = place[ends[is_message] ^ 1]
-        alone = np.flatnonzero(is_message & (peer < 0))
-        if len(alone):
-            raise ScheduleError(_unmatched(schedule, stage, int(ends[alone[0]])))
+        place[ends[ends >= 0]] = np.flatnonzero(ends >= 0)
         shapes.append(
             Shape(
                 kind=rows.kind[here],
                 stream=rows.stream[here],
                 entry=rows.entry[here],
                 peer_stage=rows.peer_stage[here],
-                peer=peer,
+                peer=ends,
                 after=waits_of(rows),
             )
         )
+    for stage, shape in enumerate(shapes):
+        messages = np.flatnonzero(shape.peer >= 0)
+        found = place[shape.peer[messages] ^ 1]
+        alone = messages[found < 0]
+        if len(alone):
+            raise ScheduleError(_unmatched(schedule, stage, int(shape.peer[alone[0]])))
+        shape.peer[messages] = found
     return tuple(shapes)
 
 

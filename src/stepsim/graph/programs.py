@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints, Lists, Small, numbers_of
+from stepsim.base.arrays import Lists, Small, numbers_of
 from stepsim.base.records import dataclass
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
@@ -142,14 +142,14 @@ class Program:
         return tuple(map(self.segment, range(len(self))))
 
     @cached_property
-    def looks(self) -> tuple[tuple[Look, ...], Ints]:
+    def looks(self) -> tuple[tuple[Look, ...], Small]:
         """The looks of segments in the order in which they appear, and the look of each."""
         kinds, stages = len(SegmentKind), int(self.peer_stage.max(initial=0)) + 2
         code = (self.task_list.astype(np.int64) + 1) * stages + self.peer_stage + 1
         first, number = numbers_of(code * kinds + self.kind)
         counts = np.bincount(number)
         order = np.argsort(first)
-        place = np.empty_like(order)
+        place = np.empty(len(order), dtype=np.int32)
         place[order] = np.arange(len(order))
         columns = (self.kind[first], self.task_list[first], self.peer_stage[first], counts)
         looks = zip(*(column[order].tolist() for column in columns), strict=True)
