@@ -7,10 +7,13 @@ read: one is written with every row, one for the tables that describe the sweep.
 
 import sqlite3
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.database import schema_of
@@ -32,9 +35,9 @@ TABLES = {
     f"{', '.join(f'{name} INTEGER' for name in PART_COLUMNS)}, digest INTEGER)",
     "seal": "CREATE TABLE seal (digest INTEGER)",
 }
-_COLUMNS = "id, step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth, error, " + (
-    ", ".join(PART_COLUMNS)
-)
+_COLUMNS = ("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth", *PART_COLUMNS)
+ROW_DIGEST = f"row_digest(error, id, {', '.join(f'ifnull({name}, -1)' for name in _COLUMNS)})"
+"""The checksum of a row in SQL."""
 _SEALED = {"identity": "name", "sweep": "rowid", "axis": "axis", "axis_value": "axis, position"}
 _NUMBERS = struct.Struct(f"<3q2d{len(Part)}q")
 _LONGEST = 10_000
@@ -75,24 +78,30 @@ def view(axes: Iterable[tuple[str, int, int]]) -> str:
     )
 
 
-def row_digest(
-    scenario: object,
-    step_ps: object,
-    pipeline_ps: object,
-    bubble: object,
-    bandwidth: object,
-    error: object,
-    *parts_ps: object,
-) -> int | None:
-    """A checksum of a row's columns; None of what no sweep writes."""
-    numbers = scenario, step_ps, pipeline_ps, bubble, bandwidth, *parts_ps
+def row_digests(numbers: Sequence[Ints | Floats], errors: Mapping[int, str]) -> list[int]:
+    """A checksum of every row: of its numbers, columns of which -1 is none, then of its error."""
+    kinds = [
+        (str(i), "<f8" if column.dtype == float else "<i8") for i, column in enumerate(numbers)
+    ]
+    rows = np.empty(len(numbers[0]), dtype=kinds)
+    for (name, _), column in zip(kinds, numbers, strict=True):
+        rows[name] = column
+    data, size = memoryview(rows.tobytes()), rows.itemsize
+    found = [crc32(data[at : at + size]) for at in range(0, len(data), size)]
+    for row, error in errors.items():
+        found[row] = crc32(error.encode("utf-8", "surrogatepass"), found[row])
+    return found
+
+
+def row_digest(error: object, *numbers: object) -> int | None:
+    """The checksum of a row, of whose numbers -1 is none; None of what no sweep writes."""
     try:
-        data = _NUMBERS.pack(*(-1 if each is None else each for each in numbers))
+        digest = crc32(_NUMBERS.pack(*numbers))
     except struct.error:
         return None
-    if not isinstance(error, str | None):
-        return None
-    return crc32((error or "").encode("utf-8", "surrogatepass"), crc32(data))
+    if error is None:
+        return digest
+    return crc32(error.encode("utf-8", "surrogatepass"), digest) if isinstance(error, str) else None
 
 
 def seal(connection: sqlite3.Connection) -> int:
@@ -139,7 +148,7 @@ def check_content(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("SELECT digest FROM seal").fetchall() != [(seal(connection),)]:
         raise _damaged(path, "what it says of the sweep is not what was written")
     connection.create_function("row_digest", -1, row_digest, deterministic=True)
-    query = f"SELECT id FROM result WHERE digest IS NOT row_digest({_COLUMNS}) LIMIT 1"
+    query = f"SELECT id FROM result WHERE digest IS NOT {ROW_DIGEST} LIMIT 1"
     if row := connection.execute(query).fetchone():
         raise _damaged(path, f"scenario {row[0]} is not what was written")
 

@@ -17,6 +17,7 @@ from typing import BinaryIO, Self
 
 import numpy as np
 
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.records import dataclass
 from stepsim.explore.sweep.database import (
@@ -34,7 +35,7 @@ from stepsim.explore.sweep.sound import (
     VERSION,
     check_content,
     check_kind,
-    row_digest,
+    row_digests,
     seal,
     view,
 )
@@ -91,11 +92,10 @@ class SweepStore:
 
     def write(self, result: SpanResult) -> None:
         """Store the results of a span, all or none of them; raises SweepError."""
-        rows = ((*row, row_digest(*row)) for row in _rows(result))
         marks = ", ".join("?" * (7 + len(PART_COLUMNS)))
         with database_errors(self.path), self.connection:
             self.connection.execute("BEGIN IMMEDIATE")
-            self.connection.executemany(f"INSERT INTO result VALUES ({marks})", rows)
+            self.connection.executemany(f"INSERT INTO result VALUES ({marks})", _rows(result))
 
     def progress(self) -> SweepProgress:
         """How far the sweep is."""
@@ -226,22 +226,39 @@ def _create(connection: sqlite3.Connection, study: Study) -> None:
 def _rows(result: SpanResult) -> Iterator[tuple[object, ...]]:
     """Rows of `result`; a failed scenario has an error and no numbers, a free link no bandwidth."""
     found, errors = result.outcomes, result.outcomes.errors
-    finite = np.isfinite(result.total_bandwidth)
-    bandwidth = np.where(finite, result.total_bandwidth, 0.0).tolist()
-    parts: list[list[int]] | None = None if found.parts_ps is None else found.parts_ps.tolist()
-    unknown = [None] * len(PART_COLUMNS)
-    rows = zip(
-        range(result.span.start, result.span.stop),
-        found.step_time_ps.tolist(),
-        found.pipeline_time_ps.tolist(),
-        found.bubble_fraction.tolist(),
-        bandwidth,
-        finite.tolist(),
+    count = len(found.step_time_ps)
+    ran = np.ones(count, dtype=bool)
+    ran[list(errors)] = False
+    parts = found.parts_ps
+    if parts is None:
+        parts = np.zeros((count, len(PART_COLUMNS)), dtype=np.int64)
+    known = [ran] * 3 + [np.isfinite(result.total_bandwidth)]
+    known += [ran & (found.parts_ps is not None)] * len(PART_COLUMNS)
+    columns: list[Ints | Floats] = [
+        found.step_time_ps,
+        found.pipeline_time_ps,
+        found.bubble_fraction,
+        result.total_bandwidth,
+        *parts.T,
+    ]
+    scenario = np.arange(result.span.start, result.span.stop)
+    numbers = [np.where(each, column, -1) for each, column in zip(known, columns, strict=True)]
+    shown = [_shown(column, each) for each, column in zip(known, columns, strict=True)]
+    return zip(
+        scenario.tolist(),
+        *shown[:4],
+        map(errors.get, range(count)),
+        *shown[4:],
+        row_digests([scenario, *numbers], errors),
         strict=True,
     )
-    for i, (scenario, step, pipeline, bubble, total, known) in enumerate(rows):
-        shown = total if known else None
-        if i in errors:
-            yield scenario, None, None, None, shown, errors[i], *unknown
-        else:
-            yield scenario, step, pipeline, bubble, shown, None, *(parts[i] if parts else unknown)
+
+
+def _shown(column: Ints | Floats, known: Bools) -> list[int | float | None]:
+    """Values of a column, None of those that nobody knows."""
+    if not known.any():
+        return [None] * len(column)
+    values: list[int | float | None] = column.tolist()
+    if known.all():
+        return values
+    return [value if each else None for value, each in zip(values, known.tolist(), strict=True)]
