@@ -19,12 +19,11 @@ from stepsim.explore.plan.runs import PlanJob, run_plan
 from stepsim.explore.plan.search import (
     PricedPlans,
     SearchedPlan,
-    plan_words,
     price_plans,
     search_plans,
     searched,
 )
-from stepsim.explore.plan.space import PlanSpace
+from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.workload.model.model import Model
 

@@ -194,23 +194,56 @@ def test_ten_thousand_plans_are_priced_together() -> None:
         assert each.memory[0] == pytest.approx(priced.memory[place])
 
 
-def test_what_does_not_fit_names_the_nearest() -> None:
-    model, made, topology = space(model="llama-3.1-405b")
-    with pytest.raises(PlanError, match=r"no plan of \d+ fits in 80 GiB .*: the nearest, .* GiB"):
-        search_plans(model, made, topology)
-    model, made, topology = space("tp=2", "pp=1", "zero=0", "mbs=1", "cp=1", "recompute=none")
-    said = r"fits in 50% of 80 GiB .*, [\d.]+ of them \w+: on \d+ GPUs weights"
+NOTHING_DOES: tuple[tuple[str, dict[str, Any], tuple[str, ...], str], ...] = (
+    ("8", {"model": "llama-3.1-405b"}, (), r"the nearest, tp 8.* optimizer; on 128 GPUs: tp 8, pp"),
+    ("8", {}, ("tp=1", "pp=1", "zero=0", "mbs=1", "recompute=none"), r"; without \w+=.* takes"),
+    ("8", {"sequence": 1 << 22}, ("tp=1", "cp=1", "pp=1"), r" of them logits; no other size"),
+    ("67", {}, (), "global_batch is 16: no multiple of dp 67 x mbs 1; on 64 GPUs: "),
+    (
+        "8",
+        {"global_batch": 3},
+        ("tp=1", "pp=1"),
+        "dp 8 x mbs 1; .*; with a global batch of 8: dp 8",
+    ),
+    ("8", {}, ("mbs=64",), "no multiple of dp 1 x mbs 64; without mbs=64: "),
+    ("8", {}, ("tp=3",), "gpus is 8: no multiple of the degrees asked for; without tp=3: "),
+    ("8", {}, ("tp=8", "pp=4"), "no multiple of .*; without tp=8: .*; on 32 GPUs: tp 8, pp 4"),
+    ("8", {}, ("ep=2",), "ep 2: llama-3.1-8b has no experts; without ep=2: "),
+    (
+        "8",
+        {"model": "mixtral-8x7b"},
+        ("ep=3",),
+        r"ep 3: no such degrees .*; without ep=3.* which does not",
+    ),
+    ("8", {"sequence": 4095}, ("cp=2",), "multiple of cp, 2; .*; with sequences of 4,096 tokens: "),
+    ("8", {}, ("pp=33",), "no multiple of the degrees asked for; without pp=33: "),
+    ("8", {"global_batch": 6}, ("pp=4", "tp=2", "vpp=2", "mbs=1"), "6 microbatches are no .* pp 4"),
+)
+
+
+@pytest.mark.parametrize(("npus", "asked", "fix", "said"), NOTHING_DOES)
+def test_where_nothing_does_what_would_is_named(
+    npus: str, asked: dict[str, Any], fix: tuple[str, ...], said: str
+) -> None:
+    model, made, topology = space(*fix, npus=parse_npu_counts(npus), **asked)
     with pytest.raises(PlanError, match=said):
-        search_plans(model, made, topology, memory_limit=0.5)
+        price_plans(model, made, topology)
 
 
-def test_what_does_not_divide_names_what_would() -> None:
-    model, made, topology = space("tp=1", "pp=1", "cp=1", global_batch=12)
-    with pytest.raises(PlanError, match=r"global_batch is 12: no dp divides it.* a batch of 16"):
-        search_plans(model, made, topology)
-    model, made, topology = space("tp=3")
-    with pytest.raises(PlanError, match="no plan divides: gpus is 8: no multiple"):
-        search_plans(model, made, topology)
+def test_what_would_do_does() -> None:
+    model, made, topology = space("tp=8", "pp=4", "mbs=1", "recompute=none")
+    with pytest.raises(PlanError, match=r"on 32 GPUs: tp 8, pp 4, mbs 1 takes 8\.9 GiB"):
+        price_plans(model, made, topology)
+    other = replace(made, npus=(32,))
+    priced = price_plans(model, other, topology)
+    assert round(min(priced.memory) / 2**30, 1) == 8.9
+
+
+def test_no_single_change_may_do() -> None:
+    model, made, topology = space(model="llama-3.1-405b")
+    said = r"nearest, .*; no other size, batch or option alone would do"
+    with pytest.raises(PlanError, match=said):
+        price_plans(model, made, topology, memory_limit=0.001)
 
 
 @pytest.mark.parametrize(

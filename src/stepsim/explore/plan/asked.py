@@ -9,7 +9,7 @@ from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
-from stepsim.explore.plan.space import SEARCHED, PlanSpace
+from stepsim.explore.plan.space import SEARCHED, SHORT_NAMES, PlanSpace
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
@@ -17,7 +17,7 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.workload.model.model import Model
 
-_NAMES = {"mbs": "microbatch_size", "vpp": "chunks", "etp": "expert_tp"}
+_NAMES = {short: name for name, short in SHORT_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.units import format_time_ps
 from stepsim.explore.plan.document import why_slower
-from stepsim.explore.plan.search import PlanSearch, plan_words, search_plans
-from stepsim.explore.plan.space import PlanSpace
+from stepsim.explore.plan.search import PlanSearch, search_plans
+from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.network.topology import Topology
 from stepsim.workload.model.model import Model
 

@@ -1,6 +1,6 @@
 """Memory refuses plans, a bound rules them out, prices order the rest, and the best are run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
@@ -12,6 +12,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan.layouts import balanced_plans
+from stepsim.explore.plan.nearest import what_would_do
 from stepsim.explore.plan.runs import (
     HERE,
     PlanJob,
@@ -20,7 +21,7 @@ from stepsim.explore.plan.runs import (
     open_runs,
     plan_warnings,
 )
-from stepsim.explore.plan.space import PlanSpace
+from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.models import machine_of
@@ -48,7 +49,7 @@ class Objective(StrEnum):
     MEMORY = "memory"
 
 
-_STATES = ("weights", "gradients", "optimizer")
+_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "reserved")
 _NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
 
 
@@ -219,9 +220,14 @@ def price_plans(
 ) -> PricedPlans:
     """Prices, bounds and memory of the plans that fit; raises PlanError where none does."""
     plans = list(space.plans())
-    if not plans:
-        raise PlanError(f"no plan divides: {space.why_empty()}")
     device, framework = machine_of(topology, space.base)
+
+    def choose(other: PlanSpace) -> str | None:
+        topology.fit(max(other.npus))
+        return _smallest(other, device, framework, memory_limit if plans else np.inf)
+
+    if not plans:
+        raise PlanError(f"no plan divides: {space.why_empty()}{what_would_do(space, choose)}")
     network = interconnect_of(topology.fit(max(space.npus)))
     steps = _step_model(model, device, framework, network)
     if space.base.layout is None:
@@ -231,7 +237,8 @@ def price_plans(
     fits, unfit = np.flatnonzero(share <= memory_limit), np.flatnonzero(share > memory_limit)
     if not len(fits):
         least = int(np.argmin(share))
-        raise PlanError(_none_fits(plans, memory, least, device, memory_limit))
+        said = _none_fits(plans, memory, least, device, memory_limit)
+        raise PlanError(said + what_would_do(space, choose))
     price = steps.seconds(plans)
     some = [plans[i] for i in fits.tolist()]
     return PricedPlans(
@@ -248,25 +255,29 @@ def price_plans(
 def _none_fits(
     plans: Sequence[ModelPlan], memory: RankMemory, least: int, device: Device, limit: float
 ) -> str:
-    """Which plan is nearest, what most of its bytes are for, and how many GPUs might do."""
-    room, taken = limit * device.memory_bytes, float(memory.total[least])
-    states = {name: float(getattr(memory, name)[least]) for name in _STATES}
-    parts = {**states, "activations": float(memory.activations[least])}
+    """Which plan is nearest, and what most of its bytes are for."""
+    taken = float(memory.total[least])
+    parts = {name: float(getattr(memory, name)[least]) for name in _PARTS}
     name, most = max(parts.items(), key=lambda part: part[1])
     share = "" if limit == 1 else f"{limit:.0%} of "
-    said = (
+    return (
         f"no plan of {len(plans)} fits in {share}{device.memory_bytes / 2**30:.0f} GiB of "
         f"{device.name}: the nearest, {plan_words(plans[least])}, takes {taken / 2**30:.1f} GiB, "
         f"{most / 2**30:.1f} of them {name}"
     )
-    fixed = taken - sum(states.values())
-    if fixed >= room:
-        return f"{said}: even without weights and states it would not fit"
-    npus = plans[least].npus
-    more = npus * 2
-    while sum(states.values()) * npus / more > room - fixed:
-        more *= 2
-    return f"{said}: on {more:,} GPUs weights, gradients and optimizer could be split enough"
+
+
+def _smallest(space: PlanSpace, device: Device, framework: Framework, limit: float) -> str | None:
+    """The plan of a space that takes least, where that is at most `limit` of the capacity."""
+    plans = list(space.plans())
+    if not plans:
+        return None
+    taken = rank_memory(space.architecture, device, framework, plans).total
+    least = int(taken.argmin())
+    if taken[least] > limit * device.memory_bytes:
+        return None
+    fits = "" if taken[least] <= device.memory_bytes else ", which does not fit"
+    return f"{plan_words(plans[least])} takes {taken[least] / 2**30:.1f} GiB{fits}"
 
 
 def _bounds(
@@ -312,25 +323,3 @@ def searched(
         memory_bytes=memory,
         memory_share=memory / device.memory_bytes,
     )
-
-
-def plan_words(plan: ModelPlan) -> str:
-    """A plan in short: what is 1 or off is left out."""
-    return ", ".join(_words(plan)) or "no parallelism"
-
-
-def _words(plan: ModelPlan) -> Iterator[str]:
-    for name in ("tp", "cp", "pp", "dp", "ep"):
-        if getattr(plan, name) > 1:
-            yield f"{name} {getattr(plan, name)}"
-    if plan.ep > 1 and plan.expert_degree != plan.tp:
-        yield f"expert_tp {plan.expert_degree}"
-    if plan.chunks > 1:
-        yield f"vpp {plan.chunks}"
-    yield f"mbs {plan.microbatch_size}"
-    if layout := plan.layout.text():
-        yield f"layout {layout}"
-    if plan.recompute != "none":
-        yield f"recompute {plan.recompute}"
-    if plan.zero != 1:
-        yield f"zero {plan.zero}"

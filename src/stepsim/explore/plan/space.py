@@ -25,6 +25,9 @@ SEARCHED = (
 )
 """What a search varies, by the names of the options."""
 
+SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
+"""What people call some of them."""
+
 _OF_BASE = {
     **{name: name for name in ("precision", "dispatch", "attention", "dp_overlap", "cuda_graph")},
     **{name: name for name in ("sequence_parallel", "tp_comm_overlap", "reshard")},
@@ -73,22 +76,58 @@ class PlanSpace:
                     yield from self._of_degrees(tp, cp, pp, npus // (tp * cp * pp))
 
     def why_empty(self) -> str:
-        """What stands in the way where there is no plan at all."""
-        for npus in self.npus:
-            degrees = product(*(self._free(n, npus) for n in ("tp", "cp", "pp")))
-            found = [(tp, cp, pp) for tp, cp, pp in degrees if npus % (tp * cp * pp) == 0]
-            if not found:
-                continue
-            replicas = sorted({npus // (tp * cp * pp) for tp, cp, pp in found})
-            if all(self.global_batch % dp for dp in replicas):
-                return (
-                    f"global_batch is {self.global_batch}: no dp divides it, which is "
-                    f"{', '.join(map(str, replicas[:8]))} here: a batch of "
-                    f"{_next_multiple(self.global_batch, replicas[0])} would"
-                )
-            return "no degrees divide heads, layers, experts and sequence of the model"
+        """What stands in the way where there is no plan at all: of the one that comes furthest."""
+        return max(self._obstacles(), key=lambda each: each[0])[1]
+
+    def _obstacles(self) -> Iterator[tuple[tuple[int, int], str]]:
+        """Why there is no plan of each degrees, and how far they come."""
         sizes = ", ".join(map(str, self.npus))
-        return f"gpus is {sizes}: no multiple of the degrees asked for"
+        yield (0, 0), f"gpus is {sizes}: no multiple of the degrees asked for"
+        for npus in self.npus:
+            for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
+                dp, rest = divmod(npus, tp * cp * pp)
+                if rest:
+                    continue
+                if not self._heads_divide(tp):
+                    yield (1, -tp), f"tp is {tp}: it does not divide the heads"
+                elif not self._experts(tp, cp, dp):
+                    yield (2, 0), self._no_experts(tp * cp * dp)
+                else:
+                    yield from self._obstacles_of(tp, cp, pp, dp)
+
+    def _no_experts(self, ranks: int) -> str:
+        asked = {name: self.fixed[name] for name in ("ep", "expert_tp") if name in self.fixed}
+        values = ", ".join(f"{name} {', '.join(map(str, each))}" for name, each in asked.items())
+        if not self.architecture.is_sparse:
+            return f"{values}: {self.architecture.name} has no experts"
+        return f"{values}: no such degrees divide tp x cp x dp, {ranks}"
+
+    def _obstacles_of(
+        self, tp: int, cp: int, pp: int, dp: int
+    ) -> Iterator[tuple[tuple[int, int], str]]:
+        for chunks in self._free("chunks", pp):
+            stages = f"pp {pp}" + (f" x vpp {chunks}" if chunks > 1 else "")
+            layout = self._layout(pp, chunks)
+            if not layout:
+                depth = self.architecture.depth
+                yield (3, -pp * chunks), f"{stages}: {depth} layers are not shared out over them"
+                continue
+            for size in self.fixed.get("microbatch_size", (1, 2, 4, 8)):
+                count, rest = divmod(self.global_batch, dp * int(str(size)))
+                batch = f"global_batch is {self.global_batch}: "
+                if rest:
+                    each = (4, -dp * int(str(size)))
+                    yield each, f"{batch}no multiple of dp {dp} x mbs {size}"
+                elif chunks > 1 and count % pp:
+                    yield (5, -pp), f"{batch}{count} microbatches are no multiple of pp {pp}"
+                else:
+                    ep, expert_tp = self._experts(tp, cp, dp)[0]
+                    degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "ep": ep}
+                    named = {"expert_tp": expert_tp, "chunks": chunks, "microbatch_size": size}
+                    try:
+                        self._made({**degrees, **named})
+                    except PlanError as error:
+                        yield (6, 0), str(error)
 
     def _of_degrees(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[ModelPlan]:
         inner: list[tuple[Any, ...]] = list(
@@ -118,21 +157,17 @@ class PlanSpace:
                     "recompute": recompute,
                     "layout": layout,
                 }
-                yield from self._plan(named)
+                with suppress(PlanError):
+                    yield self._made(named)
 
-    def _plan(self, named: Mapping[str, Any]) -> Iterator[ModelPlan]:
-        """The plan, unless it does not divide the model."""
+    def _made(self, named: Mapping[str, Any]) -> ModelPlan:
+        """The plan; raises PlanError where it does not divide the model."""
         base = self.base
         chosen = {name: getattr(base, field) for name, field in _OF_BASE.items()}
         asked: dict[str, Any] = {n: value for n, value in chosen.items() if value is not None}
-        try:
-            plan = ModelPlan(
-                global_batch=self.global_batch, sequence=self.sequence, **named, **asked
-            )
-            check_plan(self.architecture, plan)
-        except PlanError:
-            return
-        yield plan
+        plan = ModelPlan(global_batch=self.global_batch, sequence=self.sequence, **named, **asked)
+        check_plan(self.architecture, plan)
+        return plan
 
     def _free(self, name: str, whole: int) -> tuple[int, ...]:
         """Values of a degree: what was fixed, else what can divide."""
@@ -202,5 +237,23 @@ def _divisors(number: int) -> tuple[int, ...]:
     return tuple(n for n in range(1, number + 1) if number % n == 0)
 
 
-def _next_multiple(number: int, of: int) -> int:
-    return -(-number // of) * of
+def plan_words(plan: ModelPlan) -> str:
+    """A plan in short: what is 1 or off is left out."""
+    return ", ".join(_words(plan)) or "no parallelism"
+
+
+def _words(plan: ModelPlan) -> Iterator[str]:
+    for name in ("tp", "cp", "pp", "dp", "ep"):
+        if getattr(plan, name) > 1:
+            yield f"{name} {getattr(plan, name)}"
+    if plan.ep > 1 and plan.expert_degree != plan.tp:
+        yield f"expert_tp {plan.expert_degree}"
+    if plan.chunks > 1:
+        yield f"vpp {plan.chunks}"
+    yield f"mbs {plan.microbatch_size}"
+    if layout := plan.layout.text():
+        yield f"layout {layout}"
+    if plan.recompute != "none":
+        yield f"recompute {plan.recompute}"
+    if plan.zero != 1:
+        yield f"zero {plan.zero}"

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import time_unit
-from stepsim.explore.plan.search import PlanSearch, SearchedPlan, plan_words
+from stepsim.explore.plan.search import PlanSearch, SearchedPlan
+from stepsim.explore.plan.space import plan_words
 from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour
