@@ -43,6 +43,7 @@ def _inherits(cls: type) -> bool:
 
 
 def _made(cls: Any, *, frozen: bool, eq: bool, repr: bool = True, **options: bool) -> type:
+    cls.__doc__ = cls.__doc__ or cls.__name__  # the library would spell its arguments out
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
     made.__init__ = _init_of_few(made)
     if repr:
@@ -75,16 +76,15 @@ def _init_of_few(cls: Any) -> Callable[..., None]:
     """An `__init__` that is worth no compiling until several objects have been made."""
     fields = [each for each in dataclasses.fields(cls) if each.init]
     is_simple = len(fields) == len(dataclasses.fields(cls))
-    compiled, left = _compiled_later(cls, "__init__"), _FEW
+    left = _FEW
     is_checked = hasattr(cls, "__post_init__")
 
     def init(self: Any, *given: Any, **named: Any) -> None:
         nonlocal left
         left -= 1
-        if left < 0:
-            cls.__init__ = compiled
         if left < 0 or given or not (is_simple and _fill(self, fields, named)):
-            compiled(self, *given, **named)
+            cls.__init__ = method = _of_library(cls, "__init__")
+            method(self, *given, **named)
         elif is_checked:
             self.__post_init__()
 

@@ -53,7 +53,15 @@ class Actors:
 
     def of(self, rank: int) -> int:
         """The actor that stands for a rank."""
-        return int(self.orbit_actor[self.orbits.places(np.array([rank]))[0]])
+        if not self.orbits.turns:
+            return int(self.orbit_actor[rank])
+        for low, high in self.orbits.turns:
+            rank -= rank % high // low * low
+        return self._actor_of_lowest[rank]
+
+    @cached_property
+    def _actor_of_lowest(self) -> dict[int, int]:
+        return dict(zip(self.orbits.lowest.tolist(), self.orbit_actor.tolist(), strict=True))
 
     @cached_property
     def actor_of(self) -> Ranks:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, numbers_of, spans
+from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, distinct, numbers_of, spans
 from stepsim.base.errors import SimulationError
 from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
@@ -253,7 +253,7 @@ class _LayingOut:
             slowed=_column(slowed.astype(np.int16), rows),
             after=after,
             first=first,
-            meets=tuple(np.unique(group[(group >= 0) & (group != _MESSAGE)]).tolist()),
+            meets=tuple(distinct(group[(group >= 0) & (group != _MESSAGE)]).tolist()),
             times=times,
         )
 

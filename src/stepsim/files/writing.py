@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os.path import exists, isdir, isfile, lexists, realpath
 from pathlib import Path
-from secrets import token_hex
 from typing import BinaryIO
 
 from stepsim.base.errors import OutputError
@@ -142,7 +141,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         return
     with _output_errors(path):
         replaced = path.stat() if exists(path) else None
-        part = path.with_name(f".{path.name}.{token_hex(4)}")
+        part = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
         # the system takes the umask off the mode of a new file
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if replaced else 0o666)
         try:

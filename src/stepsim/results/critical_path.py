@@ -74,6 +74,7 @@ class PathTask(NamedTuple):
 
     rank: int
     segment: int
+    task_list: int
     inner: int
     start_ps: int
     end_ps: int
@@ -87,25 +88,27 @@ def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTa
         segment, inner = int(laid.segment[step.task]), int(laid.inner[step.task])
         task_list = int(laid.program.task_list[segment])
         if task_list < 0 or inner >= 0:
-            yield PathTask(step.rank, segment, inner, step.start_ps, step.end_ps)
+            yield PathTask(step.rank, segment, task_list, inner, step.start_ps, step.end_ps)
             continue
         times = laid.times[task_list]
         if times not in inside:
             inside[times] = [*_inside(timeline.graph.task_lists[task_list], times)]
         for number, start, end in inside[times]:
-            yield PathTask(step.rank, segment, number, step.start_ps + start, step.start_ps + end)
+            begin = step.start_ps
+            yield PathTask(step.rank, segment, task_list, number, begin + start, begin + end)
 
 
 def path_parts(graph: TaskGraph, path: Iterable[PathTask]) -> dict[Part, int]:
     """The path's time by what it is spent on, in ps; the sum is the step time."""
-    total = dict.fromkeys(Part, 0)
+    spent: dict[tuple[int, int], int] = defaultdict(int)
     for each in path:
+        spent[each.task_list, each.inner] += each.end_ps - each.start_ps
+    total = dict.fromkeys(Part, 0)
+    for (task_list, inner), time_ps in spent.items():
         part = Part.EXPOSED_PP
-        if each.inner >= 0:
-            program = graph.programs[graph.plan.stage_of(each.rank)]
-            task_list = graph.task_lists[program.task_list[each.segment]]
-            part = part_of(task_list.tasks[each.inner], graph)
-        total[part] += each.end_ps - each.start_ps
+        if inner >= 0:
+            part = part_of(graph.task_lists[task_list].tasks[inner], graph)
+        total[part] += time_ps
     return total
 
 

@@ -72,22 +72,26 @@ def _spans_on_path(
 ) -> dict[tuple[Use, int], tuple[Times, Times]]:
     """Start and end of the communications of the path, by use and rank; receipts as sent."""
     found: dict[tuple[Use, int], list[tuple[int, int]]] = defaultdict(list)
-    for each in path:
-        stage = graph.plan.stage_of(each.rank)
-        program = graph.programs[stage]
-        task_list = program.task_list[each.segment]
-        if task_list < 0:
-            ends = (stage, int(program.peer_stage[each.segment]))
-            sends = program.kind[each.segment] == SegmentKind.SEND
-            sender, receiver = ends if sends else ends[::-1]
-            use = Use(comm=program.message, stage=sender, peer_stage=receiver, sends=True)
-        else:
-            comm = graph.task_lists[task_list].tasks[each.inner].comm
-            use = Use(comm=comm, stage=stage)
-        if use.comm >= 0:
-            found[use, each.rank].append((each.start_ps, each.end_ps))
+    width, known = graph.plan.stage_ranks, dict[tuple[int, int, int], Use]()
+    for rank, segment, task_list, inner, start_ps, end_ps in path:
+        stage = rank // width
+        look = stage, task_list, inner if task_list >= 0 else segment
+        if look not in known:
+            known[look] = _use_of(graph, *look)
+        if known[look].comm >= 0:
+            found[known[look], rank].append((start_ps, end_ps))
     columns = {key: np.array(spans, dtype=np.int64).T for key, spans in found.items()}
     return {key: (start, end) for key, (start, end) in columns.items()}
+
+
+def _use_of(graph: TaskGraph, stage: int, task_list: int, number: int) -> Use:
+    """The communication of a task of a task list, or of a message's segment; receipts as sent."""
+    if task_list >= 0:
+        return Use(comm=graph.task_lists[task_list].tasks[number].comm, stage=stage)
+    program = graph.programs[stage]
+    ends = (stage, int(program.peer_stage[number]))
+    sender, receiver = ends if program.kind[number] == SegmentKind.SEND else ends[::-1]
+    return Use(comm=program.message, stage=sender, peer_stage=receiver, sends=True)
 
 
 def _slower(prices: Prices, traffic: Traffic, uses: Collection[Use]) -> dict[Use, dict[Use, float]]:

@@ -128,3 +128,26 @@ def test_the_first_objects_and_those_behind_them_are_alike() -> None:
     for wrong in ({"y": 1}, {"x": 1, "z": 1}):
         with pytest.raises(TypeError, match=r"Point.__init__\(\)"):
             point(**wrong)
+
+
+def test_an_init_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where arguments have no names, or a field is none of `__init__`'s."""
+    made: list[str] = []
+    library = records._of_library
+
+    def counted(cls: Any, name: str) -> Any:
+        made.append(name)
+        return library(cls, name)
+
+    monkeypatch.setattr(records, "_of_library", counted)
+
+    @records.dataclass(slots=True)
+    class Pair:
+        one: int
+        both: int = field(init=False)
+
+        def __post_init__(self) -> None:
+            self.both = 2 * self.one
+
+    assert [Pair(one).both for one in range(3)] == [0, 2, 4]
+    assert made == ["__init__"]

@@ -13,6 +13,7 @@ from stepsim.cli.calibrate import app as calibrate
 from stepsim.cli.commands import COMMANDS
 from stepsim.show.tables.model import Room, Shown, Table
 from stepsim.show.terminal import printer
+from stepsim.show.terminal.console import PlainConsole
 
 WIDTHS = (40, 60, 80, 200)
 SMALL = "workloads/gpt_tp4.txt -t hgx-h100 --npus 16 --pp 4 -q"
@@ -90,9 +91,7 @@ def numbers(shown: Table) -> set[str]:
 def lines_of(shown: list[Shown], width: int, *, terminal: bool) -> list[str]:
     """What is printed at a width, without colours."""
     out = StringIO()
-    console = printer.PlainConsole(
-        file=out, width=width, force_terminal=terminal, color_system=None
-    )
+    console = PlainConsole(file=out, width=width, force_terminal=terminal, color_system=None)
     printer.print_shown(console, shown)
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
 

@@ -16,7 +16,8 @@ from stepsim.files.load import load_result
 from stepsim.results.diff import ResultDiff, diff_results, explain
 from stepsim.results.document import LinkEntry, ResultDocument, StageEntry
 from stepsim.show.tables.difference import diff_shown
-from stepsim.show.terminal.printer import PlainConsole, print_shown
+from stepsim.show.terminal.console import PlainConsole
+from stepsim.show.terminal.printer import print_shown
 from stepsim.workload.axes import Part
 
 MS = 10**9

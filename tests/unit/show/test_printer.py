@@ -12,7 +12,8 @@ from stepsim.files.load import load_topology
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.show.tables.inspection import topology_shown
 from stepsim.show.tables.model import Room, Shown, Table
-from stepsim.show.terminal.printer import PlainConsole, print_shown
+from stepsim.show.terminal.console import PlainConsole
+from stepsim.show.terminal.printer import PlainPaper, paper, print_shown
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=4, microbatches=8)
 AXES = {"schedule": ["1f1b", "gpipe", "zb-h1"], "host_overhead": ["1 ms", "2 ms"]}
@@ -80,3 +81,25 @@ def test_a_row_is_one_line_in_a_pipe(shown: dict[str, list[Shown]], command: str
         for row in table.ends()[0]:
             texts = [column.text(row[i]) for i, _, column in columns]
             assert any(all(text in line for text in texts) for line in lines)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_pipe_gets_what_a_console_writes_to_one(
+    shown: dict[str, list[Shown]], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without `rich`, which takes long to import."""
+    text = "[bold]text[/bold] :smile: \x1b[1m\tand\nlines"
+    every: list[Shown] = [*shown[command], text, (("名", "wide 字"),)]
+    out = StringIO()
+    print_shown(PlainConsole(file=out, force_terminal=False), every)
+    print_shown(PlainPaper(), every)
+    assert capsys.readouterr().out == out.getvalue()
+
+
+def test_rich_prints_where_users_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
+    monkeypatch.setattr("sys.stdout", StringIO())
+    assert isinstance(paper(), PlainPaper)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert isinstance(paper(), PlainConsole)

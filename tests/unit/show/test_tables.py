@@ -29,7 +29,8 @@ from stepsim.show.tables.model import (
     shown_pairs,
 )
 from stepsim.show.tables.step import stages_table
-from stepsim.show.terminal.printer import PlainConsole, print_shown
+from stepsim.show.terminal.console import PlainConsole
+from stepsim.show.terminal.printer import print_shown
 from stepsim.workload.axes import Part, PartKind
 
 WHOLE = Piece(0, 1, "#ffffff", "all of it")

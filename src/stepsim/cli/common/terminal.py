@@ -205,9 +205,9 @@ def show_tables(shown: "Iterable[Shown]", csv: Path | None = None) -> None:
 
     The rows of the first are written as CSV where that is asked for.
     """
-    from stepsim.show.terminal.printer import PlainConsole, print_shown
+    from stepsim.show.terminal.printer import paper, print_shown
 
-    print_shown(PlainConsole(), _written(csv, shown))
+    print_shown(paper(), _written(csv, shown))
 
 
 def _written(csv: Path | None, shown: "Iterable[Shown]") -> "Iterable[Shown]":

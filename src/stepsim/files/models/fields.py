@@ -10,12 +10,12 @@ from stepsim.base.records import dataclass
 
 _LARGEST = 1 << 40
 MOST_LAYERS = 100_000
-_SUSPECT = re.compile(
+_SUSPECT = (
     "layer|expert|moe|head|dim|hidden|intermediate|window|mamba|ssm|conv|linear|sparse|index|lora|"
     "rank|chunk|hybrid|compress|adapter|mlp|attn|attention|cross|encoder|decoder|size|norm|bias|"
     "ffn|mult|parallel|state|block|mtp|predict"
 )
-_HARMLESS = re.compile(
+_HARMLESS = (
     r"_.*|.*(dropout|pdrop|_eps|epsilon|_id|_ids|_coef|_alpha|_std|_scale|_scaling|_multiplier|"
     r"softcapping|_jitter_noise|_implementation|_clip|_dtype|_theta|_limit)|rope_.*|rotary_.*|"
     r"partial_rotary_factor|summary_.*|mup_.*|initializer_.*|scale_.*|embd_.*|init_config|"
@@ -36,7 +36,7 @@ _HARMLESS = re.compile(
     r"encoder_no_repeat_ngram_size|sep_token_id|return_dict.*|_name_or_path|auto_map|source|"
     r"attention_multiplier|normalization_function|logits_soft_cap|first_k_dense_replace"
 )
-"""Keys that say nothing of the work of a training step."""
+"""Keys that say nothing of the work of a training step; patterns are compiled when one is asked."""
 
 
 @dataclass(kw_only=True)
@@ -131,7 +131,7 @@ class Fields:
 
     def _unread(self) -> Iterator[str]:
         for name, value in self.values.items():
-            if name in self.read or not value or _HARMLESS.fullmatch(name):
+            if name in self.read or not value or re.fullmatch(_HARMLESS, name):
                 continue
-            if isinstance(value, dict) or _SUSPECT.search(name):
+            if isinstance(value, dict) or re.search(_SUSPECT, name):
                 yield name

@@ -1,13 +1,11 @@
 """Prints what is shown of a result on a terminal."""
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import wrap
-from typing import Any
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
+from typing import Protocol
 
 from stepsim.base.errors import printable
 from stepsim.show.tables.model import Pairs, Room, Shown, Table
@@ -16,20 +14,46 @@ _BETWEEN = "  "
 _LEAST_FOLDED = 16
 _LEAST_FIRST = 8
 _LEFT_OUT = "..."
+_FORCES = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which users tell `rich` that it prints on a terminal, or not."""
 
 
-class PlainConsole(Console):
-    """A console that prints text as it is: no markup, no emoji, no control characters."""
+class Paper(Protocol):
+    """What is printed on: a console of `rich`, or a stream that is no terminal."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, **options)
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at lines of a `width`."""
 
-    def render_str(self, text: str, **options: Any) -> Text:
-        """A text to print, its lines cleaned of what a terminal would obey."""
-        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+    @property
+    def width(self) -> int:
+        """Characters of a line."""
+
+    def print(self, text: str = "", *, style: str | None = None, soft_wrap: bool = False) -> None:
+        """Print a text, in a style where that can be seen."""
 
 
-def print_shown(console: Console, shown: Iterable[Shown]) -> None:
+class PlainPaper:
+    """Standard output that is no terminal: lines as they are, without control characters."""
+
+    is_terminal = False
+    width = 0
+
+    def print(self, text: str = "", *, style: str | None = None, soft_wrap: bool = False) -> None:
+        """Print a text, its lines cleaned of what a terminal would obey."""
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
+
+
+def paper() -> Paper:
+    """What standard output is: `rich` is for terminals, and takes a tenth of a second to import."""
+    if sys.stdout.isatty() or any(os.environ.get(name) for name in _FORCES):
+        from stepsim.show.terminal.console import PlainConsole
+
+        return PlainConsole()
+    return PlainPaper()
+
+
+def print_shown(console: Paper, shown: Iterable[Shown]) -> None:
     """Print one below the other, tables with an empty line before and after them.
 
     Nothing is cut. On a terminal texts are broken between words, and tables that are too wide
@@ -50,7 +74,7 @@ def print_shown(console: Console, shown: Iterable[Shown]) -> None:
         before = each
 
 
-def _print_pairs(console: Console, pairs: Pairs) -> None:
+def _print_pairs(console: Paper, pairs: Pairs) -> None:
     width = max(len(name) for name, _ in pairs)
     room = console.width - width - len(_BETWEEN)
     for name, value in pairs:
@@ -59,7 +83,7 @@ def _print_pairs(console: Console, pairs: Pairs) -> None:
             console.print(f"{'' if i else name:<{width}}  {line}", soft_wrap=True)
 
 
-def _print_table(console: Console, table: Table) -> None:
+def _print_table(console: Paper, table: Table) -> None:
     """Caption and names of the columns in bold, numbers right, texts left, no frame.
 
     On a terminal that is too narrow the columns stand in blocks below each other, each with the
@@ -71,7 +95,7 @@ def _print_table(console: Console, table: Table) -> None:
     names = [name for _, name, _ in columns]
     first, last = table.ends()
     rows = [[printable(c.text(row[i])) for i, _, c in columns] for row in (*first, *last)]
-    widths = [max(map(cell_len, texts)) for texts in zip(names, *rows, strict=True)]
+    widths = [max(map(_cells, texts)) for texts in zip(names, *rows, strict=True)]
     blocks = [list(range(len(columns)))]
     if console.is_terminal:
         widths = _folded(widths, [column.folds for _, _, column in columns], console.width)
@@ -117,7 +141,7 @@ def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
 
 
 def _fold(text: str, width: int) -> list[str]:
-    if cell_len(text) <= width:
+    if _cells(text) <= width:
         return [text]
     return wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
@@ -125,6 +149,15 @@ def _fold(text: str, width: int) -> list[str]:
 def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     cells = []
     for text, width, number in zip(texts, widths, right, strict=True):
-        space = " " * (width - cell_len(text))
+        space = " " * (width - _cells(text))
         cells.append(space + text if number else text + space)
     return _BETWEEN.join(cells).rstrip()
+
+
+def _cells(text: str) -> int:
+    """Places that a text takes on a terminal; wide characters take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
