@@ -21,6 +21,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import Objective, PlanSpace, search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed, parse_npu_counts
 from stepsim.explore.plan.budget import parse_budget
+from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import price_plans
 from stepsim.files.asked import StepInputs, read_inputs
@@ -30,7 +31,7 @@ from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.models import model_plan
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute
 
 SMALL = "llama-3.1-8b"
 JOB: dict[str, Any] = {"global_batch": 16, "sequence": 4096}
@@ -447,3 +448,29 @@ def test_the_front_is_what_no_other_plan_beats(npus: tuple[int, ...], tmp_path: 
     assert {both(each) for each in front} == {both(e) for e in found.plans if e not in beaten}
     plot_plans(found, tmp_path / "plans.svg")
     assert "Pareto front" in (tmp_path / "plans.svg").read_text()
+
+
+def test_zero_bubble_schedules_are_searched_where_they_are_asked_for() -> None:
+    asked = ("pp=4", "tp=2", "cp=1", "mbs=1", "vpp=1,2", "recompute=none")
+    model, made, topology = space(*asked, "schedule=1f1b,zb-h1,zb-v")
+    found = search_plans(model, made, topology)
+    orders = {each.plan.order: each for each in found.plans}
+    assert set(orders) == set(PipelineOrder)
+    halved = orders[PipelineOrder.ZB_V]
+    options = step_options_of(halved.plan, made.base)
+    assert (options.schedule, options.chunks) == ("zb-v", None)
+    assert halved.step_ps == exact(model, made, topology, halved.plan)
+    document = PlanDocument.of(found, made, topology="hgx-h100", top=10)
+    assert document.plans[0].schedule == found.plans[0].plan.order
+    assert bool(document.megatron_arguments) == (document.plans[0].schedule == "1f1b")
+    assert all(each.plan.order == "1f1b" for each in search_plans(*space(*asked)).plans)
+
+
+def test_a_schedule_that_no_search_knows_is_refused() -> None:
+    with pytest.raises(PlanError, match="schedule is dualpipe: expected one of 1f1b, zb-h1, zb-v"):
+        space("schedule=dualpipe")
+    model, made, topology = space("schedule=zb-v", "vpp=1", "pp=2")
+    with pytest.raises(
+        PlanError, match=r"pp 2: schedule zb-v needs other .*; without schedule=zb-v: "
+    ):
+        price_plans(model, made, topology)

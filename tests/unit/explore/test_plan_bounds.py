@@ -35,6 +35,9 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
         ["recompute=none", f"mbs={draw.choice(['1', '1,2'])}", f"vpp={draw.choice(['1', '1,2'])}"]
     )
     sizes = draw.choice([(2,), (4,), (2, 4)])
+    fixed |= parse_fixed([f"schedule={draw.choice(['1f1b', 'zb-h1', '1f1b,zb-h1,zb-v'])}"])
+    if fixed["schedule"] == ("zb-h1",):
+        fixed |= {"chunks": (1,)}
     made = make_space(model, topology, inputs.options, sizes, fixed=fixed, most={"ep": 2, "tp": 2})
     limit = 4.0 if model.architecture.is_sparse else draw.choice([1.0, 0.5])
     priced = price_plans(model, made, topology, memory_limit=limit)

@@ -2,12 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stepsim import simulate
+from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.memory import live_chunks
 from stepsim.parallel.schedules import build
-from stepsim.workload.model.memory import kept_by_1f1b
+from stepsim.results.memory import HeldBytes, step_memory
+from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
+from stepsim.workload.model.held.shares import plan_places
+from stepsim.workload.model.memory import kept_by_1f1b, rank_memory, rank_parts
+from stepsim.workload.model.plan import ModelPlan, PipelineOrder
 
 
 @pytest.mark.parametrize(("pp", "chunks", "microbatches"), [(4, 1, 8), (4, 3, 12), (8, 2, 16)])
@@ -15,6 +21,29 @@ def test_chunks_are_kept_as_the_closed_form_says(pp: int, chunks: int, microbatc
     name = "1f1b" if chunks == 1 else f"interleaved:{chunks}"
     schedule = build(name, ranks=pp, microbatches=microbatches)
     assert live_chunks(schedule) == kept_by_1f1b(pp, chunks, microbatches)
+
+
+@pytest.mark.parametrize(("pp", "microbatches"), [(4, 16), (4, 3), (8, 32), (2, 8)])
+@pytest.mark.parametrize("order", [PipelineOrder.ZB_H1, PipelineOrder.ZB_V])
+def test_zero_bubble_schedules_keep_what_a_search_counts(
+    order: PipelineOrder, pp: int, microbatches: int
+) -> None:
+    """Full memory of the fullest rank, of a model without ends that weigh."""
+    layer = Layer(
+        attention=GroupedAttention(heads=16, kv_heads=16, head_dim=64), mlp=DenseMlp(width=4096)
+    )
+    model = Architecture(name="even", hidden=1024, layers=(layer,) * 2 * pp, vocabulary=8)
+    plan = ModelPlan(
+        pp=pp, chunks=order.chunks, order=order, global_batch=microbatches, sequence=2048
+    )
+    device, framework = read_device("h100"), read_framework("megatron-core")
+    counted = rank_memory(model, device, framework, [plan])
+    parts = rank_parts(model, framework, plan, plan_places(plan))
+    whole = np.rint(parts.activations[0]).astype(np.int64)
+    empty = np.zeros(pp, dtype=np.int64)
+    held = HeldBytes(activations=whole, logits=0 * whole, recomputed=empty, fixed={})
+    simulated = step_memory(held, build(order.value, ranks=pp, microbatches=microbatches))
+    assert counted.activations[0] == pytest.approx(simulated.fullest.total, rel=0.01)
 
 
 def test_gpipe_keeps_every_microbatch() -> None:

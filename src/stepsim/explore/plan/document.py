@@ -12,7 +12,9 @@ from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.megatron_plan import megatron_plan
 from stepsim.workload.axes import Part
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.layout import layout_text
+from stepsim.workload.model.plan import ModelPlan
 
 
 class PlanEntry(Entry, frozen=True, kw_only=True):
@@ -29,6 +31,7 @@ class PlanEntry(Entry, frozen=True, kw_only=True):
     chunks: Count
     microbatch_size: Count
     microbatches: Count
+    schedule: Annotated[str, Meta(description="1f1b is interleaved where there are chunks")]
     layout: Annotated[str, Meta(description="layers of virtual stages, in Megatron-LM's letters")]
     recompute: str
     zero: Count
@@ -88,9 +91,16 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             not_run=found.not_run,
             binds=found.binds,
             plans=tuple(_plan_entry(each, best, space) for each in plans),
-            megatron_arguments=megatron_plan(best.plan, best.plan.stage_slices(space.architecture)),
+            megatron_arguments=_megatron(best.plan, space.architecture),
             warnings=(*found.warnings, *found.refused),
         )
+
+
+def _megatron(plan: ModelPlan, architecture: Architecture) -> tuple[str, ...]:
+    """Megatron-LM's arguments; none where it has no such schedule."""
+    if plan.order.chunks:
+        return ()
+    return tuple(megatron_plan(plan, plan.stage_slices(architecture)))
 
 
 def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
@@ -110,6 +120,7 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
         chunks=plan.chunks,
         microbatch_size=plan.microbatch_size,
         microbatches=plan.microbatches,
+        schedule=plan.order.value,
         layout=layout_text(plan.stage_slices(space.architecture)),
         recompute=str(plan.recompute),
         zero=plan.zero,

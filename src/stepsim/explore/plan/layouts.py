@@ -31,7 +31,7 @@ def balanced_plans(plans: Sequence[ModelPlan], steps: StepModel) -> Iterator[Mod
     """
     if steps.framework.balances_stages:
         return
-    piped = [plan for plan in plans if plan.pp > 1]
+    piped = [plan for plan in plans if plan.pp > 1 and not plan.order.folded]
     for plan, (embedding, last) in zip(piped, _end_costs(piped, steps), strict=True):
         layout = _balanced(steps.architecture, plan.pp, plan.chunks, embedding, last)
         if layout and layout.slices != plan.stage_slices(steps.architecture):

@@ -222,6 +222,7 @@ def plan_warnings(job: PlanJob, plan: ModelPlan) -> tuple[str, ...]:
 
 def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
     """The options of a step that give a plan."""
+    looped = plan.chunks > 1 and not plan.order.chunks
     return replace(
         base,
         npus=plan.npus,
@@ -230,8 +231,8 @@ def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
         pp=plan.pp,
         ep=plan.ep,
         expert_tp=plan.expert_tp,
-        schedule="interleaved" if plan.chunks > 1 else "1f1b",
-        chunks=plan.chunks if plan.chunks > 1 else None,
+        schedule="interleaved" if looped else plan.order.value,
+        chunks=plan.chunks if looped else None,
         microbatch_size=plan.microbatch_size,
         microbatches=None,
         global_batch=plan.global_batch,

@@ -17,11 +17,11 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
 )
 from stepsim.workload.model.layout import LayerLayout, named_layout
-from stepsim.workload.model.plan import ModelPlan, Recompute, check_plan
+from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute, check_plan
 
 SEARCHED = (
     *("tp", "cp", "pp", "chunks", "ep", "expert_tp"),
-    *("microbatch_size", "recompute", "zero"),
+    *("microbatch_size", "recompute", "zero", "schedule"),
 )
 """What a search varies, by the names of the options."""
 
@@ -62,6 +62,10 @@ class PlanSpace:
         for name in (*self.fixed, *self.most):
             if name not in SEARCHED:
                 raise PlanError(f"fix: {name!r} is not searched: expected {', '.join(SEARCHED)}")
+        for value in self.fixed.get("schedule", ()):
+            if value not in list(PipelineOrder):
+                expected = ", ".join(PipelineOrder)
+                raise PlanError(f"fix: schedule is {value}: expected one of {expected}")
         for name in ("global_batch", "sequence", "domain"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} is {getattr(self, name)}: expected at least 1")
@@ -112,13 +116,18 @@ class PlanSpace:
                 depth = self.architecture.depth
                 yield (3, -pp * chunks), f"{stages}: {depth} layers are not shared out over them"
                 continue
+            fitting = [each for each in self._orders() if each.fits(pp, chunks)]
+            if not fitting:
+                asked = ", ".join(self._orders())
+                yield (3, -pp * chunks), f"{stages}: schedule {asked} needs other virtual stages"
+                continue
             for size in self.fixed.get("microbatch_size", (1, 2, 4, 8)):
                 count, rest = divmod(self.global_batch, dp * int(str(size)))
                 batch = f"global_batch is {self.global_batch}: "
                 if rest:
                     each = (4, -dp * int(str(size)))
                     yield each, f"{batch}no multiple of dp {dp} x mbs {size}"
-                elif chunks > 1 and count % pp:
+                elif chunks > 1 and count % pp and not any(each.chunks for each in fitting):
                     yield (5, -pp), f"{batch}{count} microbatches are no multiple of pp {pp}"
                 else:
                     ep, expert_tp = self._experts(tp, cp, dp)[0]
@@ -138,11 +147,13 @@ class PlanSpace:
                 self.fixed.get("zero", (1,)),
             )
         )
-        for chunks in self._free("chunks", pp):
+        for chunks, order in product(self._free("chunks", pp), self._orders()):
+            if not order.fits(pp, chunks):
+                continue
             layout = self._layout(pp, chunks)
             for (ep, expert_tp), size, recompute, zero in inner if layout else ():
                 count, rest = divmod(self.global_batch, dp * size)
-                if rest or (chunks > 1 and count % pp):
+                if rest or (chunks > 1 and count % pp and not order.chunks):
                     continue  # Megatron-LM interleaves whole groups of pp microbatches
                 named = {
                     "tp": tp,
@@ -150,6 +161,7 @@ class PlanSpace:
                     "pp": pp,
                     "dp": dp,
                     "chunks": chunks,
+                    "order": order,
                     "ep": ep,
                     "expert_tp": expert_tp,
                     "microbatch_size": size,
@@ -168,6 +180,11 @@ class PlanSpace:
         plan = ModelPlan(global_batch=self.global_batch, sequence=self.sequence, **named, **asked)
         check_plan(self.architecture, plan)
         return plan
+
+    def _orders(self) -> tuple[PipelineOrder, ...]:
+        """Schedules that are asked for; 1F1B is interleaved where there are chunks."""
+        known = {each.value: each for each in PipelineOrder}
+        return tuple(known[str(each)] for each in self.fixed.get("schedule", ("1f1b",)))
 
     def _free(self, name: str, whole: int) -> tuple[int, ...]:
         """Values of a degree: what was fixed, else what can divide."""
@@ -251,6 +268,8 @@ def _words(plan: ModelPlan) -> Iterator[str]:
     if plan.chunks > 1:
         yield f"vpp {plan.chunks}"
     yield f"mbs {plan.microbatch_size}"
+    if plan.order.chunks:
+        yield f"schedule {plan.order}"
     if layout := plan.layout.text():
         yield f"layout {layout}"
     if plan.recompute != "none":

@@ -38,7 +38,8 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     )
     yield _plans_table(found)
     yield from _band(found.plans[0])
-    yield "Megatron-LM: " + " ".join(found.megatron_arguments)
+    arguments = " ".join(found.megatron_arguments)
+    yield f"Megatron-LM: {arguments or 'no such schedule'}"
 
 
 def _band(best: PlanEntry) -> Iterator[str]:
@@ -56,9 +57,11 @@ def _plans_table(found: PlanDocument) -> Table:
     shown = [n for n in shown if sparse or n != "expert_tp"]
     degrees = {_HEADS.get(name, name): COUNT.of(name) for name in shown}
     recompute = {"recompute": TEXT.of("recompute")} if _varies(plans, "recompute") else {}
+    orders = {"schedule": TEXT.of("schedule")} if _varies(plans, "schedule") else {}
     uneven = any("layout" in plan.options for plan in plans)
     columns: dict[str, Column] = {
         **degrees,
+        **orders,
         **recompute,
         **({"layout": LONG.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
         "step": TIME.of("step_time_ps"),
@@ -74,7 +77,7 @@ def _plans_table(found: PlanDocument) -> Table:
 
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
-    return any(getattr(plan, name) not in (1, "none") for plan in plans)
+    return any(getattr(plan, name) not in (1, "none", "1f1b") for plan in plans)
 
 
 def budget_shown(found: BudgetDocument) -> Iterator[Shown]:

@@ -24,12 +24,12 @@ from stepsim.workload.model.held.shares import (
     Places,
     counts_by_chunk,
     dense_parameters,
-    loop_places,
+    plan_places,
     rank_parameters,
     routed_parameters,
 )
 from stepsim.workload.model.layout import LayerLayout
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.plan import ModelPlan, PipelineOrder
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
@@ -74,6 +74,22 @@ class RankMemory:
         return np.asarray(self.share_of(device) >= TIGHT_SHARE, dtype=np.float64)
 
 
+def _kept_by(plan: ModelPlan) -> _Kept:
+    """Microbatches that each rank keeps under a plan's schedule when it holds most.
+
+    ZB-H1 keeps as many on every rank as 1F1B on the first; ZB-V as many, in chunks of half a stage:
+    2 pp - 1 - rank on the way down and rank + 1 on the way up.
+    """
+    pp, most = plan.pp, plan.microbatches
+    match plan.order:
+        case PipelineOrder.ZB_H1:
+            return ((min(pp, most),),) * pp
+        case PipelineOrder.ZB_V:
+            return tuple((min(2 * pp - 1 - r, most), min(r + 1, most)) for r in range(pp))
+        case _:
+            return kept_by_1f1b(pp, plan.chunks, most)
+
+
 def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> _Kept:
     """Microbatches that each rank keeps of each chunk under 1F1B, or its interleaved form.
 
@@ -103,14 +119,14 @@ def rank_memory(
     """Memory of the fullest rank of each plan; `kept` has an entry per plan."""
     columns = plan_columns(plans)
     if kept is None:
-        kept = [kept_by_1f1b(plan.pp, plan.chunks, plan.microbatches) for plan in plans]
+        kept = [_kept_by(plan) for plan in plans]
     parts = np.empty((6, len(plans)))
     groups: dict[object, list[int]] = {}
     for i, plan in enumerate(plans):
-        groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
+        groups.setdefault((plan.pp, plan.chunks, plan.layout, plan.order), []).append(i)
     for chosen in groups.values():
         plan = plans[chosen[0]]
-        places = loop_places(plan.pp, plan.chunks)
+        places = plan_places(plan)
         held = _held(architecture, framework, columns.take(chosen), plan.layout, places)
         alive = np.array([kept[i] for i in chosen], dtype=np.float64)
         live = np.einsum("gpc,gpc->gp", held.activations, alive) + held.working

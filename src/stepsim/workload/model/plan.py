@@ -20,6 +20,7 @@ from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
     ExpertDispatch,
+    PipelineOrder,
     Precision,
     Recompute,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "ContextParallelKind",
     "ExpertDispatch",
     "ModelPlan",
+    "PipelineOrder",
     "Precision",
     "Recompute",
     "check_plan",
@@ -40,10 +42,11 @@ __all__ = [
 class ModelPlan:
     """How a model is split over `tp * cp * dp * pp` ranks, and what a step is.
 
-    `chunks` are the virtual stages of a rank (Megatron's vpp). `expert_tp` splits experts (None:
-    like tp); an expert's ranks are `ep * expert_tp` of the `tp * cp * dp` of a stage. `zero` is
-    ZeRO's stage, 3 gathers parameters layer by layer (FSDP); `shard_ranks` is how many ranks share
-    one copy (None: dp x cp; fewer is HSDP), `reshard` whether they are dropped after the forward.
+    `chunks` are the virtual stages of a rank (Megatron's vpp), `order` is their schedule.
+    `expert_tp` splits experts (None: like tp); an expert's ranks are `ep * expert_tp` of the `tp *
+    cp * dp` of a stage. `zero` is ZeRO's stage, 3 gathers parameters layer by layer (FSDP);
+    `shard_ranks` is how many ranks share one copy (None: dp x cp; fewer is HSDP), `reshard` whether
+    they are dropped after the forward.
     `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all). `tp_comm_overlap`
     is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
     """
@@ -55,6 +58,7 @@ class ModelPlan:
     ep: int = 1
     expert_tp: int | None = None
     chunks: int = 1
+    order: PipelineOrder = PipelineOrder.ALTERNATING
     microbatch_size: int = 1
     global_batch: int = 1
     sequence: int = 2048
@@ -86,6 +90,11 @@ class ModelPlan:
             raise PlanError(
                 f"ep x expert_tp is {self.ep * self.expert_degree}: expected a divisor of "
                 f"tp x cp x dp, {self.stage_ranks}"
+            )
+        if not self.order.fits(self.pp, self.chunks):
+            raise PlanError(
+                f"schedule is {self.order}: expected pp of at least 2 and {self.order.chunks} "
+                f"virtual stages, not pp {self.pp} and {self.chunks}"
             )
         if self.shards > self.dp * self.cp or (self.dp * self.cp) % self.shards:
             raise PlanError(

@@ -25,7 +25,7 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held.shares import (
     counts_by_chunk,
     dense_parameters,
-    loop_places,
+    plan_places,
     routed_parameters,
 )
 from stepsim.workload.model.interconnect import Interconnect
@@ -93,7 +93,8 @@ class StepModel:
         skew = 1 + self.framework.skew * np.log2(nodes) * (columns.zero >= 1.5)
         waited = 2 * chunks * send * ((chunks == 1) | (not self.framework.overlaps_p2p))
         pipeline = skew * count * (slowest + waited)
-        bubble = (total - slowest) / chunks + 2 * (columns.pp - 1) * send
+        left = np.array([plan.order.bubble for plan in plans])
+        bubble = left * (total - slowest) / chunks + 2 * (columns.pp - 1) * send
         backward = sum(part.backward for part in layers) / len(layers) * self.architecture.depth
         forward = sum(part.forward for part in layers) / len(layers) * self.architecture.depth
         exposed = self._data_parallel(columns, backward / columns.pp, forward / columns.pp)
@@ -246,11 +247,10 @@ class StepModel:
         slowest, total = np.empty(len(plans)), np.empty(len(plans))
         groups: dict[object, list[int]] = {}
         for i, plan in enumerate(plans):
-            groups.setdefault((plan.pp, plan.chunks, plan.layout), []).append(i)
+            groups.setdefault((plan.pp, plan.chunks, plan.layout, plan.order), []).append(i)
         for chosen in groups.values():
             first = plans[chosen[0]]
-            places = loop_places(first.pp, first.chunks)
-            by_chunk = counts_by_chunk(self.architecture, first.layout, places)
+            by_chunk = counts_by_chunk(self.architecture, first.layout, plan_places(first))
             counts = by_chunk.sum(axis=2)
             times = table[chosen] @ counts
             slowest[chosen], total[chosen] = times.max(axis=1), times.sum(axis=1)

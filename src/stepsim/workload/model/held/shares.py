@@ -8,6 +8,7 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.layout import LayerLayout, layer_ranges
+from stepsim.workload.model.plan import ModelPlan
 
 Places = tuple[tuple[int, ...], ...]
 """Virtual stage of each rank's chunks."""
@@ -16,6 +17,13 @@ Places = tuple[tuple[int, ...], ...]
 def loop_places(pp: int, chunks: int) -> Places:
     """Virtual stages handed round: stage s on rank s mod pp."""
     return tuple(tuple(chunk * pp + rank for chunk in range(chunks)) for rank in range(pp))
+
+
+def plan_places(plan: ModelPlan) -> Places:
+    """Virtual stages where a plan's schedule has them: handed round, or down and back up."""
+    if plan.order.folded:
+        return tuple((rank, 2 * plan.pp - 1 - rank) for rank in range(plan.pp))
+    return loop_places(plan.pp, plan.chunks)
 
 
 @lru_cache(maxsize=4096)
