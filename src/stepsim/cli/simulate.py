@@ -75,7 +75,6 @@ def simulate_command(
     """Simulate one training step of a model or workload, or replay a measured run or profile."""
     from stepsim.base import garbage
     from stepsim.files.traces.forms import is_measured, is_profile
-    from stepsim.results.document import ResultDocument
     from stepsim.show.tables.step import step_shown
     from stepsim.show.terminal.progress import progress_bar, working
     from stepsim.step.simulate import simulate_step
@@ -163,7 +162,13 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    show(json, lambda: ResultDocument.of(result.report).to_json(), step_shown(result.report))
+    show(json, lambda: _document(result), step_shown(result.report))
+
+
+def _document(result: "SimulatedStep") -> bytes:
+    from stepsim.results.document import ResultDocument
+
+    return ResultDocument.of(result.report).to_json()
 
 
 def _write_profile(

@@ -17,12 +17,12 @@ from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
-from stepsim.results.document import ResultDocument
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
+    from stepsim.results.document import ResultDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +93,13 @@ def _topology(topology: object) -> Topology:
     return topology_of_graph(topology)
 
 
-def load_result(path: str | Path) -> ResultDocument:
+def load_result(path: str | Path) -> "ResultDocument":
     """The result in a JSON file.
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
+    from stepsim.results.document import ResultDocument
+
     raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
     return ResultDocument.from_plain(raw, str(path))
 

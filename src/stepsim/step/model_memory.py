@@ -11,7 +11,6 @@ from stepsim.parallel.schedules import Placement, Schedule
 from stepsim.parallel.stages import Stages
 from stepsim.results.memory import HeldBytes, MemoryPart, StepMemory, step_memory
 from stepsim.step.models import BuiltModel, MadeWork
-from stepsim.workload.model.memory import TIGHT_SHARE, rank_parts
 from stepsim.workload.rows import Workload
 
 
@@ -46,6 +45,8 @@ def with_memory(
 
 
 def _held(built: BuiltModel, placement: Placement) -> HeldBytes:
+    from stepsim.workload.model.memory import rank_parts
+
     ranks, chunks = range(placement.ranks), range(placement.chunks)
     places = tuple(tuple(placement.stage(rank, chunk) for chunk in chunks) for rank in ranks)
     parts = rank_parts(built.architecture, built.framework, built.plan, places)
@@ -87,6 +88,8 @@ def _whole(sizes: Floats) -> Ints:
 
 
 def _warnings(held: int, capacity: int, device: str) -> list[str]:
+    from stepsim.workload.model.memory import TIGHT_SHARE
+
     share = held / capacity
     if share < TIGHT_SHARE:
         return []

@@ -13,7 +13,6 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.step.calibrated import as_measured, said_of_calibration
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
@@ -78,6 +77,8 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
                 "this calibration is of predictions of models: expected a model on a known device"
             )
         return MadeWork(workload=source, options=options, sized=options)
+    from stepsim.workload.model.building.build import build_workload
+
     options = _with_chunks(options)
     try:
         plan, notes = model_plan(source, topology, options)

@@ -1,13 +1,12 @@
-"""Models by file or by name: what is one, and how it is read."""
+"""Models by file or by name: what is one, and how it is read; readers wait until there is one."""
 
 import json
+import re
 from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
-from stepsim.files.models.huggingface import architecture_of
-from stepsim.files.models.megatron import is_megatron, read_megatron
 from stepsim.files.models.public import is_public, public_model
 from stepsim.files.reading import first_bytes, parse_toml, read_text
 from stepsim.workload.model.model import Model
@@ -29,7 +28,15 @@ def is_model(path: str | Path) -> bool:
         return b'"architectures"' in start or path.name.endswith(_CONFIG)
     if path.suffix == ".toml":
         return b"architectures" in start or _BASE.encode() in start
-    return is_megatron(path, start)
+    return _is_megatron(path, start)
+
+
+def _is_megatron(path: Path, start: bytes) -> bool:
+    """Whether a text holds Megatron-LM's arguments; `start` is its beginning."""
+    found = rb"(--num[-_]layers|--hidden[-_]size)\b"
+    if path.suffix in (".yaml", ".yml"):
+        found = rb"(?m)^\s*(--)?(num[-_]layers|hidden[-_]size)[\"']?\s*:"
+    return re.search(found, start) is not None
 
 
 def _is_bare(name: str) -> bool:
@@ -52,10 +59,14 @@ def read_model(path: str | Path) -> Model:
         return _described(_json(path, text), str(path), _name_of(path))
     if path.suffix == ".toml":
         return _described(_toml(path, text), str(path), _name_of(path))
+    from stepsim.files.models.megatron import read_megatron
+
     return read_megatron(path, text)
 
 
 def _described(values: Any, place: str, name: str) -> Model:
+    from stepsim.files.models.huggingface import architecture_of
+
     said = values.get("name", name)
     if not isinstance(said, str) or not said:
         raise WorkloadError(bad_value(place, "name", said, "a text"))

@@ -36,14 +36,6 @@ _REFUSED = re.compile(
 _LARGEST = 1 << 40
 
 
-def is_megatron(path: Path, start: bytes) -> bool:
-    """Whether a text holds Megatron-LM's arguments; `start` is its beginning."""
-    found = rb"(--num[-_]layers|--hidden[-_]size)\b"
-    if path.suffix in (".yaml", ".yml"):
-        found = rb"(?m)^\s*(--)?(num[-_]layers|hidden[-_]size)[\"']?\s*:"
-    return re.search(found, start) is not None
-
-
 def read_megatron(path: Path, text: str) -> Model:
     """The model and the plan of Megatron-LM's arguments.
 
