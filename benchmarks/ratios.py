@@ -3,24 +3,38 @@
 Usage: python benchmarks/ratios.py
 
 A ratio says more than seconds of a machine that others use too: both sides are measured in turn,
-and the median of the pairs is told.
+and the median of the pairs is told. Where numba is installed, passes are compared with the same
+passes as machine code. Large commands follow, with their seconds and peak memory.
 """
 
 import resource
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import numpy as np
+from jobs import asked, make_batch
 from sizes import sized
 
+from stepsim.engine import compiled, nodes
+from stepsim.engine.contention import find_contention
+from stepsim.engine.fold import fold
+from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import Prices
+from stepsim.engine.run import run
 from stepsim.files.load import load_topology, load_workload
 from stepsim.files.simai.text import read_simai_document
+from stepsim.network.flights import Fabric
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Topology
+from stepsim.network.topology.numbers import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
 from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
@@ -88,10 +102,10 @@ PLANS = tuple(
 LARGE = StepOptions(pp=sized(64, 2), microbatches=sized(1024, 4), schedule="interleaved:4")
 
 
-def plans(run: Callable[[Workload, Topology, StepOptions], object]) -> Callable[[], object]:
+def plans(ask: Callable[[Workload, Topology, StepOptions], object]) -> Callable[[], object]:
     """Every plan of a workload that is read before."""
     workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
-    return lambda: [run(workload, topology, plan) for plan in PLANS]
+    return lambda: [ask(workload, topology, plan) for plan in PLANS]
 
 
 def report(workload: Workload, topology: Topology, options: StepOptions) -> object:
@@ -112,6 +126,76 @@ def large(engine: Engine) -> Callable[[], object]:
     return lambda: run_graph(ready.graph, ready.prices, engine=engine)
 
 
+def fair() -> tuple[Callable[[], object], Callable[[], object]]:
+    """A fair step at the next bandwidth, others known; and the events of one alone."""
+    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    options, known, numbers = asked(contention="fair"), list[Prices](), count()
+
+    def scenario() -> object:
+        values = {"fabric.bandwidth": 40e9 + 1e6 * next(numbers)}
+        changed = with_values(topology, values)
+        return step_totals(workload, changed, options, breakdown=False, known=known)
+
+    ready = prepare(workload, topology, options)
+    links = find_contention(ready.graph, ready.prices, None, fold_ranks=True)
+    actors = links.quotient.actors
+    runnable = lay_out(ready.graph, actors, ready.prices, contention=links)
+    plan = ready.graph.plan
+    return scenario, lambda: run(runnable, actors, plan, Fabric(capacity=links.capacity))
+
+
+def machine_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function compiled by numba."""
+    from numba import njit
+
+    return njit(function)  # type: ignore[no-any-return]
+
+
+def level_pass() -> tuple[Timed, Timed]:
+    """The columns' pass over a large graph, and the same pass as machine code."""
+    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    ready = prepare(workload, topology, LARGE)
+    actors = fold(ready.graph, ready.prices)
+    programs = lay_out(ready.graph, actors, ready.prices).programs
+    graph = nodes.make_nodes(programs, actors, ready.graph.plan)
+    duration_ps, after = graph.duration_ps(programs), graph.after
+    longest = machine_code(compiled._longest_ends)
+    return (
+        call(lambda: nodes._by_levels(graph, duration_ps)),
+        call(lambda: longest(after.starts, after.values, duration_ps), 5),
+    )
+
+
+def _ends_of_scenarios(starts: Any, values: Any, number: Any, lengths: Any) -> Any:
+    """The last end of every scenario, node by node; `lengths` has a row per scenario."""
+    step = np.zeros(len(lengths), dtype=np.int64)
+    end = np.zeros(len(number), dtype=np.int64)
+    for scenario in range(len(lengths)):
+        for node in range(len(number)):
+            begin = 0
+            for at in range(starts[node], starts[node + 1]):
+                begin = max(begin, end[values[at]])
+            end[node] = begin + lengths[scenario, number[node]]
+            step[scenario] = max(step[scenario], end[node])
+    return step
+
+
+def batched(scenarios: int) -> tuple[Timed, Timed]:
+    """A batch of scenarios, and a pass for each of them over its nodes as machine code."""
+    batch = make_batch(str(WORKLOAD), "hgx-h100")
+    columns = {"fabric.bandwidth": np.linspace(1e10, 1e11, scenarios)}
+    program = batch.passes.program
+    starts = np.cumsum([0, *map(len, program.after)])
+    values = np.array([each for after in program.after for each in after])
+    number = np.array(program.length)
+    lengths = np.random.default_rng(0).integers(0, 10**9, (scenarios, number.max() + 1))
+    bound = machine_code(_ends_of_scenarios)
+    return (
+        call(lambda: batch.evaluate(columns)),
+        call(lambda: bound(starts, values, number, lengths)),
+    )
+
+
 def split() -> list[list[str]]:
     """The words of every line: what no reader can do without."""
     return [line.split() for line in WORKLOAD.read_text().splitlines()]
@@ -123,9 +207,68 @@ def ratio(one: Timed, other: Timed) -> float:
     return median(one() / other() for _ in range(RUNS))
 
 
+def compiled_rows() -> dict[str, tuple[Timed, Timed]]:
+    """Passes over the same as machine code."""
+    scenarios = sized(20_000, 100)
+    return {
+        "a pass level by level over a compiled longest path of its nodes": level_pass(),
+        f"{scenarios:,} scenarios of one graph over compiled longest paths": batched(scenarios),
+    }
+
+
+def large_commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """What the largest questions are, and the commands that ask them."""
+    simulate = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100", str(WORKLOAD)]
+    shapes = sized(
+        ("--pp 64 --microbatches 1024", "--pp 128 --microbatches 4096"),
+        ("--pp 2 --microbatches 4", "--pp 4 --microbatches 8"),
+    )
+    for shape in shapes:
+        words = f"{shape} --schedule interleaved:4"
+        yield words, [*simulate, *words.split()]
+    words = f"--npus {sized(1048576, 256)}"
+    yield words, [*simulate, *words.split()]
+    words = f"--npus {sized(131072, 256)} --contention fair"
+    yield words, [*simulate, *words.split()]
+    several = sized(1000, 3)
+    axes = [f"fabric.bandwidth=50..800 Gbps:{several}", f"nvlink.bandwidth=100..900 GB/s:{several}"]
+    sweep = [
+        *STEPSIM,
+        "sweep",
+        "-q",
+        str(WORKLOAD),
+        "-t",
+        "hgx-h100",
+        "--db",
+        str(folder / "all.db"),
+    ]
+    words = f"sweep of {several**2:,} bandwidths to a database"
+    yield words, [*sweep, *(word for axis in axes for word in ("--set", axis))]
+
+
+_MEASURED = """
+import os, sys
+silent = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+process = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=silent)
+_, status, used = os.wait4(process, 0)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+sys.exit(status != 0)
+"""
+"""A small process that runs a command: a child begins with the peak memory of its parent."""
+
+
+def cost(words: list[str]) -> tuple[float, float]:
+    """Processor seconds and peak MB of a command."""
+    told_by = [sys.executable, "-c", _MEASURED, *words]
+    told = subprocess.run(told_by, stdout=subprocess.PIPE, check=True, text=True).stdout
+    seconds, peak = map(float, told.split())
+    return seconds, peak
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     simulate = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100"]
+    scenario, events = fair()
     shape = f"--pp {LARGE.pp} --microbatches {LARGE.microbatches} --schedule {LARGE.schedule}"
     rows = {
         f"simulate {WORKLOAD.stem} over the import of numpy, simpy, msgspec": (
@@ -149,10 +292,15 @@ def main() -> None:
             call(exchange(MANY)),
             call(exchange(FEW)),
         ),
-        f"a step of {sized(131072, 256)} NPUs over the workload's own": (
-            call(step(sized(131072, 256))),
+        f"simulate on {sized(1048576, 256):,} NPUs over the workload's own": (
+            command(*simulate, str(WORKLOAD), "--npus", str(sized(1048576, 256))),
+            command(*simulate, str(WORKLOAD)),
+        ),
+        "its step alone over the workload's own": (
+            call(step(sized(1048576, 256))),
             call(step()),
         ),
+        "a scenario of a fair sweep over its events": (call(scenario), call(events)),
         f"simulate with {shape} over the same": (
             command(*simulate, str(WORKLOAD), *shape.split()),
             command(*BARE),
@@ -166,11 +314,18 @@ def main() -> None:
             call(plans(totals())),
         ),
     }
+    if find_spec("numba"):
+        rows |= compiled_rows()
     print("| processor time | ratio |\n|---|---|")
     for name, (one, other) in rows.items():
         print(f"| {name} | {ratio(one, other):.2f} |")
     seconds = call(plans(totals()), 3)()
     print(f"\n{len(PLANS) / seconds:.0f} distinct plans to totals per second and core")
+    print("\n| command | seconds | peak MB |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, words in large_commands(Path(folder)):
+            seconds, peak = cost(words)
+            print(f"| {name} | {seconds:.2f} | {peak:.0f} |")
 
 
 if __name__ == "__main__":
