@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Small
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.linking import NONE, Rows, waits_of
-from stepsim.graph.programs import Program, SegmentKind, Shape
+from stepsim.graph.programs import Program, Shape
 from stepsim.graph.steps import step_rows
 from stepsim.graph.task_lists import TaskLists
 from stepsim.graph.writer import ProgramWriter, Written
@@ -41,6 +40,8 @@ from stepsim.workload.rows import CollectiveKind, CommOp, Group
 _SMALL = 1 << 13
 """Entries of a schedule up to which its segments are kept for the next graph."""
 _KEPT = 64
+_VARIANTS = 4
+"""Programs of one shape that are kept."""
 
 
 class Use(NamedTuple):
@@ -105,19 +106,12 @@ class TaskGraph:
         return [self._count(program) for program in self.programs]
 
     def _count(self, program: Program) -> Counter[Use]:
-        """Segments that look alike are counted first: there are few looks and many segments."""
-        counts: Counter[Use] = Counter()
-        inside: Counter[int] = Counter()
-        for kind, task_list, peer, count in program.looks[0]:
-            if task_list < 0:
-                use = Use(program.message, program.stage, peer, kind is SegmentKind.SEND)
-                counts[use] += count
-                continue
-            for comm, times in self.task_lists[task_list].comms.items():
-                inside[comm] += count * times
-        for comm, count in inside.items():
-            counts[Use(comm, program.stage)] = count
-        return counts
+        stage = program.stage
+        found = {
+            Use(comm, stage, peer, sends): count
+            for (comm, peer, sends), count in program.counts.items()
+        }
+        return Counter(found)
 
 
 def build_taskgraph(
@@ -149,15 +143,9 @@ def build_taskgraph(
         options=options,
         p2p=p2p,
         programs=tuple(
-            Program(
-                stage=stage,
-                entries=schedule.orders[stage],
-                message=NONE if message is None else message,
-                shape=shape,
-                task_list=task_list,
-            )
-            for stage, (shape, task_list) in enumerate(
-                _shaped(schedule, p2p, _switches(options), free, written)
+            _program(schedule, shape, each, NONE if message is None else message, task_lists.lists)
+            for shape, each in zip(
+                _shaped(schedule, p2p, _switches(options), free, written), written, strict=True
             )
         ),
         task_lists=tuple(task_lists.lists),
@@ -166,35 +154,52 @@ def build_taskgraph(
     )
 
 
+def _program(
+    schedule: Schedule,
+    shape: Shape,
+    written: Written,
+    message: int,
+    task_lists: Sequence[TaskList],
+) -> Program:
+    """What a stage runs: the program of before where it computes and sends the same."""
+    used = {number: task_lists[number] for number in written.used}
+    key = (message, written.alike, written.numbers, *used.items())
+    if key not in shape.programs:
+        if len(shape.programs) == _VARIANTS:
+            shape.programs.clear()
+        shape.programs[key] = Program(
+            stage=written.stage,
+            entries=schedule.orders[written.stage],
+            message=message,
+            shape=shape,
+            task_list=written.of_segments(shape.entry),
+            lists=used,
+        )
+    return shape.programs[key]
+
+
 def _shaped(
     schedule: Schedule,
     p2p: P2PMode,
     switches: P2POptions,
     free: bool,
     written: Sequence[Written],
-) -> Iterator[tuple[Shape, Small]]:
-    """The segments of every stage, and their task lists."""
+) -> Sequence[Shape]:
+    """The segments of every stage."""
     if all(each.is_plain for each in written):
         is_small = sum(map(len, schedule.columns)) <= _SMALL
         plain_shapes = _known_shapes if is_small else _plain_shapes
         tails = tuple(each.has_tail for each in written)
-        for shape, each in zip(
-            plain_shapes(schedule, p2p, switches, free, tails), written, strict=True
-        ):
-            yield shape, each.plain_lists(shape.entry)
-        return
-    lists = []
+        return plain_shapes(schedule, p2p, switches, free, tails)
 
     def rows() -> Iterator[Rows]:
         for each, steps in zip(written, p2p.programs(schedule, switches), strict=True):
             own = step_rows(
                 schedule, each.stage, steps, free=free, tail=each.has_tail, on_dp=each.on_dp
             )
-            mine, task_list = each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
-            lists.append(task_list[mine.kind >= 0])
-            yield mine
+            yield each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
 
-    yield from zip(_joined(schedule, rows()), lists, strict=True)
+    return _joined(schedule, rows())
 
 
 def _plain_shapes(

@@ -1,6 +1,8 @@
 """What each rank of a stage runs: segments, and what each waits for."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Lists, Small, numbers_of
 from stepsim.base.records import dataclass
+from stepsim.graph.actions import TaskList
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
 
@@ -53,7 +56,10 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shape:
-    """The segments of a stage but for what they compute, as columns, each named as in `Segment`."""
+    """The segments of a stage but for what they compute, as columns, each named as in `Segment`.
+
+    `programs` are those of this shape, by what they compute.
+    """
 
     kind: NDArray[np.int8]
     stream: NDArray[np.int8]
@@ -61,6 +67,7 @@ class Shape:
     peer_stage: Small
     peer: Small
     after: Lists
+    programs: "dict[tuple[object, ...], Program]" = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -80,7 +87,8 @@ class Shape:
 class Program:
     """What each rank of a stage runs: the shape of its segments, and the task list of each.
 
-    `entries` is the schedule's order, `message` the number of the communication of all messages.
+    `entries` is the schedule's order, `message` the number of the communication of all messages,
+    `lists` are its task lists by their numbers.
     """
 
     stage: int
@@ -88,6 +96,7 @@ class Program:
     message: int
     shape: Shape
     task_list: Small
+    lists: Mapping[int, TaskList]
 
     def __len__(self) -> int:
         return len(self.task_list)
@@ -140,6 +149,21 @@ class Program:
     def segments(self) -> tuple[Segment, ...]:
         """Every segment as an object, for those who look at all of them one by one."""
         return tuple(map(self.segment, range(len(self))))
+
+    @cached_property
+    def counts(self) -> Counter[tuple[int, int, bool]]:
+        """How often a rank takes part in each communication: its number, peer stage, if it sends.
+
+        Segments that look alike are counted first: there are few looks and many segments.
+        """
+        counts: Counter[tuple[int, int, bool]] = Counter()
+        for kind, task_list, peer, count in self.looks[0]:
+            if task_list < 0:
+                counts[self.message, peer, kind is SegmentKind.SEND] += count
+                continue
+            for comm, times in self.lists[task_list].comms.items():
+                counts[comm, -1, False] += count * times
+        return counts
 
     @cached_property
     def looks(self) -> tuple[tuple[Look, ...], Small]:

@@ -30,35 +30,43 @@ _NOTHING = {"reads": False, "joins": Joins.NOT}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Written:
-    """What a stage computes: `lists[i]` is the task list of entry i, the last that of the tail.
+    """What a stage computes: an entry of look i the task list `numbers[i]`, the `tail` another.
 
     It is -1 where nothing follows the pipeline, and for entries that are written one by one: `rows`
-    stand at the `place` of their entry. `on_dp` are the entries that use the reductions' stream.
+    stand at the `place` of their entry. `look` has the look of every entry, `alike` the blocks of
+    the same rows, and `on_dp` are the entries that use the reductions' stream. `merged_lists` are
+    the task lists of segments where some are written one by one.
     """
 
     stage: int
-    lists: Ints
+    numbers: tuple[int, ...]
+    look: Ints
+    tail: int
+    alike: tuple[tuple[int, ...], ...]
     on_dp: Bools
     rows: list[dict[str, int]]
+    merged_lists: list[Small] = field(default_factory=list)
 
     @property
     def has_tail(self) -> bool:
         """Whether something follows the pipeline."""
-        return bool(self.lists[-1] >= 0)
+        return self.tail >= 0
 
     @property
     def is_plain(self) -> bool:
         """Whether its segments are those of any work in this order."""
         return not (self.rows or self.on_dp.any())
 
-    def merged(self, steps: Rows, computed: Ints) -> tuple[Rows, Small]:
-        """Rows of steps with those written one by one; task lists of all.
+    @property
+    def used(self) -> list[int]:
+        """The task lists that it runs, ascending."""
+        return sorted({*self.numbers, self.tail, *(row["task_list"] for row in self.rows)} - {NONE})
 
-        `computed[i]` is the step that runs entry i.
-        """
-        own = self.plain_lists(steps.entry)
+    def merged(self, steps: Rows, computed: Ints) -> Rows:
+        """Rows of steps with those written one by one; `computed[i]` is the step of entry i."""
+        own = self._plain_lists(steps.entry)
         if not self.rows:
-            return steps, own
+            return steps
         kept = np.flatnonzero((steps.entry < 0) | (own >= 0))
         place = computed[[row["place"] for row in self.rows]]
         order = np.argsort(np.concatenate((kept, place)), kind="stable")
@@ -75,14 +83,20 @@ class Written:
                 theirs = np.where(theirs >= 0, moved[theirs], NONE)
             return np.concatenate((theirs, mine))[order]
 
-        rows = {name: column(name, getattr(steps, name)) for name in Rows.__slots__}
-        return Rows.of(**rows), column("task_list", own).astype(np.int32)
+        rows = Rows.of(**{name: column(name, getattr(steps, name)) for name in Rows.__slots__})
+        self.merged_lists.append(column("task_list", own)[rows.kind >= 0].astype(np.int32))
+        return rows
 
-    def plain_lists(self, entry: Small) -> Small:
-        """The task list of segments by their entries, -1 of none; the tail is the last of them."""
-        found = np.append(self.lists[:-1], NONE).astype(np.int32)[entry]
+    def of_segments(self, entry: Small) -> Small:
+        """The task list of every segment, by the entries of segments."""
+        return self.merged_lists[0] if self.merged_lists else self._plain_lists(entry)
+
+    def _plain_lists(self, entry: Small) -> Small:
+        """The task list of segments that are one for each entry; the tail is the last of them."""
+        lists = np.array(self.numbers, dtype=np.int32)[self.look]
+        found: Small = np.append(lists, np.int32(NONE))[entry]
         if self.has_tail:
-            found[-1] = self.lists[-1]
+            found[-1] = self.tail
         return found
 
 
@@ -104,34 +118,30 @@ class ProgramWriter:
     _begun: dict[int, int] = field(default_factory=dict)
 
     def write(self) -> Written:
-        """What the entries of the stage compute, then what follows the pipeline."""
-        lists = self._task_lists()
-        first, listed = numbers_of(lists + 1)
-        uses_dp = [each >= 0 and self._uses_dp(each) for each in lists[first].tolist()]
-        return Written(
-            stage=self.stage,
-            lists=np.append(lists, self._per_step()),
-            on_dp=np.array(uses_dp, dtype=bool)[listed],
-            rows=self.rows,
-        )
+        """What the entries of the stage compute, then what follows the pipeline.
 
-    def _task_lists(self) -> Ints:
-        """The task list of every entry; -1 of those that are written one by one.
-
-        They are made in the order of the entries.
+        Task lists are made in the order of the entries.
         """
         order = self.schedule.columns[self.stage]
         apart = self._apart(order)
         looks = _looks if len(order) > _SMALL else _known_looks
         first, look = looks(order, self._kinds.alike, tuple(np.flatnonzero(apart).tolist()))
-        numbers = np.full(len(first), NONE)
+        numbers = [NONE] * len(first)
         for number, place in sorted(enumerate(first.tolist()), key=itemgetter(1)):
             if apart[place]:
                 self._entry(order[place].parts(), place)
             else:
                 numbers[number] = self._of_entry(order[place].parts())
-        found: Ints = numbers[look]
-        return found
+        uses_dp = [each >= 0 and self._uses_dp(each) for each in numbers]
+        return Written(
+            stage=self.stage,
+            numbers=tuple(numbers),
+            look=look,
+            tail=self._per_step(),
+            alike=self._kinds.alike,
+            on_dp=np.array(uses_dp, dtype=bool)[look],
+            rows=self.rows,
+        )
 
     def _per_step(self) -> int:
         """The task list of what follows the pipeline, -1 for none; it needs reduced gradients."""

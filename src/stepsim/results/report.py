@@ -431,7 +431,7 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
             other = (~order.runs(ActionKind.FORWARD)[:, 0]).astype(np.int64)
             weights = timeline.actors.counts[cohort.actors]
             np.add.at(sums, other, ((end - start).astype(np.float64) * weights).sum(axis=1))
-            np.add.at(counts, other, weights.sum())
+            np.add.at(counts, other, np.float64(weights.sum()))
     means = sums / np.maximum(counts, 1)
     return round(float(means[0])), round(float(means[1]))
 

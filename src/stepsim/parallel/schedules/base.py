@@ -184,12 +184,9 @@ def alternating(
 
     Forwards and backwards are tables of chunk and microbatch; chunk c of rank r is stage cP + r.
     """
-    from stepsim.parallel.schedules.order import alternating_order
+    from stepsim.parallel.schedules.order import alternating_orders
 
-    return tuple(
-        alternating_order(rank, ranks, lead, forwards, backwards)
-        for rank, lead in enumerate(warm_up)
-    )
+    return alternating_orders(ranks, warm_up, forwards, backwards)
 
 
 _MAX_FORWARDS = 1 << 22

@@ -77,7 +77,10 @@ class Order(Sequence[OrderEntry]):
 
     def runs(self, *kinds: ActionKind) -> Bools:
         """Which parts are of these kinds: (entries, parts)."""
-        return np.isin(self.kind, [ACTION_KINDS.index(kind) for kind in kinds])
+        found = np.zeros(self.kind.shape, dtype=bool)
+        for kind in kinds:
+            found |= self.kind == ACTION_KINDS.index(kind)
+        return found
 
 
 def _entry(
@@ -91,17 +94,25 @@ def _entry(
     return parts[0] if len(parts) == 1 else FusedPair(forward=parts[0], backward=parts[1])
 
 
-def alternating_order(
-    rank: int,
+def alternating_orders(
     ranks: int,
-    lead: int,
+    warm_up: Sequence[int],
     forwards: Sequence[tuple[int, int]],
     backwards: Sequence[tuple[int, int]],
-) -> Order:
-    """One rank's order of `alternating`, with `lead` forwards before the first backward."""
-    turns = 2 * np.arange(len(forwards)), 2 * (np.arange(len(backwards)) + lead) + 1
-    order = np.argsort(np.concatenate(turns), kind="stable")
-    chunk, microbatch = np.concatenate((forwards, backwards))[order].T
+) -> tuple[Order, ...]:
+    """The orders of `alternating`."""
+    table = np.array([*forwards, *backwards], dtype=np.int32).T
+    return tuple(
+        _alternating(rank, ranks, lead, table, len(forwards)) for rank, lead in enumerate(warm_up)
+    )
+
+
+def _alternating(rank: int, ranks: int, lead: int, table: Small, forwards: int) -> Order:
+    """One rank's order, with `lead` forwards before the first backward."""
+    turns = 2 * np.arange(table.shape[1])
+    turns[forwards:] += 2 * (lead - forwards) + 1
+    order = np.argsort(turns, kind="stable")
+    chunk, microbatch = table[:, order]
     numbers = ACTION_KINDS.index(ActionKind.FORWARD), ACTION_KINDS.index(ActionKind.BACKWARD)
-    kind = np.where(order < len(forwards), *numbers)
+    kind = np.where(order < forwards, *numbers)
     return Order.of_actions(kind, chunk * ranks + rank, chunk, microbatch)
