@@ -32,8 +32,9 @@ def balanced_plans(plans: Sequence[ModelPlan], steps: StepModel) -> Iterator[Mod
     if steps.framework.balances_stages:
         return
     piped = [plan for plan in plans if plan.pp > 1 and not plan.order.folded]
-    for plan, (embedding, last) in zip(piped, _end_costs(piped, steps), strict=True):
-        layout = _balanced(steps.architecture, plan.pp, plan.chunks, embedding, last)
+    depth, ahead = steps.architecture.depth, len(steps.architecture.prediction_layers)
+    for plan, ends in zip(piped, _end_costs(piped, steps), strict=True):
+        layout = _balanced(depth, ahead, plan.pp, plan.chunks, ends)
         if layout and layout.slices != plan.stage_slices(steps.architecture):
             yield replace(plan, layout=layout)
 
@@ -64,17 +65,11 @@ def _in_layers(table: Floats, architecture: Architecture) -> list[tuple[int, int
 
 @lru_cache(maxsize=4096)
 def _balanced(
-    architecture: Architecture, pp: int, chunks: int, embedding: int, last: int
+    depth: int, ahead: int, pp: int, chunks: int, ends: tuple[int, int]
 ) -> LayerLayout | None:
     """The layout for ends that cost so many parts of a layer; None where there is none."""
+    embedding, last = (each / _PER_LAYER for each in ends)
     try:
-        return balanced_layout(
-            architecture.depth,
-            len(architecture.prediction_layers),
-            pp,
-            chunks,
-            embedding=embedding / _PER_LAYER,
-            last=last / _PER_LAYER,
-        )
+        return balanced_layout(depth, ahead, pp, chunks, embedding=embedding, last=last)
     except PlanError:
         return None

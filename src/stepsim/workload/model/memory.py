@@ -5,6 +5,7 @@ rank keeps is the schedule's (`kept`, or `kept_by_1f1b`).
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -90,6 +91,7 @@ def _kept_by(plan: ModelPlan) -> _Kept:
             return kept_by_1f1b(pp, plan.chunks, most)
 
 
+@lru_cache(maxsize=4096)
 def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> _Kept:
     """Microbatches that each rank keeps of each chunk under 1F1B, or its interleaved form.
 
