@@ -20,6 +20,7 @@ from stepsim.base.fields import Picoseconds
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import Times
+from stepsim.engine.prices import Prices
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.explore.batch.lengths import MeasuredLength
@@ -30,6 +31,7 @@ from stepsim.network.topology.numbers import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.models import WorkSource
+from stepsim.step.simulate import step_totals
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3
@@ -146,8 +148,11 @@ def find_sensitivity(
         same = paths[0] == paths[part][0] == paths[part][1]
         several = times[part].tolist()
         rows.append(_slope(parameter, found, here, several, same_path=None if stretched else same))
+    known: list[Prices] = []
     for parameter in rebuilt:
-        several = [_rebuilt(workload, topology, options, each) for each in parameter.around()]
+        several = [
+            _rebuilt(workload, topology, options, each, known) for each in parameter.around()
+        ]
         rows.append(_slope(parameter, found, here, several))
     return Sensitivity(
         workload=batch.job.workload.source,
@@ -201,16 +206,20 @@ def _rebuilt(
     topology: Topology,
     options: StepOptions,
     values: dict[str, float],
+    known: list[Prices],
 ) -> int:
-    """Step time with other compute or another network, where that is another graph."""
+    """Step time with other compute or another network, where that is another graph.
+
+    `known` are prices found before: a network of the same numbers has them too.
+    """
     scale = options.compute_scale or ComputeScale()
     phases = {
         str(phase): getattr(scale, phase) * values.get(f"compute_scale.{phase}", 1.0)
         for phase in PHASES
     }
     changed = replace(options, compute_scale=ComputeScale(**phases))
-    batch = make_batch(workload, with_values(topology, values), changed)
-    return int(batch.evaluate({}).step_time_ps[0])
+    network = with_values(topology, values)
+    return step_totals(workload, network, changed, breakdown=False, known=known).step_time_ps
 
 
 def _slope(
