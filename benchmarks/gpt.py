@@ -9,7 +9,7 @@ GPT = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
 TOPOLOGY = "hgx-h100"
 
 
-def gpt() -> PreparedStep:
+def gpt(**options: object) -> PreparedStep:
     """The job, before it runs."""
-    inputs = read_inputs(GPT, TOPOLOGY, {})
+    inputs = read_inputs(GPT, TOPOLOGY, options)
     return prepare(inputs.workload, inputs.topology, inputs.options)

@@ -34,6 +34,6 @@ def test_sensitivity(benchmark: Any) -> None:
 
 
 def test_noise(benchmark: Any) -> None:
-    options = {"model": NoiseModel(task=0.05), "samples": sized(1024, 32)}
+    options = {"model": NoiseModel(task=0.05), "samples": sized(1024, 4)}
     found = benchmark.pedantic(noise, (GPT, TOPOLOGY), options, rounds=1)
     assert len(found.step_time_ps) == options["samples"]

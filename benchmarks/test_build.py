@@ -24,7 +24,7 @@ def test_graph(benchmark: Any) -> None:
     inputs = read_inputs(GPT, TOPOLOGY, {})
     job = benchmark(prepare, inputs.workload, inputs.topology, inputs.options)
     assert sum(len(program.segments) for program in job.graph.programs) == 1488
-    assert len(job.graph.task_lists) == 23
+    assert len(job.graph.task_lists) == 9
 
 
 def test_plans_priced_together(benchmark: Any) -> None:

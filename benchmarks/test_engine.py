@@ -6,7 +6,6 @@ import pytest
 from gpt import gpt
 from sizes import sized
 
-from stepsim.parallel.modes import Sharing
 from stepsim.step.simulate import run_graph
 
 CASES = sized([(True, 1488), (False, 2_454_016)], [(True, 1488)])
@@ -25,7 +24,6 @@ def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
 
 
 def test_contention(benchmark: Any) -> None:
-    job = gpt()
-    options = {"sharing": Sharing.FAIR}
-    timeline = benchmark.pedantic(run_graph, (job.graph, job.prices), options, rounds=5)
+    job = gpt(contention="fair")
+    timeline = benchmark.pedantic(run_graph, (job.graph, job.prices), rounds=5)
     assert sum(cohort.start.size for cohort in timeline.cohorts) == 1816
