@@ -92,6 +92,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     also: list[str] = []
     graph_share: _Part = 0.1
     host_step: Time = "0 ms"
+    host_tp: Time = "0 ms"
     exposed_tp: _Part = 0.4
     fsdp_slowdown: _Amount = 0.08
     skew: _Amount = 0.0
@@ -215,6 +216,7 @@ def read_framework(name_or_path: str | Path) -> Framework:
             host_layer_ps=parse_time_ps(file.host_layer),
             host_expert_layer_ps=parse_time_ps(file.host_expert_layer),
             host_step_ps=parse_time_ps(file.host_step),
+            host_tp_ps=parse_time_ps(file.host_tp),
             graph_share=file.graph_share,
             exposed_tp=file.exposed_tp,
             fsdp_slowdown=file.fsdp_slowdown,

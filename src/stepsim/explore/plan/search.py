@@ -289,6 +289,7 @@ def _bounds(
         host_layer_ps=0,
         host_expert_layer_ps=0,
         host_step_ps=0,
+        host_tp_ps=0,
         skew=0.0,
     )
     alone = _step_model(model, device, bare, _NO_NETWORK)

@@ -30,7 +30,8 @@ class Framework:
 
     `memory_factor` multiplies memory-bound kernels. A layer's forward and backward take the host at
     least `host_layer_ps`, with experts `host_expert_layer_ps`, with CUDA graphs `graph_share` of
-    it; a step takes it `host_step_ps` besides. `exposed_tp` is the share of pipelined tp
+    it; each rank of tp adds `host_tp_ps` to a layer where a pipeline leaves its node; a step takes
+    it `host_step_ps` besides. `exposed_tp` is the share of pipelined tp
     collectives that stays visible, `fsdp_slowdown` what compute loses while parameters are gathered
     beside it, `skew` what such a step loses to the slowest rank per doubling of the nodes.
 
@@ -52,6 +53,7 @@ class Framework:
     host_layer_ps: int
     host_expert_layer_ps: int
     host_step_ps: int = 0
+    host_tp_ps: int = 0
     graph_share: float = 0.1
     exposed_tp: float = 0.36
     fsdp_slowdown: float = 0.07

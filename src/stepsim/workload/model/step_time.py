@@ -135,7 +135,10 @@ class StepModel:
             self.framework.host_expert_layer_ps if layer.is_sparse else self.framework.host_layer_ps
         )
         graph = np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
-        host = host_ps / PS_PER_S * graph * (1 + columns.recompute_full / 3)
+        ranks = columns.stage_ranks * columns.pp
+        far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
+        host = host_ps * graph + self.framework.host_tp_ps * columns.tp * far
+        host = host / PS_PER_S * (1 + columns.recompute_full / 3)
         part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
         return self._sharded(layer, part, columns)
 

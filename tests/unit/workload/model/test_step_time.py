@@ -67,3 +67,40 @@ def test_plans_of_several_precisions_are_priced_together() -> None:
 def test_a_precision_that_the_device_lacks_is_refused() -> None:
     with pytest.raises(PlanError, match="precision is fp8: A100-80GB has bf16, fp16"):
         model("a100-80gb").seconds([replace(PLAN, precision=Precision.FP8)])
+
+
+def test_sums_that_no_product_makes_cost_a_kernel_per_microbatch() -> None:
+    """Each weight gradient is read in 2 bytes, its sum read and written in 2 bytes each."""
+    steps = model("a100-80gb")
+    apart = replace(read_framework("megatron-deepspeed"), host_layer_ps=0)
+    fused = replace(apart, fuses_gradient_sums=True)
+    plan = ModelPlan(tp=2, global_batch=8, sequence=4096, precision=Precision.FP16)
+    slow, fast = (replace(steps, framework=each).seconds([plan])[0] for each in (apart, fused))
+    a = steps.architecture
+    weights = sum(n * _matrices(layer, a.hidden) for layer, n in a.layer_counts().items())
+    weights += a.vocabulary * a.hidden
+    each = 6 * weights / 2 / steps.device.bytes_per_s * apart.memory_factor
+    assert slow - fast == pytest.approx(8 * each, rel=0.01)
+
+
+def _matrices(layer: Layer, hidden: int) -> int:
+    assert isinstance(layer.attention, GroupedAttention)
+    assert isinstance(layer.mlp, DenseMlp)
+    attention, mlp = layer.attention, layer.mlp
+    heads = 2 * attention.heads + 2 * attention.kv_heads
+    inputs = 3 if mlp.activation.gated else 2
+    return hidden * (heads * attention.head_dim + inputs * mlp.width)
+
+
+@pytest.mark.parametrize(("dp", "pp", "tp", "more"), [(1, 2, 4, 0), (2, 2, 4, 10), (4, 1, 4, 0)])
+def test_ranks_of_tp_hold_up_the_host_where_a_pipeline_leaves_its_node(
+    dp: int, pp: int, tp: int, more: float
+) -> None:
+    steps = replace(model(), framework=read_framework("nanotron"))
+    alone = replace(steps, framework=replace(steps.framework, host_tp_ps=0))
+    plan = ModelPlan(tp=tp, pp=pp, dp=dp, global_batch=16 * dp, sequence=128)
+    kinds = len(steps.architecture.layer_kinds())
+    slow, fast = (
+        each.part_seconds([plan], plan.precision)[0, :kinds] * 1e3 for each in (steps, alone)
+    )
+    assert (slow - fast).tolist() == pytest.approx([more] * kinds)

@@ -337,7 +337,10 @@ class _Builder:
         sparse = self.framework.host_expert_layer_ps
         host = sparse if layer.is_sparse else self.framework.host_layer_ps
         graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
-        return host * graph * (4 / 3 if again else 1.0)
+        plan, network = self.plan, self.interconnect
+        far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
+        more = self.framework.host_tp_ps * plan.tp if far else 0
+        return (host * graph + more) * (4 / 3 if again else 1.0)
 
     def _exchanged(self, rows: _Rows) -> float:
         """Communication of a layer that its weight gradients do not hide, ps."""
