@@ -106,25 +106,6 @@ class LaidOut:
             yield looks[which], inner - 1, tasks[each]
 
 
-Meeting = tuple[Group, int, int, int]
-"""A transfer: group kind, group (or sending actor), segment and task of the task list."""
-
-
-def meeting(
-    laid: LaidOut, task: int, group: Group, actor: int, actors: Actors, plan: ParallelPlan
-) -> tuple[Meeting, int]:
-    """The transfer that a task of an actor takes part in, and how many members it has."""
-    number = int(laid.segment[task])
-    if group is Group.PP:
-        program = laid.program
-        if program.kind[number] == SegmentKind.SEND:
-            return (group, actor, number, 0), 2
-        sender = far_actor(actor, int(program.peer_stage[number]), actors, plan)
-        return (group, sender, int(program.peer[number]), 0), 2
-    where = int(actors.groups[group][actor])
-    return (group, where, number, int(laid.inner[task])), int(actors.sizes[group][where])
-
-
 def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:
     """The actor at the other end of an actor's messages with a stage."""
     shift = (stage - int(actors.stages[actor])) * plan.stage_ranks

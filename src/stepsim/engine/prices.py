@@ -81,6 +81,7 @@ class Prices:
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
+    _steps: dict[tuple[object, ...], list[FlowStep]] = field(default_factory=dict)
     _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
     _phases: dict[tuple[CommOp, bytes], tuple[PhasePrice, ...]] = field(default_factory=dict)
 
@@ -185,8 +186,11 @@ class Prices:
         cost = self.cost(op, patterns, pattern)
         if not cost.steps:
             return []
-        layout = self.topology.layout(patterns.distinct[pattern])
-        return flow_steps(op.kind, layout, cost.algorithm, op.loads)
+        key = op.kind, op.loads, patterns.key(pattern), cost.algorithm
+        if key not in self._steps:
+            layout = self.topology.layout(patterns.distinct[pattern])
+            self._steps[key] = flow_steps(op.kind, layout, cost.algorithm, op.loads)
+        return self._steps[key]
 
     def shape(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> CollectiveShape:
         """Traced flows of a collective in groups of one look."""
@@ -233,7 +237,7 @@ def prices_like(
     for each in able:
         if each.topology == topology:
             return each.of(graph)
-    for each in able:
+    for each in reversed(able):
         if same_but_numbers(each.topology, topology):
             return each.on(topology).of(graph)
     return None

@@ -14,11 +14,12 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
+from stepsim.base.arrays import Small
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import GROUPS, LaidOut, Meeting, Runnable, meeting
+from stepsim.engine.lay_out import GROUPS, LaidOut, Runnable, far_actor
 from stepsim.graph.build import Use
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
@@ -34,6 +35,12 @@ _AFTER_ALL_OTHERS = EventPriority(2)
 
 _Member = tuple[int, int]
 """An actor and one of its tasks."""
+
+_Meeting = tuple[int, int, int, int]
+"""A transfer: group kind, group (or sending actor), segment and task of the task list."""
+
+_PP = GROUPS.index(Group.PP)
+_SENDS = int(SegmentKind.SEND)
 
 _Times = list["array[int]"]
 """A time in ps for every task of every actor."""
@@ -87,12 +94,17 @@ class _Flight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """Columns of a laid-out program as Python's lists: they are looked up task by task."""
+    """Columns of a laid-out program and its segments, to be looked up one by one."""
 
     duration_ps: list[int]
     group: list[int]
     slowed: list[int]
+    segment: "array[int]"
+    inner: "array[int]"
     followers: list[tuple[int, ...]]
+    kind: list[int]
+    peer_stage: list[int]
+    peer: "array[int]"
 
     @classmethod
     def of(cls, laid: LaidOut) -> Self:
@@ -100,8 +112,18 @@ class _Listed:
             duration_ps=laid.duration_ps.tolist(),
             group=laid.group.tolist(),
             slowed=laid.slowed.tolist(),
+            segment=_whole(laid.segment),
+            inner=_whole(laid.inner),
             followers=laid.after.turned(len(laid)).tolist(),
+            kind=laid.program.kind.tolist(),
+            peer_stage=laid.program.peer_stage.tolist(),
+            peer=_whole(laid.program.peer),
         )
+
+
+def _whole(column: Small) -> "array[int]":
+    """Large numbers that differ, without an object for each."""
+    return array("q", column.astype(np.int64).tobytes())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,7 +139,10 @@ class _Run:
     finish: _Times = field(default_factory=list)
     missing: list[list[int]] = field(default_factory=list)
     listed: list[_Listed] = field(default_factory=list)
-    arrived: dict[Meeting, list[_Member]] = field(default_factory=dict)
+    groups: list[list[int]] = field(default_factory=list)
+    sizes: list[list[int]] = field(default_factory=list)
+    far: dict[_Member, int] = field(default_factory=dict)
+    arrived: dict[_Meeting, list[_Member]] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
     launched: int = 0
     settling: bool = False
@@ -131,6 +156,9 @@ class _Run:
         self.total = sum(map(len, self.programs))
         listed = {id(laid): _Listed.of(laid) for laid in self.programs}
         self.listed = [listed[id(laid)] for laid in self.programs]
+        nothing = np.zeros(0, dtype=np.int64)
+        self.groups = [self.actors.groups.get(kind, nothing).tolist() for kind in GROUPS]
+        self.sizes = [self.actors.sizes.get(kind, nothing).tolist() for kind in GROUPS]
         for actor, laid in enumerate(self.programs):
             for task in np.flatnonzero(laid.after.counts == 0).tolist():
                 self.arrive(actor, task)
@@ -145,8 +173,7 @@ class _Run:
         if group < 0:
             self.begin([(actor, task)])
             return
-        laid = self.programs[actor]
-        key, size = meeting(laid, task, GROUPS[group], actor, self.actors, self.plan)
+        key, size = self.meeting(actor, task, group)
         if size > 1:
             members = self.arrived.setdefault(key, [])
             members.append((actor, task))
@@ -156,6 +183,20 @@ class _Run:
         else:
             members = [(actor, task)]
         self.begin(members)
+
+    def meeting(self, actor: int, task: int, group: int) -> tuple[_Meeting, int]:
+        """The transfer that a task of an actor takes part in, and how many members it has."""
+        listed = self.listed[actor]
+        segment = listed.segment[task]
+        if group != _PP:
+            where = self.groups[group][actor]
+            return (group, where, segment, listed.inner[task]), self.sizes[group][where]
+        if listed.kind[segment] == _SENDS:
+            return (group, actor, segment, 0), 2
+        stage = listed.peer_stage[segment]
+        if (actor, stage) not in self.far:
+            self.far[actor, stage] = far_actor(actor, stage, self.actors, self.plan)
+        return (group, self.far[actor, stage], listed.peer[segment], 0), 2
 
     def begin(self, members: list[_Member]) -> None:
         """Start a task on all its members; its end is an event."""
@@ -252,9 +293,10 @@ class _Run:
             f"the run stopped with {self.total - self.ended} tasks unfinished: {'; '.join(waits)}"
         )
 
-    def absent(self, key: Meeting, members: list[_Member]) -> str:
+    def absent(self, key: _Meeting, members: list[_Member]) -> str:
         """Who has not arrived at a transfer."""
-        group, where, _, _ = key
+        number, where, _, _ = key
+        group = GROUPS[number]
         if group is not Group.PP:
             there = {actor for actor, _ in members}
             away = [a for a in range(len(self.actors)) if self.actors.groups[group][a] == where]

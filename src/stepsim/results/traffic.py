@@ -85,9 +85,9 @@ class _Tracer:
             name: np.concatenate([nothing, *(getattr(each, name) for each in rows)])
             for name in ("user", "link", "size", "rate")
         }
-        alike, places = np.ones_like(columns["link"]), self.places(columns["link"])
+        alike = np.ones_like(columns["link"])
         for (low, high), count in counts:
-            alike *= count[places % high // low]
+            alike *= count[self.places(columns["link"]) % high // low]
         uses = self.numbers
         return Traffic(
             uses=tuple(uses),
@@ -146,12 +146,14 @@ class _Tracer:
             owner, link, load = loads_by_owner(
                 self.prices.topology, np.concatenate(npus), owners, step
             )
+            if turned:
+                link = self.moved(link, lowered(self.places(link), turned))
             size = load * (step.repeat * op.size_bytes)
             yield _Rows(
                 along=tuple(npu for turn, npu in self.turns.items() if lies_in(turn, span)),
                 also=np.array(also, dtype=np.int64).reshape(-1, 2),
                 user=owner,
-                link=self.moved(link, lowered(self.places(link), turned)),
+                link=link,
                 size=size,
                 rate=size * (PS_PER_S / max(time_ps, 1)),
             )

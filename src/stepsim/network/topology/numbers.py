@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 from stepsim.base.errors import TopologyError
+from stepsim.base.kept import kept
 from stepsim.network.topology.links import (
     LAUNCH_LATENCY,
     FollowingLinks,
@@ -60,11 +61,14 @@ def same_but_numbers(one: Topology, other: Topology) -> bool:
     """
     if not (isinstance(one, NestedTopology) and isinstance(other, NestedTopology)):
         return False
-    plain = [
-        replace(_edited(each, {link.name: _ANY for link in each.link_classes}), launch_latency_ps=0)
-        for each in (one, other)
-    ]
-    return bool(plain[0] == plain[1])
+    return bool(_without_numbers(one) == _without_numbers(other))
+
+
+@kept(32)
+def _without_numbers(topology: NestedTopology) -> Any:
+    """The network with the same numbers on all links."""
+    plain = _edited(topology, {link.name: _ANY for link in topology.link_classes})
+    return replace(plain, launch_latency_ps=0)
 
 
 def _leader(topology: Topology, name: str) -> str:
