@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dataclass"]
 
-_FEW = 16
+_FEW = 128
 """Objects of a class that are made before its `__init__` is compiled: that takes as long."""
 _OWN = ("__eq__", "__hash__", "__setattr__", "__delattr__", "__init__", "__repr__")
 
@@ -74,15 +74,13 @@ def _compiled_later(cls: Any, name: str) -> Callable[..., Any]:
 
 def _init_of_few(cls: Any) -> Callable[..., None]:
     """An `__init__` that is worth no compiling until several objects have been made."""
-    fields = [each for each in dataclasses.fields(cls) if each.init]
-    is_simple = len(fields) == len(dataclasses.fields(cls))
-    left = _FEW
+    fields, left = dataclasses.fields(cls), _FEW
     is_checked = hasattr(cls, "__post_init__")
 
     def init(self: Any, *given: Any, **named: Any) -> None:
         nonlocal left
         left -= 1
-        if left < 0 or given or not (is_simple and _fill(self, fields, named)):
+        if left < 0 or given or not _fill(self, fields, named):
             cls.__init__ = method = _of_library(cls, "__init__")
             method(self, *given, **named)
         elif is_checked:
@@ -95,15 +93,17 @@ def _fill(self: Any, fields: Iterable[Any], named: dict[str, Any]) -> bool:
     """Set all fields; false where one is missing, or something is named that is no field."""
     taken = 0
     for each in fields:
-        if each.name in named:
+        if each.init and each.name in named:
             value = named[each.name]
             taken += 1
         elif each.default is not dataclasses.MISSING:
             value = each.default
         elif each.default_factory is not dataclasses.MISSING:
             value = each.default_factory()
-        else:
+        elif each.init:
             return False
+        else:
+            continue
         object.__setattr__(self, each.name, value)
     return taken == len(named)
 

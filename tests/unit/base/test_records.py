@@ -131,12 +131,12 @@ def test_the_first_objects_and_those_behind_them_are_alike() -> None:
 
 
 def test_an_init_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where arguments have no names, or a field is none of `__init__`'s."""
+    """By the first object whose arguments have no names, or behind many that have."""
     made: list[str] = []
     library = records._of_library
 
     def counted(cls: Any, name: str) -> Any:
-        made.append(name)
+        made.append(f"{cls.__name__}.{name}")
         return library(cls, name)
 
     monkeypatch.setattr(records, "_of_library", counted)
@@ -145,9 +145,15 @@ def test_an_init_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class Pair:
         one: int
         both: int = field(init=False)
+        seen: list[int] = field(init=False, default_factory=list)
 
         def __post_init__(self) -> None:
             self.both = 2 * self.one
 
-    assert [Pair(one).both for one in range(3)] == [0, 2, 4]
-    assert made == ["__init__"]
+    assert [Pair(one=one).both for one in range(99)] == [*range(0, 198, 2)]
+    assert made == []
+    wrong: Any = Pair
+    with pytest.raises(TypeError, match=r"Pair.__init__\(\)"):
+        wrong(one=1, both=2)
+    assert [(Pair(one).both, Pair(one).seen) for one in range(3)] == [(0, []), (2, []), (4, [])]
+    assert made == ["Pair.__init__"]
