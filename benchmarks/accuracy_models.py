@@ -216,9 +216,13 @@ def _frameworks() -> Iterator[str]:
     yield "| framework | constant | value | set on |"
     yield "|---|---|---|---|"
     known = {each.name for each in fields(Framework)}
+    said: set[tuple[str, str]] = set()  # what frameworks of one family share stands once
     for name in framework_names():
         framework = read_framework(name)
         for constant, source in framework.sources.items():
+            if (constant, source) in said:
+                continue
+            said.add((constant, source))
             names = (constant, f"{constant}_ps", f"{constant}_bytes")
             value = getattr(framework, next(each for each in names if each in known))
             yield f"| {framework.name} | {constant} | {_shown(constant, value)} | {source} |"
