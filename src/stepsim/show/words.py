@@ -1,11 +1,11 @@
-"""Ranks, actions, communications and axes in words."""
+"""Jobs, ranks, actions, communications and axes in words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.parallel.modes import Sharing
+from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.comms import CommUse
 from stepsim.show.palette import ACTION_NAMES
@@ -17,6 +17,25 @@ _SHARING = {
     str(Sharing.SIBLINGS): "groups that act together share links, other transfers do not",
     str(Sharing.FAIR): "all transfers that overlap share links",
 }
+_EP_LAYOUTS: Mapping[str, str] = {
+    EpLayout.DP: " inside dp",
+    EpLayout.FOLDED: " folded over tp and dp",
+}
+_ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
+
+
+def size_words(
+    npus: int, degrees: Mapping[str, int], microbatches: int, rank_order: str, ep_layout: str
+) -> str:
+    """Size and degrees, how expert groups lie, and how ranks do where it is not the usual way."""
+    lies = {"ep": _EP_LAYOUTS.get(ep_layout, "") if degrees["ep"] > 1 else ""}
+    shown = ", ".join(
+        f"{name} {size}{lies.get(name, '')}"
+        for name, size in degrees.items()
+        if size > 1 or name in _ALWAYS_SHOWN
+    )
+    order = "" if rank_order in ("", RankOrder.TP_DP_PP) else f"; {rank_order}"
+    return f"{npus} NPUs: {shown}; microbatches {microbatches}{order}"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -308,7 +308,7 @@ def test_a_comparison_is_one_trace(run: Run, moe: Path, tmp_path: Path) -> None:
 
 
 def test_runs_of_a_comparison_are_told_as_they_are_alone(moe: Path, tmp_path: Path) -> None:
-    both = compare(moe, ["1f1b", "gpipe"], microbatches=8)
+    both = compare(moe, ["1f1b", "gpipe"], microbatches=4)
     runs = [traced(result, [0, 40], name=name) for name, result in both.valid]
     write_trace(runs, tmp_path / "both.json")
     processes = read_trace((tmp_path / "both.json").read_text())

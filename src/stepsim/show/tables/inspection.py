@@ -17,7 +17,7 @@ from stepsim.show.tables.model import (
     Table,
     table_of,
 )
-from stepsim.show.tables.step import size_words
+from stepsim.show.words import size_words
 
 _TRAFFIC = {
     "group": TEXT.of("group"),

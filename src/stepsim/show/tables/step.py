@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
+from stepsim.parallel.modes import Sharing
 from stepsim.results.document import (
     LinkEntry,
     MemoryEntry,
@@ -35,17 +35,12 @@ from stepsim.show.tables.model import (
     shown_pairs,
     table_of,
 )
-from stepsim.show.words import name_ranks, sharing_words
+from stepsim.show.words import name_ranks, sharing_words, size_words
 from stepsim.workload.axes import part_label
 
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
 _UNKNOWN = "#bbbbbb"
-_EP_LAYOUTS: Mapping[str, str] = {
-    EpLayout.DP: " inside dp",
-    EpLayout.FOLDED: " folded over tp and dp",
-}
 _OPTIONAL = ("skew", "host")
-_ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
 _IDLE = ("head", "inner", "tail")
 _BUBBLE = ("before", "between", "after")
 _MOST_CLASSES = 512
@@ -83,20 +78,6 @@ def job_words(result: StepDocument) -> str:
     return size_words(
         result.npus, result.plan, result.microbatches, result.rank_order, result.ep_layout
     )
-
-
-def size_words(
-    npus: int, degrees: Mapping[str, int], microbatches: int, rank_order: str, ep_layout: str
-) -> str:
-    """Size and degrees, how expert groups lie, and how ranks do where it is not the usual way."""
-    lies = {"ep": _EP_LAYOUTS.get(ep_layout, "") if degrees["ep"] > 1 else ""}
-    shown = ", ".join(
-        f"{name} {size}{lies.get(name, '')}"
-        for name, size in degrees.items()
-        if size > 1 or name in _ALWAYS_SHOWN
-    )
-    order = "" if rank_order in ("", RankOrder.TP_DP_PP) else f"; {rank_order}"
-    return f"{npus} NPUs: {shown}; microbatches {microbatches}{order}"
 
 
 def _run_pairs(result: StepDocument) -> Pairs:
