@@ -100,7 +100,7 @@ class _Tasks(NamedTuple):
     after: Lists
 
 
-Far = tuple[tuple[int, int], ...]
+_Far = tuple[tuple[int, int], ...]
 """The stages that an actor receives from, and the actor of each that sends to it."""
 
 
@@ -127,14 +127,14 @@ def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
 
 
 @lru_cache(maxsize=64)
-def _known_nodes(shapes: tuple[Shape, ...], far: tuple[Far, ...]) -> NodeGraph:
+def _known_nodes(shapes: tuple[Shape, ...], far: tuple[_Far, ...]) -> NodeGraph:
     """The nodes of actors whose segments are one task each, kept for the next run."""
     tasks = [_Tasks(shape, shape.numbers, shape.after) for shape in shapes]
     firsts = bounds(np.array([len(shape) for shape in shapes]))
     return _ordered(_with_messages(tasks, far, firsts), tasks, firsts)
 
 
-def _with_messages(tasks: Sequence[_Tasks], far: Sequence[Far], firsts: Small) -> Small:
+def _with_messages(tasks: Sequence[_Tasks], far: Sequence[_Far], firsts: Small) -> Small:
     """The first task of the node of every task: of receipts, what sends."""
     node = np.arange(firsts[-1], dtype=np.int32)
     for mine, begin, senders in zip(tasks, firsts.tolist(), far, strict=False):

@@ -54,7 +54,7 @@ class _Loads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransferPlace:
+class _TransferPlace:
     """Communication number `comm` in `groups` that look alike, which are at `sites`."""
 
     comm: int
@@ -81,7 +81,7 @@ class TransferSites:
     loads: _Loads
     link_class: Ints
     first: dict[_SiteKind, int]
-    places: tuple[TransferPlace, ...]
+    places: tuple[_TransferPlace, ...]
 
     def site(self, graph: TaskGraph, use: Use, group: int) -> int:
         """The site of a communication in a group of its kind."""
@@ -113,7 +113,7 @@ class _Tracer:
     prices: Prices
     count: int = 0
     first: dict[_SiteKind, int] = field(default_factory=dict)
-    places: list[TransferPlace] = field(default_factory=list)
+    places: list[_TransferPlace] = field(default_factory=list)
     members: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
     loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = field(default_factory=list)
 
@@ -122,7 +122,7 @@ class _Tracer:
         patterns = self.prices.patterns(use)
         first = self._first(_site_kind(self.graph, use), patterns)
         for groups in patterns.rows(use.ends[0], self.graph.plan.stage_ranks):
-            place = TransferPlace(
+            place = _TransferPlace(
                 comm=use.comm, patterns=patterns, groups=groups, sites=first + groups
             )
             self.places.append(place)
@@ -138,7 +138,7 @@ class _Tracer:
             self.count += groups
         return self.first[kind]
 
-    def _trace(self, place: TransferPlace) -> None:
+    def _trace(self, place: _TransferPlace) -> None:
         """Trace a communication in groups that look alike."""
         npus = place.patterns.npus[place.groups]
         for number, phase in enumerate(place.phases(self.prices)):

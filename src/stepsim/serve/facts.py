@@ -22,7 +22,7 @@ from stepsim.workload.model.memory import TIGHT_SHARE
 Plain = dict[str, object]
 """What JSON holds."""
 
-Facts = list[Plain]
+_Facts = list[Plain]
 """Numbers in their order: `name`, `text`, the plain `value`, and whether `less` or `more` is good.
 
 A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
@@ -45,7 +45,7 @@ def answer_facts(
     pipelines: int,
     npus: int,
     rates: Throughput | ThroughputEntry | None,
-) -> Facts:
+) -> _Facts:
     """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
     exposed = sum(time for name, time in parts.items() if name.startswith("exposed"))
     found = [time_fact("step time", step_ps)]

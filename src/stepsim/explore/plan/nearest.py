@@ -12,11 +12,11 @@ from stepsim.network.topology.network import MAX_NPUS
 _MOST_DOUBLINGS = 12
 _DEGREES = ("tp", "cp", "pp")
 
-Choose = Callable[[PlanSpace], str | None]
+_Choose = Callable[[PlanSpace], str | None]
 """The plan of a space that would do, in words; None where none does."""
 
 
-def what_would_do(space: PlanSpace, choose: Choose) -> str:
+def what_would_do(space: PlanSpace, choose: _Choose) -> str:
     """What would do, of each kind the first: an option given up, other GPUs, another batch.
 
     Each starts with a semicolon.

@@ -2,21 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from json import dumps
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import msgspec
 
 from stepsim.files.topology.tables import TopologyFile
-from stepsim.files.writing import write_whole
 
 _WIDTH = 100
-
-
-def write_topology_file(file: TopologyFile, path: Path) -> None:
-    """Write a topology file, whole or not at all; raises OutputError."""
-    write_whole(path, topology_file_text(file).encode())
 
 
 def topology_file_text(file: TopologyFile) -> str:

@@ -17,7 +17,7 @@ _PRODUCT_COLUMNS = ("phase", "precision", "m", "n", "k", "tflops", "seconds", "s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLine:
+class _KernelLine:
     """A kernel with its time; `before` and `after` are predicted over measured, minus 1."""
 
     label: str
@@ -100,10 +100,10 @@ def _layer(times: LayerPasses, predicted: PredictedLayer) -> Pairs:
     return tuple(lines)
 
 
-def _line(timed: Timed, device: Device, base: Device | None) -> KernelLine:
+def _line(timed: Timed, device: Device, base: Device | None) -> _KernelLine:
     call, times = timed
     tera = None if isinstance(call, MovingCall) else call.flops / times.median / 1e12
-    return KernelLine(
+    return _KernelLine(
         label=call.label,
         times=times,
         tera=tera,

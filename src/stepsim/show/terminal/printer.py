@@ -18,7 +18,7 @@ _FORCES = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables by which users tell `rich` that it prints on a terminal, or not."""
 
 
-class Paper(Protocol):
+class _Paper(Protocol):
     """What is printed on: a console of `rich`, or a stream that is no terminal."""
 
     @property
@@ -44,7 +44,7 @@ class PlainPaper:
         sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
 
 
-def paper() -> Paper:
+def paper() -> _Paper:
     """What standard output is: `rich` is for terminals, and takes a tenth of a second to import."""
     if sys.stdout.isatty() or any(os.environ.get(name) for name in _FORCES):
         from stepsim.show.terminal.console import PlainConsole
@@ -53,7 +53,7 @@ def paper() -> Paper:
     return PlainPaper()
 
 
-def print_shown(console: Paper, shown: Iterable[Shown]) -> None:
+def print_shown(console: _Paper, shown: Iterable[Shown]) -> None:
     """Print one below the other, tables with an empty line before and after them.
 
     Nothing is cut. On a terminal texts are broken between words, and tables that are too wide
@@ -74,7 +74,7 @@ def print_shown(console: Paper, shown: Iterable[Shown]) -> None:
         before = each
 
 
-def _print_pairs(console: Paper, pairs: Pairs) -> None:
+def _print_pairs(console: _Paper, pairs: Pairs) -> None:
     width = max(len(name) for name, _ in pairs)
     room = console.width - width - len(_BETWEEN)
     for name, value in pairs:
@@ -83,7 +83,7 @@ def _print_pairs(console: Paper, pairs: Pairs) -> None:
             console.print(f"{'' if i else name:<{width}}  {line}", soft_wrap=True)
 
 
-def _print_table(console: Paper, table: Table) -> None:
+def _print_table(console: _Paper, table: Table) -> None:
     """Caption and names of the columns in bold, numbers right, texts left, no frame.
 
     On a terminal that is too narrow the columns stand in blocks below each other, each with the

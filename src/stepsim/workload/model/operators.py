@@ -116,7 +116,7 @@ def memory(name: str, forward: Floats, backward: Floats, *, core: bool = False) 
     )
 
 
-def casts(
+def _casts(
     columns: PlanColumns,
     product: Operator,
     inner: Floats | float,
@@ -144,13 +144,13 @@ def residual(name: str, architecture: Architecture, columns: PlanColumns) -> Ope
     return memory(name, (7.0 if architecture.dropout else 6.0) * size, 12.0 * size)
 
 
-def activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> Operator:
+def _activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> Operator:
     """An activation: 6tf forward and 10tf backward where it is gated, else 4tf and 8tf."""
     size = tokens * width
     return memory(name, (6.0 if kind.gated else 4.0) * size, (10.0 if kind.gated else 8.0) * size)
 
 
-def products(
+def _products(
     columns: PlanColumns, *shapes: tuple[str, Floats, Floats | float, Floats | float]
 ) -> Iterator[Operator]:
     """Products of (name, tokens, inner, outer), each with its casts."""
@@ -158,7 +158,7 @@ def products(
         product = linear(name, columns, tokens, inner, outer)
         yield product
         if columns.casts.any():
-            yield casts(columns, product, inner, outer, tokens)
+            yield _casts(columns, product, inner, outer, tokens)
 
 
 def attention_operators(
@@ -167,22 +167,22 @@ def attention_operators(
     """Projections, rotary embedding and core attention of a rank."""
     h, t = float(architecture.hidden), columns.tokens
     if isinstance(attention, LinearBlock):
-        yield from products(columns, ("linear", t, h, h / columns.tp))
+        yield from _products(columns, ("linear", t, h, h / columns.tp))
         return
     heads = attention.heads / columns.tp
     if isinstance(attention, LatentAttention):
         yield from _latent_projections(attention, h, heads, columns)
         yield from _core(attention, heads, None, columns)
-        yield from products(columns, ("attention out", t, heads * attention.value_dim, h))
+        yield from _products(columns, ("attention out", t, heads * attention.value_dim, h))
         return
     kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
     keys = kv * attention.head_dim
-    yield from products(columns, ("qkv", t, h, queries + keys + kv * attention.values))
+    yield from _products(columns, ("qkv", t, h, queries + keys + kv * attention.values))
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
     yield from _core(attention, heads, attention.window, columns)
-    yield from products(columns, ("attention out", t, heads * attention.values, h))
+    yield from _products(columns, ("attention out", t, heads * attention.values, h))
 
 
 def _latent_projections(
@@ -193,15 +193,15 @@ def _latent_projections(
     queries = heads * attention.head_dim
     down = attention.kv_rank + attention.rope_dim
     if attention.query_rank is None:
-        yield from products(columns, ("queries", t, h, queries))
+        yield from _products(columns, ("queries", t, h, queries))
     else:
-        yield from products(
+        yield from _products(
             columns,
             ("queries down", s, h, attention.query_rank),
             ("queries up", t, attention.query_rank, queries),
         )
     up = heads * (attention.nope_dim + attention.value_dim)
-    yield from products(columns, ("keys down", s, h, down), ("keys up", t, attention.kv_rank, up))
+    yield from _products(columns, ("keys down", s, h, down), ("keys up", t, attention.kv_rank, up))
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
     yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks)
     moved = 4.0 * t * (queries + queries)
@@ -272,13 +272,13 @@ def mlp_operators(
     """Products and activation of a dense MLP."""
     h, t = float(architecture.hidden), columns.tokens
     if isinstance(mlp, LinearBlock):
-        yield from products(columns, ("linear", t, h, h / columns.tp))
+        yield from _products(columns, ("linear", t, h, h / columns.tp))
         return
     width = mlp.width / columns.tp
     inputs = 2 if mlp.activation.gated else 1
-    yield from products(columns, ("mlp in", t, h, inputs * width))
-    yield activation("activation", mlp.activation, t, width)
-    yield from products(columns, ("mlp out", t, width, h))
+    yield from _products(columns, ("mlp in", t, h, inputs * width))
+    yield _activation("activation", mlp.activation, t, width)
+    yield from _products(columns, ("mlp out", t, width, h))
 
 
 def router_operators(
@@ -301,7 +301,7 @@ def expert_operators(
     width = mlp.width / columns.expert_tp
     inputs = 2 if mlp.activation.gated else 1
     yield _grouped("experts in", columns, tokens, local, h, inputs * width)
-    yield activation("activation of experts", mlp.activation, tokens, width)
+    yield _activation("activation of experts", mlp.activation, tokens, width)
     yield _grouped("experts out", columns, tokens, local, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
