@@ -139,7 +139,7 @@ def distinct(numbers: Ints) -> Ints:
 
 def totals(places: Ints, values: Floats, size: int) -> Floats:
     """Sum of the values at each place from 0 to size - 1."""
-    sums: Floats = np.bincount(places, values, size).astype(np.float64)
+    sums: Floats = np.bincount(places, values, size).astype(np.float64, copy=False)
     return sums
 
 

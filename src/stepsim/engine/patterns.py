@@ -4,6 +4,8 @@ Siblings are the groups of one kind in a stage: ranks of a stage run one program
 run the same collectives at the same time. So are the pairs that carry a message between two stages.
 """
 
+from dataclasses import field
+
 import numpy as np
 
 from stepsim.base.arrays import Ints, distinct, row_numbers
@@ -20,7 +22,7 @@ class GroupPatterns:
     Where all stages lie alike they are those of the first one. `npus[g]` are the NPUs they sit on,
     ascending but for messages, from sender to receiver. `group_of[r]` is the group of rank r, of
     the job or of any stage. `beside[p]` is the place of a group of look p among its siblings, None
-    where nobody asked; looks differ where these do.
+    where nobody asked; looks differ where these do. `rows_of` keeps what `rows` found.
     """
 
     members: Ranks
@@ -29,6 +31,7 @@ class GroupPatterns:
     distinct: Ranks
     group_of: Ranks
     beside: tuple[Beside | None, ...]
+    rows_of: dict[int, list[Ints]] = field(default_factory=dict, repr=False)
 
     def row(self, rank: int) -> int:
         """The group of a rank, or the like one."""
@@ -44,11 +47,15 @@ class GroupPatterns:
 
     def rows(self, stage: int, stage_ranks: int) -> list[Ints]:
         """The groups of a stage, or the like ones of the first, those of each look together."""
-        here = np.arange(len(self.pattern))
-        if len(self.group_of) > stage_ranks:
-            here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
-        mine = self.pattern[here]
-        return [here[mine == look] for look in distinct(mine)]
+        of_first = len(self.group_of) == stage_ranks
+        key = 0 if of_first else stage
+        if key not in self.rows_of:
+            here = np.arange(len(self.pattern))
+            if not of_first:
+                here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
+            mine = self.pattern[here]
+            self.rows_of[key] = [here[mine == look] for look in distinct(mine)]
+        return self.rows_of[key]
 
     def key(self, pattern: int) -> bytes:
         """What tells a look from those of all kinds of groups."""
