@@ -62,13 +62,13 @@ def waits_of(rows: Rows) -> Lists:
     """What every segment waits for, by the numbers of segments: front first, its stream last."""
     is_segment = rows.kind >= 0
     number = np.cumsum(is_segment, dtype=np.int32) - 1
-    adds = np.flatnonzero(rows.joins)
-    front = number[rows.joined[adds]]
-    fresh = np.flatnonzero(rows.joins[adds] == Joins.ALONE)
+    joins = rows.joins > 0
+    front = number[rows.joined[joins]]
     segments = np.flatnonzero(is_segment)
-    past = np.searchsorted(adds, segments)
-    since = _last(fresh, past)
-    first = np.where(since >= 0, since, 0)
+    past = np.cumsum(joins, dtype=np.int32) - joins
+    since = np.zeros(len(past) + 1, dtype=np.int32)
+    np.maximum.accumulate(np.where(rows.joins == Joins.ALONE, past, 0), out=since[1:])
+    past, first = past[segments], since[segments]
     counts = np.where(rows.reads[segments], past - first, 0)
     queued = _queued(rows, segments, number)
     explicit = np.where(rows.waits >= 0, number[rows.waits], NONE)[segments]
@@ -83,24 +83,25 @@ def waits_of(rows: Rows) -> Lists:
     return Lists(starts, values)
 
 
-def _last(places: Ints, past: Ints) -> Ints:
-    """The last of ascending places that lies before each, -1 where none does."""
-    found = np.searchsorted(places, past) - 1
-    return np.where(found >= 0, places[found], NONE) if len(places) else np.full(len(past), NONE)
-
-
 def _queued(rows: Rows, segments: Ints, number: Small) -> Ints:
-    """The last segment of the stream that each segment is behind, -1 for none."""
-    found = np.full(len(segments), NONE, dtype=np.int64)
-    for stream in range(int(rows.behind.max(initial=-1)) + 1):
-        mine = np.flatnonzero(rows.behind[segments] == stream)
-        if len(mine):
-            last = _last(np.flatnonzero(rows.sets == stream), segments[mine])
-            found[mine] = np.where(last >= 0, number[last], NONE)
+    """The last segment of the stream that each segment is behind, -1 for none.
+
+    Setters are sorted by stream, then by row: before a segment's own place stands what it is after.
+    """
+    found, total = np.full(len(segments), NONE, dtype=np.int64), len(rows.kind)
+    setters = np.flatnonzero(rows.sets >= 0)
+    mine = np.flatnonzero(rows.behind[segments] >= 0)
+    if not len(setters):
+        return found
+    behind = rows.behind[segments[mine]]
+    keys = np.sort(rows.sets[setters] * np.int64(total) + setters)
+    place = np.searchsorted(keys, behind * np.int64(total) + segments[mine]) - 1
+    stream, last = np.divmod(keys[place], total)
+    found[mine] = np.where((place >= 0) & (stream == behind), number[last], NONE)
     return found
 
 
-def _unless_there(queued: Ints, front: Small, first: Ints, counts: Ints) -> Ints:
+def _unless_there(queued: Ints, front: Small, first: Small, counts: NDArray[np.integer]) -> Ints:
     """`queued`, but -1 where it is in the piece of the front that a segment waits for."""
     owner = np.repeat(np.arange(len(queued)), counts)
     there = owner[front[spans(first, counts)] == queued[owner]]
