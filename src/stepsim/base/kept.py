@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from functools import lru_cache, update_wrapper
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
+from weakref import finalize
 
 _Object = TypeVar("_Object")
 _More = ParamSpec("_More")
@@ -48,3 +49,24 @@ def kept(
         return update_wrapper(cast("Callable[..., _Result]", of_object), function)
 
     return keeping
+
+
+def kept_beside(
+    function: Callable[Concatenate[_Object, _More], _Result],
+) -> Callable[Concatenate[_Object, _More], _Result]:
+    """Keep results of a function of an object for as long as others hold the object.
+
+    The results must not hold it themselves.
+    """
+    every: dict[int, dict[tuple[object, ...], _Result]] = {}
+
+    def of_object(it: _Object, *more: _More.args, **_: _More.kwargs) -> _Result:
+        if id(it) not in every:
+            every[id(it)] = {}
+            finalize(it, every.pop, id(it)).atexit = False
+        known = every[id(it)]
+        if more not in known:
+            known[more] = cast("Callable[..., _Result]", function)(it, *more)
+        return known[more]
+
+    return update_wrapper(cast("Callable[..., _Result]", of_object), function)

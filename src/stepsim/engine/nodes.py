@@ -6,7 +6,6 @@ levels only, are one operation on columns.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,8 +20,8 @@ from stepsim.engine.lay_out import GROUPS, LaidOut, Times, far_actor
 from stepsim.graph.programs import SegmentKind, Shape
 from stepsim.parallel.ranks import ParallelPlan
 
-_SMALL = 1 << 14
-"""Tasks of a run up to which its nodes are kept for the next."""
+_VARIANTS = 8
+"""Nodes that are kept of graphs whose segments are the same."""
 _AT_ONCE = 1 << 18
 
 
@@ -114,11 +113,17 @@ def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
         tuple((stage, far_actor(actor, stage, actors, plan)) for stage in shape.senders)
         for actor, shape in enumerate(shapes)
     )
-    if sum(map(len, programs)) <= _SMALL and not any(
+    if not any(
         laid.meets or laid.after is not shape.after
         for laid, shape in zip(programs, shapes, strict=True)
     ):
-        return _known_nodes(shapes, far)
+        stages = tuple(laid.program.stage for laid in programs)
+        known: dict[object, NodeGraph] = shapes[0].family.known
+        if (stages, far) not in known:
+            if len(known) == _VARIANTS:
+                known.clear()
+            known[stages, far] = _flat_nodes(shapes, far)
+        return known[stages, far]
     tasks = [_Tasks(laid.program.shape, laid.first, laid.after) for laid in programs]
     firsts = bounds(np.array([len(laid) for laid in programs]))
     first = _with_messages(tasks, far, firsts)
@@ -126,9 +131,8 @@ def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
     return _ordered(first, tasks, firsts)
 
 
-@lru_cache(maxsize=64)
-def _known_nodes(shapes: tuple[Shape, ...], far: tuple[_Far, ...]) -> NodeGraph:
-    """The nodes of actors whose segments are one task each, kept for the next run."""
+def _flat_nodes(shapes: tuple[Shape, ...], far: tuple[_Far, ...]) -> NodeGraph:
+    """The nodes of actors whose segments are one task each."""
     tasks = [_Tasks(shape, shape.numbers, shape.after) for shape in shapes]
     firsts = bounds(np.array([len(shape) for shape in shapes]))
     return _ordered(_with_messages(tasks, far, firsts), tasks, firsts)

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import kept
+from stepsim.base.kept import kept_beside
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.linking import NONE, Rows, waits_of
-from stepsim.graph.programs import Program, Shape
+from stepsim.graph.programs import Program, Shape, ShapeFamily
 from stepsim.graph.steps import step_rows
 from stepsim.graph.task_lists import TaskLists
 from stepsim.graph.writer import ProgramWriter, Written
@@ -38,9 +38,8 @@ from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 _SMALL = 1 << 13
-"""Entries of a schedule up to which its segments are kept for the next graph."""
-_KEPT = 64
-_VARIANTS = 4
+"""Segments of a stage up to which its programs are kept for the next graph."""
+_VARIANTS = 8
 """Programs of one shape that are kept."""
 
 
@@ -164,18 +163,19 @@ def _program(
     """What a stage runs: the program of before where it computes and sends the same."""
     used = {number: task_lists[number] for number in written.used}
     key = (message, written.alike, written.numbers, *used.items())
-    if key not in shape.programs:
-        if len(shape.programs) == _VARIANTS:
-            shape.programs.clear()
-        shape.programs[key] = Program(
-            stage=written.stage,
-            entries=schedule.orders[written.stage],
-            message=message,
-            shape=shape,
-            task_list=written.of_segments(shape.entry),
-            lists=used,
-        )
-    return shape.programs[key]
+    if key in shape.programs:
+        return shape.programs[key]
+    program = Program(
+        stage=written.stage,
+        entries=schedule.orders[written.stage],
+        message=message,
+        shape=shape,
+        task_list=written.of_segments(shape.entry),
+        lists=used,
+    )
+    if len(shape) <= _SMALL and len(shape.programs) < _VARIANTS:
+        shape.programs[key] = program
+    return program
 
 
 def _shaped(
@@ -187,10 +187,8 @@ def _shaped(
 ) -> Sequence[Shape]:
     """The segments of every stage."""
     if all(each.is_plain for each in written):
-        is_small = sum(map(len, schedule.columns)) <= _SMALL
-        plain_shapes = _known_shapes if is_small else _plain_shapes
         tails = tuple(each.has_tail for each in written)
-        return plain_shapes(schedule, p2p, switches, free, tails)
+        return _plain_shapes(schedule, p2p, switches, free, tails)
 
     def rows() -> Iterator[Rows]:
         for each, steps in zip(written, p2p.programs(schedule, switches), strict=True):
@@ -202,6 +200,7 @@ def _shaped(
     return _joined(schedule, rows())
 
 
+@kept_beside
 def _plain_shapes(
     schedule: Schedule, p2p: P2PMode, switches: P2POptions, free: bool, tails: tuple[bool, ...]
 ) -> tuple[Shape, ...]:
@@ -214,9 +213,6 @@ def _plain_shapes(
             yield step_rows(schedule, stage, every.pop(), free=free, tail=tail, on_dp=nowhere)
 
     return _joined(schedule, rows())
-
-
-_known_shapes = kept(_KEPT)(_plain_shapes)
 
 
 def _switches(options: StepOptions) -> P2POptions:
@@ -237,6 +233,7 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
 
     Rows are made when their turn comes: all of them at once are the most that a graph needs.
     """
+    family = ShapeFamily()
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
     shapes = []
     for rows in every:
@@ -251,6 +248,7 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
                 peer_stage=rows.peer_stage[here],
                 peer=ends,
                 after=waits_of(rows),
+                family=family,
             )
         )
     for stage, shape in enumerate(shapes):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,13 @@ class Look(NamedTuple):
     runs: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ShapeFamily:
+    """What the shapes of all stages of a graph have in common: `known` depends on them alone."""
+
+    known: dict[object, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shape:
     """The segments of a stage but for what they compute, as columns, each named as in `Segment`.
@@ -67,6 +74,7 @@ class Shape:
     peer_stage: Small
     peer: Small
     after: Lists
+    family: ShapeFamily
     programs: "dict[tuple[object, ...], Program]" = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from inspect import signature
+from weakref import WeakValueDictionary
 
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.auto_zb import auto_zb
@@ -88,16 +89,24 @@ def build(
         if held != 1:
             raise ScheduleError(bad_value(f"schedule {name}", "chunks", held, "1"))
         shape = {}
-    if options or ranks * microbatches * (held or 1) > _SMALL:
+    if options:
         return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
-    return _known(known, ranks, microbatches, shape.get("chunks"))
+    small = ranks * microbatches * (held or 1) <= _SMALL
+    return (_small if small else _alive)(known, ranks, microbatches, held if shape else None)
 
 
-@lru_cache(maxsize=64)
-def _known(name: str, ranks: int, microbatches: int, chunks: int | None) -> Schedule:
-    """A small schedule without options: the next to ask has the same object."""
-    shape = {} if chunks is None else {"chunks": chunks}
-    return BUILDERS[name](ranks=ranks, microbatches=microbatches, **shape)
+def _alive(name: str, ranks: int, microbatches: int, chunks: int | None) -> Schedule:
+    """A schedule without options: the next to ask has the same object while others hold it."""
+    key, shape = (name, ranks, microbatches, chunks), {} if chunks is None else {"chunks": chunks}
+    found = _schedules.get(key)
+    if found is None:
+        found = BUILDERS[name](ranks=ranks, microbatches=microbatches, **shape)
+        _schedules[key] = found
+    return found
+
+
+_schedules: WeakValueDictionary[tuple[str, int, int, int | None], Schedule] = WeakValueDictionary()
+_small = lru_cache(maxsize=64)(_alive)
 
 
 def needs_times(name: str) -> bool:
