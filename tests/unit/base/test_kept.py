@@ -1,6 +1,6 @@
 """Results are kept by the object they were made of, whatever it holds."""
 
-from stepsim.base.kept import kept
+from stepsim.base.kept import kept, kept_beside
 
 
 def test_the_same_object_is_asked_about_once_and_an_equal_one_again() -> None:
@@ -27,3 +27,24 @@ def test_only_the_last_results_are_kept() -> None:
 
     assert [length("a"), length("bc"), length("a")] == [1, 2, 1]
     assert calls == ["a", "bc", "a"]
+
+
+def test_what_is_kept_beside_an_object_goes_with_it() -> None:
+    class Owner:
+        pass
+
+    made: list[int] = []
+
+    @kept_beside
+    def tripled(owner: Owner, number: int) -> tuple[int, ...]:
+        made.append(number)
+        return (number,) * 3
+
+    owner = Owner()
+    first = tripled(owner, 4)
+    assert tripled(owner, 4) is first
+    assert tripled(owner, 5) == (5, 5, 5)
+    del owner
+    other = Owner()
+    assert tripled(other, 4) == first
+    assert made == [4, 5, 4]
