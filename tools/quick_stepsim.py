@@ -27,7 +27,7 @@ known = (f"{{name}}={{value}}" for name, value in os.environ.items())
 text = os.fsencode("\\0".join([os.getcwd(), str(len(sys.argv)), *sys.argv, *known]))
 socket.send_fds(line, [len(text).to_bytes(4, "big")], [0, 1, 2])
 line.sendall(text)
-sys.exit(int.from_bytes(line.recv(1), "big"))
+sys.exit(line.recv(1)[0])  # no answer is an error
 """
 _IMPORTED = (
     *("stepsim.cli.simulate", "stepsim.cli.compare", "stepsim.cli.sweep", "stepsim.cli.plan"),

@@ -194,7 +194,7 @@ class _Tracer:
 
     def in_all_stages(self, rows: _Rows) -> _Rows:
         """The rows with those of other stages that do the same."""
-        if self.stages is None or not len(rows.also):
+        if self.stages is None or not len(rows.also) or not len(rows.link):
             return rows
         low, high = self.stages
         here = np.arange(len(rows.link))

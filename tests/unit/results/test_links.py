@@ -10,6 +10,7 @@ from helpers import collective, row, two_levels
 
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
@@ -78,3 +79,18 @@ def test_users_of_the_busiest_link_are_listed_most_bytes_first() -> None:
 def test_a_step_of_no_time_uses_no_share_of_a_link() -> None:
     graph = graph_of(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP))
     assert uses(graph, step_ps=0)[0].utilisation == 0.0
+
+
+def test_a_round_that_sends_nothing_loads_no_link_of_any_stage() -> None:
+    """Three ranks on nodes of two share out a byte: one of their rounds sends nothing."""
+    plan = ParallelPlan(tp=3, dp=2, pp=2)
+    graph = graph_of(plan, collective(1, Group.TP))
+    link = LinkClass(name="wire", bandwidth=1e9, latency_ps=0)
+    dimensions = (
+        Dimension(kind=DimensionKind.CABLES, size=2, link=link),
+        Dimension(kind=DimensionKind.SWITCH, size=12, link=replace(link, name="rail")),
+    )
+    topology = NestedTopology(name="nodes", source="test", dimensions=dimensions)
+    prices = Prices(plan=plan, topology=topology, comms=graph.comms)
+    inner, outer = link_use(graph, topology, find_traffic(graph, prices), MS)
+    assert (inner.total_bytes, outer.total_bytes) == (8, 16)

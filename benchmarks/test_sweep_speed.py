@@ -1,4 +1,4 @@
-"""Benchmarks of the parts of a sweep that are not simulation: `pytest benchmarks/test_sweep.py`."""
+"""Parts of a sweep that are not simulation: `pytest benchmarks/test_sweep_speed.py`."""
 
 from pathlib import Path
 from typing import Any
