@@ -35,8 +35,12 @@ TABLES = {
     f"{', '.join(f'{name} INTEGER' for name in PART_COLUMNS)}, digest INTEGER)",
     "seal": "CREATE TABLE seal (digest INTEGER)",
 }
-_COLUMNS = ("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth", *PART_COLUMNS)
-ROW_DIGEST = f"row_digest(error, id, {', '.join(f'ifnull({name}, -1)' for name in _COLUMNS)})"
+NUMBER_COLUMNS = (
+    *("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth"),
+    *PART_COLUMNS,
+)
+_OR_NONE = ", ".join(f"ifnull({name}, -1)" for name in NUMBER_COLUMNS)
+ROW_DIGEST = f"row_digest(error, id, {_OR_NONE})"
 """The checksum of a row in SQL."""
 _SEALED = {"identity": "name", "sweep": "rowid", "axis": "axis", "axis_value": "axis, position"}
 _NUMBERS = struct.Struct(f"<3q2d{len(Part)}q")

@@ -7,7 +7,7 @@ readers see whole chunks at any time. What is missing is found by scenario numbe
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field
 from os.path import exists, isfile
@@ -30,6 +30,7 @@ from stepsim.explore.sweep.database import (
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.sound import (
     APPLICATION_ID,
+    NUMBER_COLUMNS,
     PART_COLUMNS,
     TABLES,
     VERSION,
@@ -87,15 +88,21 @@ class SweepStore:
     def missing(self, size: int) -> list[ScenarioSpan]:
         """Spans of scenarios below `size` without a result, ascending."""
         with database_errors(self.path):
+            if self.connection.execute("SELECT count(*) FROM result").fetchone() == (size,):
+                return []
             found = self.connection.execute(_MISSING, {"size": size}).fetchall()
         return [ScenarioSpan(*each) for each in found]
 
     def write(self, result: SpanResult) -> None:
         """Store the results of a span, all or none of them; raises SweepError."""
-        marks = ", ".join("?" * (7 + len(PART_COLUMNS)))
+        columns = _columns(result)
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         with database_errors(self.path), self.connection:
             self.connection.execute("BEGIN IMMEDIATE")
-            self.connection.executemany(f"INSERT INTO result VALUES ({marks})", _rows(result))
+            self.connection.executemany(
+                f"INSERT INTO result ({names}) VALUES ({marks})",
+                zip(*columns.values(), strict=True),
+            )
 
     def progress(self) -> SweepProgress:
         """How far the sweep is."""
@@ -223,8 +230,11 @@ def _create(connection: sqlite3.Connection, study: Study) -> None:
     connection.execute(view(axes))
 
 
-def _rows(result: SpanResult) -> Iterator[tuple[object, ...]]:
-    """Rows of `result`; a failed scenario has an error and no numbers, a free link no bandwidth."""
+def _columns(result: SpanResult) -> dict[str, Iterable[object]]:
+    """Columns of `result` by name, without those of which nobody knows a value.
+
+    A failed scenario has an error and no numbers, a free link no bandwidth.
+    """
     found, errors = result.outcomes, result.outcomes.errors
     count = len(found.step_time_ps)
     ran = np.ones(count, dtype=bool)
@@ -234,7 +244,7 @@ def _rows(result: SpanResult) -> Iterator[tuple[object, ...]]:
         parts = np.zeros((count, len(PART_COLUMNS)), dtype=np.int64)
     known = [ran] * 3 + [np.isfinite(result.total_bandwidth)]
     known += [ran & (found.parts_ps is not None)] * len(PART_COLUMNS)
-    columns: list[Ints | Floats] = [
+    numbers: list[Ints | Floats] = [
         found.step_time_ps,
         found.pipeline_time_ps,
         found.bubble_fraction,
@@ -242,22 +252,23 @@ def _rows(result: SpanResult) -> Iterator[tuple[object, ...]]:
         *parts.T,
     ]
     scenario = np.arange(result.span.start, result.span.stop)
-    numbers = [np.where(each, column, -1) for each, column in zip(known, columns, strict=True)]
-    shown = [_shown(column, each) for each, column in zip(known, columns, strict=True)]
-    return zip(
-        scenario.tolist(),
-        *shown[:4],
-        map(errors.get, range(count)),
-        *shown[4:],
-        row_digests([scenario, *numbers], errors),
-        strict=True,
-    )
+    whole = [np.where(each, column, -1) for each, column in zip(known, numbers, strict=True)]
+    shown = {
+        name: _shown(column, each)
+        for name, column, each in zip(NUMBER_COLUMNS, numbers, known, strict=True)
+        if each.any()
+    }
+    failed = {"error": map(errors.get, range(count))} if errors else {}
+    return {
+        "id": scenario.tolist(),
+        **shown,
+        **failed,
+        "digest": row_digests([scenario, *whole], errors),
+    }
 
 
 def _shown(column: Ints | Floats, known: Bools) -> list[int | float | None]:
     """Values of a column, None of those that nobody knows."""
-    if not known.any():
-        return [None] * len(column)
     values: list[int | float | None] = column.tolist()
     if known.all():
         return values
