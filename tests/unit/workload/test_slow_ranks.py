@@ -26,6 +26,12 @@ def test_what_is_no_list_of_stragglers_is_refused(text: str) -> None:
         parse_slow_ranks(text).factors(6)
 
 
+@pytest.mark.parametrize("text", ["0:2,0:3", "0-3:2,3:2"])
+def test_a_rank_with_two_factors_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="expected each rank once"):
+        parse_slow_ranks(text).factors(6)
+
+
 def test_a_straggler_computes_longer_and_others_wait(moe: Path) -> None:
     base = simulate(moe).report
     slow = simulate(moe, slow="5:1.5").report
