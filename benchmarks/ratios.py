@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jobs import asked, make_batch
@@ -160,7 +160,7 @@ def machine_code(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function compiled by numba."""
     from numba import njit
 
-    return njit(function)  # type: ignore[no-any-return]
+    return cast("Callable[..., Any]", njit(function))
 
 
 def level_pass() -> tuple[Timed, Timed]:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.prices import Prices
@@ -52,8 +52,12 @@ class Quotient:
     @cached_property
     def link_class(self) -> Ints:
         """The topology's class of every link colour."""
-        _, first = np.unique(self.colours.link, return_index=True)
-        return self.sites.link_class[first]
+        return self.sites.link_class[self._first_links]
+
+    @cached_property
+    def _first_links(self) -> Ints:
+        """A link of every colour."""
+        return np.unique(self.colours.link, return_index=True)[1]
 
     @cached_property
     def chosen(self) -> list[tuple[int, int, int]]:
@@ -76,15 +80,15 @@ class Quotient:
         loads, colours = self.sites.loads, self.colours
         link = colours.link[loads.link]
         slots = np.stack((colours.site[loads.site], loads.comm, loads.phase, link), axis=1)
-        _, chosen = np.unique(colours.link, return_index=True)
         is_free = np.array(self.free, dtype=bool)[self.sites.link_class]
-        rows = np.isin(loads.link, chosen) & ~is_free[loads.link]
-        distinct, place = np.unique(slots[rows], axis=0, return_inverse=True)
-        every = np.bincount(place.reshape(-1), loads.load[rows], minlength=len(distinct))
-        largest = np.zeros(len(distinct))
-        np.maximum.at(largest, place.reshape(-1), loads.load[rows])
-        ends = np.flatnonzero(np.any(np.diff(distinct[:, :3], axis=0) != 0, axis=1)) + 1
-        parts = (np.split(column, ends) for column in (distinct, largest, every))
+        rows = np.isin(loads.link, self._first_links) & ~is_free[loads.link]
+        slots = slots[rows]
+        first, place = row_numbers(slots)
+        every = np.bincount(place, loads.load[rows], minlength=len(first))
+        largest = np.zeros(len(first))
+        np.maximum.at(largest, place, loads.load[rows])
+        ends = np.flatnonzero(np.any(np.diff(slots[first, :3], axis=0) != 0, axis=1)) + 1
+        parts = (np.split(column, ends) for column in (slots[first], largest, every))
         return {
             tuple(rows[0, :3].tolist()): (rows[:, 3], own, load)
             for rows, own, load in zip(*parts, strict=True)
@@ -147,7 +151,7 @@ def _streams(graph: TaskGraph) -> Iterator[tuple[int, Stream]]:
         for task in task_list.tasks:
             yield task.comm, task.stream
     for program in graph.programs:
-        for stream in np.unique(program.stream[program.peer >= 0], return_counts=True)[0].tolist():
+        for stream in distinct(program.stream[program.peer >= 0].astype(np.int64)).tolist():
             yield program.message, Stream(stream)
 
 

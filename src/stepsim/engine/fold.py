@@ -17,7 +17,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, row_numbers
 from stepsim.base.records import dataclass
-from stepsim.engine.orbits import Orbits, turns_of_ranks
+from stepsim.engine.orbits import Orbits, lowered, turns_of_ranks
 from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import (
     TransferSites,
@@ -155,7 +155,7 @@ class _Folding:
         for kind in _kinds(self.graph):
             low, high = plan.span(kind)
             ranks = orbits.lowest
-            firsts, group_of = np.unique(ranks - ranks % high // low * low, return_inverse=True)
+            firsts, group_of = np.unique(lowered(ranks, [(low, high)]), return_inverse=True)
             steps = np.arange(0, high, low, dtype=np.int64)
             apart = steps[orbits.of(steps) == steps]
             found[kind] = orbits.places(firsts[:, None] + apart), group_of.reshape(-1)

@@ -31,7 +31,7 @@ _Number = TypeVar("_Number", bound=np.integer)
 
 GROUPS = tuple(Group)
 """Kinds of groups by the numbers that columns have for them."""
-_MESSAGE = GROUPS.index(Group.PP)
+MESSAGES = GROUPS.index(Group.PP)
 
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
@@ -234,7 +234,7 @@ class _LayingOut:
             slowed=_column(slowed.astype(np.int16), rows),
             after=after,
             first=first,
-            meets=tuple(distinct(group[(group >= 0) & (group != _MESSAGE)]).tolist()),
+            meets=tuple(distinct(group[(group >= 0) & (group != MESSAGES)]).tolist()),
             times=times,
         )
 

@@ -19,7 +19,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import GROUPS, LaidOut, Runnable, far_actor
+from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
 from stepsim.graph.build import Use
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
@@ -39,7 +39,6 @@ _Member = tuple[int, int]
 _Meeting = tuple[int, int, int, int]
 """A transfer: group kind, group (or sending actor), segment and task of the task list."""
 
-_PP = GROUPS.index(Group.PP)
 _SENDS = int(SegmentKind.SEND)
 
 _Times = list["array[int]"]
@@ -188,7 +187,7 @@ class _Run:
         """The transfer that a task of an actor takes part in, and how many members it has."""
         listed = self.listed[actor]
         segment = listed.segment[task]
-        if group != _PP:
+        if group != MESSAGES:
             where = self.groups[group][actor]
             return (group, where, segment, listed.inner[task]), self.sizes[group][where]
         if listed.kind[segment] == _SENDS:

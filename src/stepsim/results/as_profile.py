@@ -11,7 +11,8 @@ from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import every_rank
-from stepsim.engine.lay_out import LaidOut, lay_out
+from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, lay_out
+from stepsim.engine.orbits import lowered
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind
@@ -29,7 +30,6 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import ActionKind
-from stepsim.workload.rows import Group
 
 MOST_TASKS = 20_000_000
 _KINDS = {
@@ -38,15 +38,13 @@ _KINDS = {
     TaskKind.COLLECTIVE: EventKind.COLLECTIVE,
 }
 _MESSAGES = {SegmentKind.SEND: EventKind.SEND, SegmentKind.RECV: EventKind.RECV}
-_GROUPS = tuple(Group)
-_MESSAGE = _GROUPS.index(Group.PP)
 
 
 @dataclass(slots=True, kw_only=True)
 class _StageTasks:
     """What every rank of a stage runs: columns of events with a value per task.
 
-    `group` is a place in `_GROUPS`, `meets` numbers the meeting among those of the group, by the
+    `group` is a place in `GROUPS`, `meets` numbers the meeting among those of the group, by the
     segment and its task, the sender's for a message. `stages_to_sender` and `stages_to_peer` are of
     messages. `before` and `after` are pairs of tasks.
     """
@@ -115,7 +113,7 @@ def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Int
         "step": np.zeros(count, dtype=np.int64),
         "start_ps": times.start,
         "end_ps": times.end,
-        "peer": np.where(tasks.group == _MESSAGE, peer, UNKNOWN),
+        "peer": np.where(tasks.group == MESSAGES, peer, UNKNOWN),
         "order": np.arange(count, dtype=np.int64),
     }
 
@@ -132,15 +130,15 @@ def _meetings(
     place = rank + to_sender * width
     group = np.full(len(rank), UNKNOWN, dtype=np.int64)
     found: list[ProcessGroup] = []
-    for number in sorted({*kind.tolist()} - {UNKNOWN, _MESSAGE}):
-        low, high = graph.plan.span(_GROUPS[number])
-        members = graph.plan.groups(_GROUPS[number])
+    for number in sorted({*kind.tolist()} - {UNKNOWN, MESSAGES}):
+        low, high = graph.plan.span(GROUPS[number])
+        members = graph.plan.groups(GROUPS[number])
         chosen = kind == number
         mine = rank[chosen]
-        place[chosen] = np.searchsorted(members[:, 0], mine - mine % high // low * low)
+        place[chosen] = np.searchsorted(members[:, 0], lowered(mine, [(low, high)]))
         group[chosen] = place[chosen] + len(found)
         found += [
-            ProcessGroup(name=f"{_GROUPS[number]}{i}", ranks=tuple(each))
+            ProcessGroup(name=f"{GROUPS[number]}{i}", ranks=tuple(each))
             for i, each in enumerate(members.tolist())
         ]
     met = np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, meets))

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from jobs import asked
+
 from stepsim.files.load import load_topology, load_workload
 from stepsim.graph.build import TaskGraph
 from stepsim.options import StepOptions
@@ -12,7 +14,7 @@ def test_plans_of_one_schedule_share_their_segments(moe: Path) -> None:
     workload, topology = load_workload(moe), load_topology("hgx-h100")
 
     def graph(**options: object) -> TaskGraph:
-        return prepare(workload, topology, StepOptions(microbatches=8, **options)).graph  # type: ignore[arg-type]
+        return prepare(workload, topology, asked(microbatches=8, **options)).graph
 
     first, larger, overlapped = graph(), graph(npus=256), graph(dp_overlap=True)
     assert first.plan.dp != larger.plan.dp

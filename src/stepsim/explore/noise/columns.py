@@ -13,6 +13,7 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import GROUPS, Times
+from stepsim.engine.orbits import lowered
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.workload.rows import Group
 
@@ -161,9 +162,9 @@ class NodeColumns:
         if group is None or group is Group.PP:
             return group, len(self._ranks[first]), {}
         if (group, actors) not in self._known:
-            low, high = self._batch.job.graph.plan.span(group)
+            span = self._batch.job.graph.plan.span(group)
             ranks = [self._ranks[actor] for actor in actors]
-            met = [each - each % high // low * low for each in ranks]
+            met = [lowered(each, [span]) for each in ranks]
             groups = np.unique(np.concatenate(met))
             found = [_Places.of(np.searchsorted(groups, each)) for each in met]
             self._known[group, actors] = len(groups), found

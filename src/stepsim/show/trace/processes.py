@@ -87,7 +87,7 @@ class TracedRun:
         """How many slices are told of tasks; those of actions come on top."""
         ranks = self.timeline.actors.ranks
         told = (self.timeline.tasks(int(ranks[actor])) for actor in self.shown())
-        return sum(self.window.count(times.start, times.end) for times in told)
+        return sum(int(self.window.holds(times.start, times.end).sum()) for times in told)
 
     def _assumptions(self) -> Iterator[str]:
         actors, npus = len(self.timeline.actors), self.report.plan.npus

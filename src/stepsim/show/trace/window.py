@@ -1,12 +1,16 @@
 """The part of a step that a trace shows."""
 
+from typing import Any, overload
+
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, format_time_ps, parse_time_ps
 from stepsim.results.counters import Curves
+
+_EXPECTED = "expected two times, the earlier first, e.g. 2s..3s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,20 +22,21 @@ class Window:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_ps < self.end_ps:
-            raise PlanError(f"window is {self}: expected two times, the earlier first, e.g. 2s..3s")
+            raise PlanError(f"window is {self}: {_EXPECTED}")
 
     def __str__(self) -> str:
         return f"{format_time_ps(self.start_ps)}..{format_time_ps(self.end_ps)}"
 
-    def holds(self, start_ps: int, end_ps: int) -> bool:
-        """Whether a part of what runs from start to end is in it."""
-        ends = end_ps > self.start_ps or start_ps >= self.start_ps
-        return ends and start_ps < self.end_ps
+    @overload
+    def holds(self, start_ps: int, end_ps: int) -> bool: ...
 
-    def count(self, start_ps: Ints, end_ps: Ints) -> int:
-        """How many of these it holds."""
+    @overload
+    def holds(self, start_ps: Ints, end_ps: Ints) -> Bools: ...
+
+    def holds(self, start_ps: Any, end_ps: Any) -> Any:
+        """Whether a part of what runs from start to end is in it; of columns, row by row."""
         ends = (end_ps > self.start_ps) | (start_ps >= self.start_ps)
-        return int(np.count_nonzero(ends & (start_ps < self.end_ps)))
+        return ends & (start_ps < self.end_ps)
 
     def of_curves(self, curves: Curves) -> Curves:
         """Curves from the window's begin, where they may be 0, up to its end."""
@@ -55,6 +60,4 @@ def parse_window(text: str) -> Window:
             raise UnitError("it has no ..")
         return Window(start_ps=parse_time_ps(start), end_ps=parse_time_ps(end))
     except UnitError as error:
-        raise PlanError(
-            f"window is {text!r}: expected two times, the earlier first, e.g. 2s..3s ({error})"
-        ) from None
+        raise PlanError(f"window is {text!r}: {_EXPECTED} ({error})") from None
