@@ -1,8 +1,7 @@
 """Graphs of one schedule share what depends on it alone, and nothing else."""
 
 from pathlib import Path
-
-from jobs import asked
+from typing import Any
 
 from stepsim.files.load import load_topology, load_workload
 from stepsim.graph.build import TaskGraph
@@ -13,8 +12,8 @@ from stepsim.step.simulate import prepare, simulate_step
 def test_plans_of_one_schedule_share_their_segments(moe: Path) -> None:
     workload, topology = load_workload(moe), load_topology("hgx-h100")
 
-    def graph(**options: object) -> TaskGraph:
-        return prepare(workload, topology, asked(microbatches=8, **options)).graph
+    def graph(**options: Any) -> TaskGraph:
+        return prepare(workload, topology, StepOptions(microbatches=8, **options)).graph
 
     first, larger, overlapped = graph(), graph(npus=256), graph(dp_overlap=True)
     assert first.plan.dp != larger.plan.dp
