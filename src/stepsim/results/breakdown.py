@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, bounds, row_numbers, spans
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, numbers_of, spans
 from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
@@ -74,6 +74,8 @@ def breakdown(gaps: Gaps, start: Times, end: Times, coalesced: Times) -> Times:
 
 _COALESCED = -1
 """The part of a coalesced task of the compute stream: it has several."""
+_IS_BUSY = np.isin([*Part, _COALESCED], [*_WORK.values(), _COALESCED])
+"""Whether a part is of the compute stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,7 +101,7 @@ def task_rows(tasks: Sequence[tuple[Part, tuple[int, ...]]]) -> _TaskRows:
 
 def find_gaps(rows: _TaskRows) -> Gaps:
     """The gaps of a program; those with equally many and like transfers are shared out together."""
-    is_busy = np.isin(rows.part, (_COALESCED, *_WORK.values()))
+    is_busy = _IS_BUSY[rows.part]
     busy = np.flatnonzero(is_busy)
     claimer = _claimers(rows, is_busy)
     left = np.flatnonzero((claimer == len(is_busy)) & ~is_busy & ~rows.detached)
@@ -142,7 +144,7 @@ def _claimers(rows: _TaskRows, is_busy: Bools) -> Ints:
 def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
     """Gaps by how many transfers are awaited in each, and by what these are if all are the same."""
     parts = part[awaited.values].astype(np.int64)
-    counts = awaited.counts
+    counts = awaited.counts.astype(np.int64)
     gaps = np.arange(len(counts))
     some = np.flatnonzero(counts)
     low, high = np.full((2, len(counts)), _COALESCED, dtype=np.int64)
@@ -150,9 +152,8 @@ def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
         low[some] = np.minimum.reduceat(parts, awaited.starts[some])
         high[some] = np.maximum.reduceat(parts, awaited.starts[some])
     flight = np.where(low == high, low, _COALESCED)
-    idle = np.where(gaps > 0, Part.INNER, Part.HEAD)
-    looks = np.stack((counts, idle, flight), axis=1)
-    first, look = row_numbers(looks)
+    looks = flight + 1 + len(_IS_BUSY) * ((gaps > 0) + 2 * counts)
+    first, look = numbers_of(looks)
     for number in np.argsort(first).tolist():
         mine = np.flatnonzero(look == number)
         several = spans(awaited.starts[mine], counts[mine]).reshape(len(mine), -1)
@@ -160,7 +161,7 @@ def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
         yield _Alike(
             gaps=mine,
             transfers=awaited.values[several].astype(np.int64).T,
-            idle=_PARTS[int(idle[mine[0]])],
+            idle=Part.INNER if mine[0] else Part.HEAD,
             flight=None if kind == _COALESCED else _PARTS[kind],
         )
 
@@ -303,6 +304,10 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
             inside = graph.task_lists[look.task_list].tasks
             part[tasks] = part_of(inside[inner], graph)
             closes[tasks] = inner == len(inside) - 1 and look.kind is not SegmentKind.REDUCTION
+    if not closes.any():
+        rows = _TaskRows(part=part, after=laid.after, detached=detached)
+        own = np.arange(len(laid))
+        return ProgramGaps(gaps=find_gaps(rows), source=own, closing=(), coalesced=coalesced)
     closed = np.flatnonzero(closes)
     place = np.arange(len(laid)) + np.cumsum(closes) - closes
     source = np.repeat(np.arange(len(laid)), 1 + closes)

@@ -1,6 +1,6 @@
 """The plans that a search looks at: every degree and microbatch size that divides."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from itertools import product
@@ -34,6 +34,9 @@ _OF_BASE = {
     "context": "cp_comm",
 }
 """Fields of a plan that a search leaves as the options have them."""
+
+_Obstacle = tuple[tuple[int, int], str]
+"""How far a plan comes that is none, and what stands in its way."""
 
 _LEAST_SEQUENCE = 4096
 _MOST_CHUNKS = 12
@@ -74,19 +77,17 @@ class PlanSpace:
 
     def plans(self) -> Iterator[ModelPlan]:
         """Every plan that divides the model and the job, in a fixed order."""
-        for npus in self.npus:
-            for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
-                if npus % (tp * cp * pp) == 0 and self._heads_divide(tp):
-                    yield from self._of_degrees(tp, cp, pp, npus // (tp * cp * pp))
+        return (each for each in self._walk() if isinstance(each, ModelPlan))
 
     def why_empty(self) -> str:
         """What stands in the way where there is no plan at all: of the one that comes furthest."""
-        return max(self._obstacles(), key=lambda each: each[0])[1]
-
-    def _obstacles(self) -> Iterator[tuple[tuple[int, int], str]]:
-        """Why there is no plan of each degrees, and how far they come."""
         sizes = ", ".join(map(str, self.npus))
-        yield (0, 0), f"gpus is {sizes}: no multiple of the degrees asked for"
+        nothing = (0, 0), f"gpus is {sizes}: no multiple of the degrees asked for"
+        found = (each for each in self._walk() if not isinstance(each, ModelPlan))
+        return max([nothing, *found], key=lambda each: each[0])[1]
+
+    def _walk(self) -> Iterator[ModelPlan | _Obstacle]:
+        """Every plan of all degrees, or what stands in its way."""
         for npus in self.npus:
             for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
                 dp, rest = divmod(npus, tp * cp * pp)
@@ -97,7 +98,7 @@ class PlanSpace:
                 elif not self._experts(tp, cp, dp):
                     yield (2, 0), self._no_experts(tp * cp * dp)
                 else:
-                    yield from self._obstacles_of(tp, cp, pp, dp)
+                    yield from self._of_degrees({"tp": tp, "cp": cp, "pp": pp, "dp": dp})
 
     def _no_experts(self, ranks: int) -> str:
         asked = {name: self.fixed[name] for name in ("ep", "expert_tp") if name in self.fixed}
@@ -106,71 +107,45 @@ class PlanSpace:
             return f"{values}: {self.architecture.name} has no experts"
         return f"{values}: no such degrees divide tp x cp x dp, {ranks}"
 
-    def _obstacles_of(
-        self, tp: int, cp: int, pp: int, dp: int
-    ) -> Iterator[tuple[tuple[int, int], str]]:
+    def _of_degrees(self, degrees: Mapping[str, int]) -> Iterator[ModelPlan | _Obstacle]:
+        pp, depth = degrees["pp"], self.architecture.depth
         for chunks in self._free("chunks", pp):
             stages = f"pp {pp}" + (f" x vpp {chunks}" if chunks > 1 else "")
             layout = self._layout(pp, chunks)
             if not layout:
-                depth = self.architecture.depth
                 yield (3, -pp * chunks), f"{stages}: {depth} layers are not shared out over them"
                 continue
-            fitting = [each for each in self._orders() if each.fits(pp, chunks)]
-            if not fitting:
-                asked = ", ".join(self._orders())
-                yield (3, -pp * chunks), f"{stages}: schedule {asked} needs other virtual stages"
-                continue
-            for size in self.fixed.get("microbatch_size", (1, 2, 4, 8)):
-                count, rest = divmod(self.global_batch, dp * int(str(size)))
-                batch = f"global_batch is {self.global_batch}: "
-                if rest:
-                    each = (4, -dp * int(str(size)))
-                    yield each, f"{batch}no multiple of dp {dp} x mbs {size}"
-                elif chunks > 1 and count % pp and not any(each.chunks for each in fitting):
-                    yield (5, -pp), f"{batch}{count} microbatches are no multiple of pp {pp}"
+            for order in self._orders():
+                if order.fits(pp, chunks):
+                    named = {**degrees, "chunks": chunks, "order": order, "layout": layout}
+                    yield from self._of_layout(named)
                 else:
-                    ep, expert_tp = self._experts(tp, cp, dp)[0]
-                    degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "ep": ep}
-                    named = {"expert_tp": expert_tp, "chunks": chunks, "microbatch_size": size}
-                    try:
-                        self._made({**degrees, **named})
-                    except PlanError as error:
-                        yield (6, 0), str(error)
+                    asked = ", ".join(self._orders())
+                    needs = f"{stages}: schedule {asked} needs other virtual stages"
+                    yield (3, -pp * chunks), needs
 
-    def _of_degrees(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[ModelPlan]:
-        inner: list[tuple[Any, ...]] = list(
-            product(
-                self._experts(tp, cp, dp),
-                self.fixed.get("microbatch_size", (1, 2, 4, 8)),
-                self.fixed.get("recompute", (Recompute.NONE, Recompute.FULL)),
-                self.fixed.get("zero", (1,)),
-            )
+    def _of_layout(self, named: Mapping[str, Any]) -> Iterator[ModelPlan | _Obstacle]:
+        tp, cp, pp, dp = (named[name] for name in ("tp", "cp", "pp", "dp"))
+        inner: Iterable[tuple[Any, ...]] = product(
+            self._experts(tp, cp, dp),
+            self.fixed.get("microbatch_size", (1, 2, 4, 8)),
+            self.fixed.get("recompute", (Recompute.NONE, Recompute.FULL)),
+            self.fixed.get("zero", (1,)),
         )
-        for chunks, order in product(self._free("chunks", pp), self._orders()):
-            if not order.fits(pp, chunks):
-                continue
-            layout = self._layout(pp, chunks)
-            for (ep, expert_tp), size, recompute, zero in inner if layout else ():
-                count, rest = divmod(self.global_batch, dp * size)
-                if rest or (chunks > 1 and count % pp and not order.chunks):
-                    continue  # Megatron-LM interleaves whole groups of pp microbatches
-                named = {
-                    "tp": tp,
-                    "cp": cp,
-                    "pp": pp,
-                    "dp": dp,
-                    "chunks": chunks,
-                    "order": order,
-                    "ep": ep,
-                    "expert_tp": expert_tp,
-                    "microbatch_size": size,
-                    "zero": zero,
-                    "recompute": recompute,
-                    "layout": layout,
-                }
-                with suppress(PlanError):
-                    yield self._made(named)
+        batch = f"global_batch is {self.global_batch}: "
+        whole = named["chunks"] > 1 and not named["order"].chunks
+        for (ep, expert_tp), size, recompute, zero in inner:
+            count, rest = divmod(self.global_batch, dp * size)
+            if rest:
+                yield (4, -dp * size), f"{batch}no multiple of dp {dp} x mbs {size}"
+            elif whole and count % pp:  # Megatron-LM interleaves whole groups of pp microbatches
+                yield (5, -pp), f"{batch}{count} microbatches are no multiple of pp {pp}"
+            else:
+                free = {"microbatch_size": size, "zero": zero, "recompute": recompute}
+                try:
+                    yield self._made({**named, **free, "ep": ep, "expert_tp": expert_tp})
+                except PlanError as error:
+                    yield (6, 0), str(error)
 
     def _made(self, named: Mapping[str, Any]) -> ModelPlan:
         """The plan; raises PlanError where it does not divide the model."""
