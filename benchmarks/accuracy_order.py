@@ -40,6 +40,18 @@ def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, i
     return found
 
 
+def lines_by_degree(rows: Iterable[PublishedComparison], framework: str) -> Iterator[str]:
+    """A Markdown table: mean signed error of a framework's runs, by source and tensor degree."""
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for row in rows:
+        if row.step.framework == framework:
+            found[row.step.source, row.step.plan.tp].append(row.error)
+    yield "| source | tp | runs | predicted over measured |"
+    yield "|---|---|---|---|"
+    for (source, degree), errors in sorted(found.items()):
+        yield f"| {source} | {degree} | {len(errors)} | {sum(errors) / len(errors):+.1%} |"
+
+
 def order_of(path: Path) -> dict[str, tuple[int, int]]:
     """Pairs in the right order, and all pairs, of each source of a table of measured steps."""
     steps, _ = read_published_steps(path)

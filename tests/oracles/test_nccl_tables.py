@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
 from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.load import load_topology
 from stepsim.measured.calibration.curves import CurveFit
 from stepsim.measured.calibration.link_classes import Pattern, Regime
 from stepsim.measured.calibration.nccl import NcclFit, fit_nccl
 from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.two_levels import interconnect_of
 from stepsim.workload.rows import CollectiveKind
 
 LARGE = 16 << 20
@@ -189,3 +192,21 @@ def test_what_tables_without_nodes_or_small_sizes_cannot_tell(fit: NcclFit) -> N
         "latency, small sizes",
         "step between nodes, bulk sizes",
     ]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_the_closed_form_of_an_all_reduce_is_near_a_measured_node(ranks: int, shared: Path) -> None:
+    path = shared / "reference/measured/nccl/nccl_allreduce_vtrain_a100_v100.csv"
+    curves = [
+        curve
+        for curve in read_measurements([path]).curves
+        if curve.ranks == ranks and "a100" in curve.machine.lower()
+    ]
+    network = interconnect_of(load_topology("hgx-a100"))
+    for curve in curves:
+        large = curve.size_bytes >= 3 * LARGE
+        size = curve.size_bytes[large].astype(np.float64)
+        n = np.full(len(size), float(ranks))
+        found = network.seconds(CollectiveKind.ALL_REDUCE, size, n, np.ones(len(size))) * PS_PER_S
+        assert np.median(np.abs(found / curve.time_ps[large] - 1)) < 0.05
+    assert curves

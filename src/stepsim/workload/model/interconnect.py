@@ -11,6 +11,7 @@ _STEPS = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 1.0}
 
 _RAMP_BYTES = 12e6  # nccl-tests in one domain: a collective as if it sent so much more
 _FEW_RANKS = 0.75  # nccl-tests in one domain of A100, H100 and B200: 2, 4 and 8 ranks
+_FEW_REDUCING = 0.3  # the same of all-reduces, and vTrain's table of A100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +29,9 @@ class Interconnect:
     inner_ps: int = 0
     outer_ps: int = 0
 
-    def _inside(self, ranks: Floats) -> Floats:
+    def _inside(self, ranks: Floats, lost: float = _FEW_RANKS) -> Floats:
         """Bandwidth between so many ranks of a domain: few ranks have fewer channels."""
-        return self.inner * (1 - _FEW_RANKS / np.maximum(ranks, 2))
+        return self.inner * (1 - lost / np.maximum(ranks, 2))
 
     def seconds(
         self, kind: CollectiveKind, size_bytes: Floats, ranks: Floats, stride: Floats
@@ -50,9 +51,9 @@ class Interconnect:
             outer = size_bytes * (ranks - local) / ranks / self.outer
             busy = np.maximum(inner, outer)
         else:
-            bandwidth = np.where(
-                far, np.minimum(self._inside(local), local * self.outer), self._inside(local)
-            )
+            reduces = kind is CollectiveKind.ALL_REDUCE
+            inside = self._inside(local, _FEW_REDUCING if reduces else _FEW_RANKS)
+            bandwidth = np.where(far, np.minimum(inside, local * self.outer), inside)
             busy = passes * (size_bytes * (ranks - 1) / ranks + _RAMP_BYTES / 2) / bandwidth
         nodes = np.ceil(ranks / local)
         hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps

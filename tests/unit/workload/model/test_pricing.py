@@ -107,7 +107,7 @@ RAMP = 6e6  # bytes that every pass costs more
     ("kind", "ranks", "stride", "expected"),
     [
         (CollectiveKind.ALL_GATHER, 8, 1, (7 / 8 * 1e9 + RAMP) / (400e9 * (1 - 0.75 / 8))),
-        (CollectiveKind.ALL_REDUCE, 8, 1, 2 * (7 / 8 * 1e9 + RAMP) / (400e9 * (1 - 0.75 / 8))),
+        (CollectiveKind.ALL_REDUCE, 8, 1, 2 * (7 / 8 * 1e9 + RAMP) / (400e9 * (1 - 0.3 / 8))),
         (CollectiveKind.ALL_GATHER, 2, 1, (1 / 2 * 1e9 + RAMP) / (400e9 * (1 - 0.75 / 2))),
         (CollectiveKind.ALL_GATHER, 4, 8, (3 / 4 * 1e9 + RAMP) / 50e9),
         (CollectiveKind.ALL_GATHER, 4, 4, (3 / 4 * 1e9 + RAMP) / 100e9),
