@@ -13,7 +13,7 @@ from statistics import median
 
 import tomli_w
 from accuracy_memory import lines as memory_lines
-from accuracy_order import lines, lines_by_degree, ordered_pairs
+from accuracy_order import bias, lines, ordered_pairs
 
 from stepsim.files.accelerators import (
     device_names,
@@ -65,19 +65,6 @@ Whether the faster of two plans is predicted to be the faster one: pairs of diff
 source with the same model, GPUs, batch, sequence and precision, measured more than 3 % apart
 (`benchmarks/accuracy_order.py`).
 """
-DEGREES = """
-All but two of vTrain's wrong pairs set one of its five plans with tensor degree 8 on one or two
-stages against degree 4 or 2 on two or four stages, which were slower than predicted; plans with
-eight stages were faster than predicted at every degree. The two sources of Megatron-DeepSpeed, on
-the same GPU, disagree about the sign:
-"""
-DEGREES_END = """
-What would make degree 8 cheaper for vTrain makes BigScience worse. The parts that differ between
-the plans were looked at one by one. All-reduces inside a node are within 5 % of vTrain's own table
-from 48 MiB on. Megatron-DeepSpeed leaves the reduction of input gradients beside weight
-gradients off (deepspeedai/Megatron-DeepSpeed issue 447). Messages of whole activations between
-stages would cost plans with eight stages most, which are the fast ones. So nothing is left that
-has a source, and the order stays as it is."""
 MEMORY = """
 ## Memory
 
@@ -117,9 +104,7 @@ def main() -> None:
     found = validate_published(judged)
     print(ORDER)
     print("\n".join(lines(ordered_pairs(found.rows))))
-    print(DEGREES)
-    print("\n".join(lines_by_degree(found.rows, "megatron-deepspeed")))
-    print(DEGREES_END)
+    print("\n".join(_biases(found)))
     print(MEMORY)
     print("\n".join(memory_lines(found)))
     print(CONSTANTS)
@@ -156,6 +141,20 @@ def _goals(found: PublishedValidation) -> Iterator[str]:
         else:
             cells += ["", "", "", "no such run here"]
         yield f"| {' | '.join(cells)} |"
+
+
+def _biases(found: PublishedValidation) -> Iterator[str]:
+    """How two sources of one framework and GPU contradict each other."""
+    sources = ("vtrain-multi", "bigscience")
+    if not {row.step.source for row in found.rows}.issuperset(sources):
+        return
+    yield ""
+    yield "Mean errors at tensor degrees 4 and 8 contradict each other on one GPU with one framework"
+    yield "([why that matters](decisions/0036-memory-of-frameworks.md)):"
+    yield ""
+    for source in sources:
+        four, eight = (bias(found.rows, source, degree) for degree in (4, 8))
+        yield f"- {source}: {four:+.1%} and {eight:+.1%}"
 
 
 def _sparse(row: PublishedComparison) -> bool:
@@ -221,11 +220,14 @@ def write_errors(found: PublishedValidation) -> None:
 def _devices() -> Iterator[str]:
     yield "| GPU | sustained share | set on | attention | rates |"
     yield "|---|---|---|---|---|"
+    alike: dict[str, list[str]] = {}
     for name in device_names():
         device = read_device(name)
         says = device.sources
         set_on = " | ".join(says[name] for name in ("sustained", "attention", "rate"))
-        yield f"| {device.name} | {device.sustained} | {set_on} |"
+        alike.setdefault(f"{device.sustained} | {set_on}", []).append(device.name)
+    for told, names in alike.items():
+        yield f"| {', '.join(names)} | {told} |"
 
 
 def _frameworks() -> Iterator[str]:

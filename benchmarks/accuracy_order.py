@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 
 from stepsim.files.model_steps import read_published_steps
 from stepsim.validation.published import PublishedComparison, validate_published
@@ -40,16 +41,11 @@ def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, i
     return found
 
 
-def lines_by_degree(rows: Iterable[PublishedComparison], framework: str) -> Iterator[str]:
-    """A Markdown table: mean signed error of a framework's runs, by source and tensor degree."""
-    found: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for row in rows:
-        if row.step.framework == framework:
-            found[row.step.source, row.step.plan.tp].append(row.error)
-    yield "| source | tp | runs | predicted over measured |"
-    yield "|---|---|---|---|"
-    for (source, degree), errors in sorted(found.items()):
-        yield f"| {source} | {degree} | {len(errors)} | {sum(errors) / len(errors):+.1%} |"
+def bias(rows: Iterable[PublishedComparison], source: str, degree: int) -> float:
+    """Mean of predicted over measured, minus 1, of a source's runs with a tensor degree."""
+    return fmean(
+        row.error for row in rows if row.step.source == source and row.step.plan.tp == degree
+    )
 
 
 def order_of(path: Path) -> dict[str, tuple[int, int]]:
