@@ -149,8 +149,8 @@ def _biases(found: PublishedValidation) -> Iterator[str]:
     if not {row.step.source for row in found.rows}.issuperset(sources):
         return
     yield ""
-    yield "Mean errors at tensor degrees 4 and 8 contradict each other on one GPU with one framework"
-    yield "([why that matters](decisions/0036-memory-of-frameworks.md)):"
+    yield "Mean errors at tensor degrees 4 and 8 contradict each other on one GPU with one"
+    yield "framework ([why that matters](decisions/0036-memory-of-frameworks.md)):"
     yield ""
     for source in sources:
         four, eight = (bias(found.rows, source, degree) for degree in (4, 8))
