@@ -1,5 +1,6 @@
 """`stepsim sweep` and `stepsim sweep-report`: many scenarios, and what was found."""
 
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
@@ -128,28 +129,30 @@ def sweep_command(
     options: _SweepOptions,
 ) -> None:
     """Simulate every combination of some axes and write each result to a database."""
-    from stepsim.explore.sweep import run_sweep
+    from stepsim.explore.sweep import swept
     from stepsim.show.terminal.progress import sweep_bar
 
     file, options, given = _from_file(file, options, _given(context))
     _check_outputs(options, [file])
     study = _study(file, options, given)
-    try:
-        with sweep_bar(enabled=not options.quiet) as bar:
-            run_sweep(
-                study,
-                options.database,
-                resume=options.resume,
-                force=options.force,
-                jobs=options.jobs,
-                executor=options.executor,
-                scheduler=options.scheduler,
-                progress=bar and (lambda p: bar(p.done, p.failed, p.size)),
-            )
-    except Stopped as stopped:
-        kept = f"{printable(str(options.database))} keeps what is done: --resume continues"
-        raise Stopped(stopped.args[0], kept) from None
-    _show(options.database, options)
+    with ExitStack() as opened:
+        try:
+            with sweep_bar(enabled=not options.quiet) as bar:
+                run = swept(
+                    study,
+                    options.database,
+                    resume=options.resume,
+                    force=options.force,
+                    jobs=options.jobs,
+                    executor=options.executor,
+                    scheduler=options.scheduler,
+                    progress=bar and (lambda p: bar(p.done, p.failed, p.size)),
+                )
+                table = opened.enter_context(run)
+        except Stopped as stopped:
+            kept = f"{printable(str(options.database))} keeps what is done: --resume continues"
+            raise Stopped(stopped.args[0], kept) from None
+        _show(table, options)
 
 
 @takes(_ShowOptions)
@@ -158,8 +161,11 @@ def sweep_report_command(
     options: _ShowOptions,
 ) -> None:
     """Print, export or draw the results of a sweep, also while it is running."""
+    from stepsim.explore.sweep import SweepTable, open_for_reading
+
     options.check([database])
-    _show(database, options)
+    with open_for_reading(database) as store:
+        _show(SweepTable(store=store), options)
 
 
 def _given(context: typer.Context) -> frozenset[str]:
@@ -277,23 +283,19 @@ def _check_outputs(options: _SweepOptions, inputs: list[Path]) -> None:
             )
 
 
-def _show(database: Path, options: _ShowOptions) -> None:
+def _show(table: "SweepTable", options: _ShowOptions) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
-    from stepsim.explore.sweep import open_for_reading
     from stepsim.explore.sweep.document import SweepDocument
     from stepsim.explore.sweep.export import write_csv, write_table
-    from stepsim.explore.sweep.table import SweepTable
     from stepsim.show.tables.sweep import sweep_shown
 
-    with open_for_reading(database) as store:
-        table = SweepTable(store=store)
-        for path in options.export or ():
-            write_table(table, path)
-        if options.csv:
-            write_csv(table, options.csv)
-        table.refuse_if_all_failed()
-        _draw(table, options)
-        show(options.json, lambda: SweepDocument.of(table).to_json(), sweep_shown(table))
+    for path in options.export or ():
+        write_table(table, path)
+    if options.csv:
+        write_csv(table, options.csv)
+    table.refuse_if_all_failed()
+    _draw(table, options)
+    show(options.json, lambda: SweepDocument.of(table).to_json(), sweep_shown(table))
 
 
 def _draw(table: "SweepTable", options: _ShowOptions) -> None:

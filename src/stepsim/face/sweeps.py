@@ -18,7 +18,7 @@ from stepsim.explore.sweep import (
     SweepTable,
     axis_of,
     open_for_reading,
-    run_sweep,
+    swept,
 )
 from stepsim.explore.sweep.document import SweepDocument
 from stepsim.face.viewed import Viewed
@@ -147,9 +147,8 @@ def sweep(
     )
     with ExitStack() as at_end:
         path = Path(database) if database else _unnamed(at_end)
-        run_sweep(study, path, resume=resume, force=force, jobs=jobs)
-        with open_for_reading(path) as store:
-            SweepTable(store=store).refuse_if_all_failed()
+        with swept(study, path, resume=resume, force=force, jobs=jobs) as table:
+            table.refuse_if_all_failed()
         found = SweepResult(database=path)
         finalize(found, at_end.pop_all().close)
     return found

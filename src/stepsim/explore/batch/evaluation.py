@@ -31,7 +31,7 @@ from stepsim.step.simulate import PreparedStep, prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
 
-_TOTALS_AT_ONCE = 2048
+_TOTALS_AT_ONCE = 4096
 _TIMES_AT_ONCE = 512
 """Scenarios evaluated together, so that what is in use fits the cache: measured."""
 
@@ -139,8 +139,9 @@ class Batch:
         step, pipeline = np.zeros((2, len(given)), dtype=np.int64)
         bubble = np.zeros(len(given))
         mean = np.zeros((len(given), len(Part)), dtype=np.int64) if parts else None
+        priced = self.table.priced(given)
         for part, some in given.chunks(_TIMES_AT_ONCE if parts else _TOTALS_AT_ONCE):
-            values = self.lengths(some)
+            values = self._checked(self.table.evaluate(some, priced.of(part)))
             totals = self.passes.totals([values[i] for i in self.passes.program.length], len(some))
             step[part], pipeline[part] = totals.step_time_ps, totals.pipeline_time_ps
             bubble[part] = self._bubble(values, totals.busy_ps, totals.pipeline_time_ps)
@@ -175,9 +176,12 @@ class Batch:
 
     def lengths(self, scenarios: Scenarios) -> list[Times]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""
-        values = self.table.evaluate(scenarios)
-        longest = np.array([float(each.max()) for each in values])
-        if longest[list(self.passes.program.length)].sum() > LARGEST_SUM:
+        return self._checked(self.table.evaluate(scenarios))
+
+    def _checked(self, values: list[Times]) -> list[Times]:
+        """The picoseconds of every length, if no sum of them can wrap around."""
+        used = self.passes.program.uses
+        if sum(times * float(values[number].max()) for number, times in used.items()) > LARGEST_SUM:
             raise SimulationError(
                 "tasks of a scenario add up to more than 2**63 - 1 ps (106 days): too many to batch"
             )

@@ -3,14 +3,15 @@
 A `Length` may be a sum or a longest path of earlier ones, so they are evaluated in order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
@@ -29,6 +30,9 @@ from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
 
+_WORTH = 2
+"""Scenarios per distinct one from which on it is worth the gathering."""
+_NOTHING: Mapping[int, Times] = MappingProxyType({})
 _HOST_LABELS = dict(zip(("host", "get_batch", "loss"), range(len(HOST)), strict=True))
 
 
@@ -89,10 +93,20 @@ class CommLength:
         times = communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
         return np.where(times > 0, times + self.op.process_ps, 0)
 
+    @property
+    def axis(self) -> int:
+        """Place of its factor on bytes in `AXES`."""
+        return AXES.index(self.op.axis)
+
+    @property
+    def classes(self) -> Ints:
+        """Link classes on which its time depends."""
+        crossed = [step.shared + step.hops.sum(axis=0) for step in self.shape.steps]
+        return np.flatnonzero(sum(crossed, start=np.zeros(1)))
+
     def size_bytes(self, scenarios: Scenarios) -> Floats:
         """Whole bytes, as floats."""
-        factor = scenarios.size[:, AXES.index(self.op.axis)]
-        size: Floats = np.rint(self.op.size_bytes * factor)
+        size: Floats = np.rint(self.op.size_bytes * scenarios.size[:, self.axis])
         return size
 
 
@@ -138,7 +152,6 @@ class BlockLength:
     numbers: tuple[int, ...]
     after: tuple[tuple[int, ...], ...]
     parts: tuple[Part, ...]
-    gaps: Gaps = field(compare=False, hash=False)
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """The longest path through the tasks."""
@@ -157,12 +170,17 @@ class BlockLength:
             ends.append(begin + earlier[number])
         return starts, ends
 
-    def parts_ps(self, earlier: Sequence[Times]) -> Times:
-        """What the block's time consists of: (parts, scenarios or 1)."""
+    @property
+    def gaps(self) -> Gaps:
+        """Which transfers its compute stream waits for."""
+        return find_gaps(task_rows(list(zip(self.parts, self.after, strict=True))))
+
+    def parts_ps(self, earlier: Sequence[Times], gaps: Gaps) -> Times:
+        """What the block's time consists of: (parts, scenarios or 1); `gaps` are its own."""
         times = np.stack(np.broadcast_arrays(*(t for each in self.times(earlier) for t in each)))
         start, end = np.split(times, 2)
         nothing = np.zeros((len(Part), times.shape[1]), dtype=np.int64)
-        return breakdown(self.gaps, start, end, nothing)
+        return breakdown(gaps, start, end, nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +197,20 @@ class TaskListLength:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class PricedComms:
+    """Times of communications by number of their length: distinct ones, and which each has."""
+
+    times: Mapping[int, tuple[Times, Ints]]
+
+    def of(self, part: slice) -> dict[int, Times]:
+        """Times of each communication in some of the scenarios."""
+        return {
+            number: times if len(times) == 1 else times[place[part]]
+            for number, (times, place) in self.times.items()
+        }
+
+
 @dataclass(slots=True, kw_only=True)
 class LengthTable:
     """The distinct lengths of a graph, each after those it is made of.
@@ -191,6 +223,7 @@ class LengthTable:
     fixed: bool
     lengths: list[Length] = field(default_factory=list)
     _numbers: dict[Length, int] = field(default_factory=dict)
+    _gaps: dict[int, Gaps] = field(default_factory=dict)
 
     def number(self, length: Length) -> int:
         """Number of a length; equal ones share it."""
@@ -237,23 +270,43 @@ class LengthTable:
     def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> int:
         after = [tuple(i - begin for i in task.after if i >= begin) for task in tasks]
         parts = tuple(part_of(task, self.graph) for task in tasks)
-        gaps = find_gaps(task_rows(list(zip(parts, after, strict=True))))
-        return self.number(BlockLength(tuple(numbers), tuple(after), parts, gaps))
+        return self.number(BlockLength(tuple(numbers), tuple(after), parts))
 
-    def evaluate(self, scenarios: Scenarios) -> list[Times]:
-        """Picoseconds of every length."""
+    def priced(self, scenarios: Scenarios) -> "PricedComms":
+        """Times of communications that many scenarios look alike to, each priced once."""
+        known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints]] = {}
+        times: dict[int, tuple[Times, Ints]] = {}
+        for number, length in enumerate(self.lengths):
+            comm = length.comm if isinstance(length, MeasuredLength) else length
+            if not isinstance(comm, CommLength):
+                continue
+            classes = comm.classes
+            look = tuple(classes.tolist()), comm.axis
+            if look not in known:
+                known[look] = scenarios.distinct(classes, comm.axis)
+            some, place = known[look]
+            if _WORTH * len(some) <= len(scenarios):
+                times[number] = length.ps(some, ()), place
+        return PricedComms(times)
+
+    def evaluate(self, scenarios: Scenarios, known: Mapping[int, Times] = _NOTHING) -> list[Times]:
+        """Picoseconds of every length; of some they are `known`, by number."""
         found: list[Times] = []
-        for length in self.lengths:
-            found.append(length.ps(scenarios, found))
+        for number, length in enumerate(self.lengths):
+            if number not in known:
+                found.append(length.ps(scenarios, found))
+            else:
+                found.append(known[number])
         return found
 
     def list_parts(self, values: Sequence[Times]) -> dict[int, Times]:
         """Parts of every task list's length by number: (parts, scenarios or 1), in ps."""
-        blocks = {
-            number: length.parts_ps(values)
-            for number, length in enumerate(self.lengths)
-            if isinstance(length, BlockLength)
-        }
+        blocks: dict[int, Times] = {}
+        for number, length in enumerate(self.lengths):
+            if isinstance(length, BlockLength):
+                if number not in self._gaps:
+                    self._gaps[number] = length.gaps
+                blocks[number] = length.parts_ps(values, self._gaps[number])
         found: dict[int, NDArray[np.int64]] = {}
         for number, length in enumerate(self.lengths):
             if isinstance(length, TaskListLength):

@@ -4,7 +4,7 @@ A node is a task, or a transfer of all its members. Nodes are in an order in whi
 those it waits for.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -38,6 +38,11 @@ class BatchProgram:
     pipeline: frozenset[int]
     busy_lengths: dict[int, int]
     busy_nodes: dict[int, int]
+
+    @property
+    def uses(self) -> dict[int, int]:
+        """How many nodes take each length."""
+        return Counter(self.length)
 
     def __len__(self) -> int:
         return len(self.after)

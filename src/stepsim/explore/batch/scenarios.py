@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, row_numbers
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import HostTimes
@@ -70,19 +70,31 @@ class Scenarios:
         """The scenarios in order, at most `size` at a time, and where each part lies."""
         for first in range(0, self.count, size):
             part = slice(first, min(first + size, self.count))
-            columns: dict[str, Any] = {
-                name: column if len(column) == 1 else column[part]
-                for name, column in self._columns()
-            }
-            yield part, replace(self, count=part.stop - part.start, **columns)
+            yield part, self._some(part, part.stop - part.start)
 
     def row(self, number: int) -> "Scenarios":
         """One scenario by itself."""
+        return self._some(slice(number, number + 1), 1)
+
+    def distinct(self, classes: Ints, axis: int) -> "tuple[Scenarios, Ints]":
+        """Scenarios of which no two agree on these classes, this axis of `AXES` and the launch.
+
+        With them comes which of them each scenario agrees with.
+        """
+        tables = self.bandwidth, self.efficiency, self.latency_ps, self.endpoint_latency_ps
+        read: list[Floats | Ints] = [self.launch_ps, self.size[:, axis]]
+        read += [table[:, each] for table in tables for each in classes]
+        numbers = [np.unique(each, return_inverse=True)[1] for each in read if len(each) > 1]
+        if not numbers:
+            return self.row(0), np.zeros(self.count, dtype=np.int64)
+        first, number = row_numbers(np.stack(numbers, axis=1).astype(np.int64, copy=False))
+        return self._some(first, len(first)), number
+
+    def _some(self, which: slice | Ints, count: int) -> "Scenarios":
         columns: dict[str, Any] = {
-            name: column if len(column) == 1 else column[number : number + 1]
-            for name, column in self._columns()
+            name: column if len(column) == 1 else column[which] for name, column in self._columns()
         }
-        return replace(self, count=1, **columns)
+        return replace(self, count=count, **columns)
 
     def _columns(self) -> Iterator[tuple[str, Floats | Ints]]:
         for name in self.__slots__[1:]:

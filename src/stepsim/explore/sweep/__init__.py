@@ -15,7 +15,7 @@ from stepsim.explore.sweep.evaluate import (
 )
 from stepsim.explore.sweep.executors import ExecutorKind
 from stepsim.explore.sweep.grid import Grid, ScenarioSpan
-from stepsim.explore.sweep.run import run_sweep
+from stepsim.explore.sweep.run import run_sweep, swept
 from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_reading
 from stepsim.explore.sweep.study import Study
 from stepsim.explore.sweep.table import SweepTable
@@ -39,4 +39,5 @@ __all__ = [
     "open_for_reading",
     "parse_axis",
     "run_sweep",
+    "swept",
 ]

@@ -161,7 +161,7 @@ def _answer(request: bytes) -> bytes:
     """Result, error and its traceback of a task; an error that cannot be sent is told."""
     try:
         fn, args, kwargs = unpack(request)
-        return pack((fn(*args, **kwargs), None, ""))
+        return pack((fn(*args, **kwargs), None, ""), level=0)
     except Exception as error:
         told = traceback.format_exc()
         try:

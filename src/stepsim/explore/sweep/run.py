@@ -1,10 +1,11 @@
 """Runs the scenarios of a study that a database does not hold yet."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from stepsim.base.errors import SweepError
 from stepsim.explore.sweep.batched import Batched
@@ -20,6 +21,7 @@ from stepsim.explore.sweep.executors import (
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_writing
 from stepsim.explore.sweep.study import Study, pack
+from stepsim.explore.sweep.table import AxisTotals, SweepTable
 from stepsim.explore.sweep.work import SpanResult, SweepJob, check_options, evaluate_span
 
 _ProgressCall = Callable[[SweepProgress], None]
@@ -33,7 +35,14 @@ class _LostWorkerError(Exception):
     """A worker ended in the middle of a task."""
 
 
-def run_sweep(
+def run_sweep(study: Study, database: str | Path, **how: Any) -> SweepProgress:
+    """Compute what `database` lacks of a study and close it; `how` and errors as `swept` has."""
+    with swept(study, database, **how) as table:
+        return table.progress
+
+
+@contextmanager
+def swept(
     study: Study,
     database: str | Path,
     *,
@@ -44,9 +53,10 @@ def run_sweep(
     scheduler: str | None = None,
     evaluators: Sequence[Evaluator] = (Batched(), Simulation()),
     progress: _ProgressCall | None = None,
-) -> SweepProgress:
+) -> Iterator[SweepTable]:
     """Compute every scenario of a study that `database` lacks, and store each as it comes.
 
+    What has been found is there within the block, as long as nobody else can write the database.
     With `resume` an existing database is continued, with `force` begun anew. `jobs` are local
     processes (default: as many as are worth starting), or the workers of a Dask `scheduler`. A
     scenario that fails is stored with its reason. A lost worker's scenarios are given to others.
@@ -69,22 +79,34 @@ def run_sweep(
             open_for_writing(Path(database), study, resume=resume, force=force)
         )
         missing = store.missing(study.grid.size)
+        totals = None
         if missing:
-            wanted = jobs or _worth_starting(job, missing)
-            _run(job, store, pool or opened.enter_context(local_pool(wanted)), progress)
-        return store.progress()
+            local = local_pool(jobs or _worth_starting(job, missing))
+            with nullcontext(pool) if pool else local as workers:
+                totals = _run(job, store, workers, progress)
+        yield SweepTable(store=store, totals=totals)
 
 
-def _run(job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall | None) -> None:
-    """Ask the store what is missing, compute it, and again if workers were lost meanwhile."""
+def _run(
+    job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall | None
+) -> Mapping[str, AxisTotals] | None:
+    """Ask the store what is missing, compute it, and again if workers were lost meanwhile.
+
+    Returns the totals of every axis, unless the store had results before.
+    """
     packed, losses = pack(job), 0
     seen = store.progress()
+    grid = job.study.grid
+    totals = {axis.name: AxisTotals.of(grid.strides[axis.name], len(axis)) for axis in grid.axes}
+    fresh = not seen.done
     if progress:
         progress(seen)
     while missing := store.missing(job.study.grid.size):
         try:
             for result in _results(pool, packed, _spans(job, missing)):
                 store.write(result)
+                for each in totals.values():
+                    each.add(result.scenarios, result.outcomes.step_time_ps, result.ran)
                 losses = 0
                 seen = _advanced(seen, result)
                 if progress:
@@ -93,6 +115,7 @@ def _run(job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall |
             losses += 1
             if losses == _LOSSES:
                 raise SweepError(_dying(job, missing, str(error))) from None
+    return totals if fresh else None
 
 
 def _results(pool: Pool, packed: bytes, spans: Iterator[ScenarioSpan]) -> Iterator[SpanResult]:

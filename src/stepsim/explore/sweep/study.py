@@ -111,11 +111,11 @@ def _shown(option: Option, value: object) -> str:
     return text if isinstance(value, str | int | float) else f"{text} {content_hash(value)}"
 
 
-def pack(document: object) -> bytes:
-    """A document as a few kilobytes, small enough to go with every task."""
+def pack(document: object, *, level: int = 1) -> bytes:
+    """A document as a few kilobytes, small enough to go with every task; at level 0 as it is."""
     data = BytesIO()
     _Pickler(data, protocol=5).dump(document)
-    return zlib.compress(data.getvalue(), level=1)
+    return zlib.compress(data.getvalue(), level=level)
 
 
 class _Pickler(pickle.Pickler):

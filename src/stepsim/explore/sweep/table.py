@@ -1,17 +1,17 @@
 """The results of a sweep as a table in the order of its scenarios, read piece by piece."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import isinf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.records import dataclass
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS
 from stepsim.explore.sweep.store import SweepProgress, SweepStore
@@ -66,7 +66,7 @@ class ParetoPoint(NamedTuple):
     scenario: int
 
 
-class _AxisSummary(NamedTuple):
+class _ValueTotals(NamedTuple):
     """Scenarios with one value of an axis: least and mean step time in ps, None if all failed."""
 
     position: int
@@ -76,11 +76,65 @@ class _AxisSummary(NamedTuple):
     failed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisTotals:
+    """Step times by the values of an axis, in ps, added up piece by piece in any order.
+
+    Their sums are exact: the upper and the lower 32 bits of each time are summed by themselves.
+    """
+
+    stride: int
+    least_ps: Ints
+    upper: Ints
+    lower: Ints
+    scenarios: Ints
+    failed: Ints
+
+    @classmethod
+    def of(cls, stride: int, length: int) -> "AxisTotals":
+        """The totals of nothing, of an axis of so many values."""
+        upper, lower, scenarios, failed = np.zeros((4, length), dtype=np.int64)
+        return cls(
+            stride=stride,
+            least_ps=np.full(length, MAX_INT64),
+            upper=upper,
+            lower=lower,
+            scenarios=scenarios,
+            failed=failed,
+        )
+
+    def add(self, scenarios: Ints, step_time_ps: Ints, ran: Bools) -> None:
+        """Add scenarios; those that did not run have failed."""
+        value = scenarios // self.stride % len(self.scenarios)
+        np.add.at(self.scenarios, value, 1)
+        np.add.at(self.failed, value[~ran], 1)
+        value, times = value[ran], step_time_ps[ran]
+        np.minimum.at(self.least_ps, value, times)
+        np.add.at(self.upper, value, times >> 32)
+        np.add.at(self.lower, value, times & 0xFFFFFFFF)
+
+    def by_value(self) -> list[_ValueTotals]:
+        """The totals of each value that some scenario has, ascending."""
+        found = []
+        for value in np.flatnonzero(self.scenarios).tolist():
+            count, failed = int(self.scenarios[value]), int(self.failed[value])
+            least = mean = None
+            if ran := count - failed:
+                least = int(self.least_ps[value])
+                mean = ((int(self.upper[value]) << 32) + int(self.lower[value])) / ran
+            found.append(_ValueTotals(value, least, mean, count, failed))
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepTable:
-    """What a database says of its sweep; every property and iterator reads from the file."""
+    """What a database says of its sweep; every property and iterator reads from the file.
+
+    The `totals` of the axes, by name, are not read where the process that wrote them knows them.
+    """
 
     store: SweepStore
+    totals: Mapping[str, AxisTotals] | None = None
 
     @cached_property
     def source(self) -> tuple[str, str]:
@@ -141,13 +195,17 @@ class SweepTable:
         """
         numbers = "step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth"
         columns = ", ".join((numbers, *self.part_columns, "error"))
-        query = f"SELECT id, {columns} FROM result WHERE id >= ? ORDER BY id LIMIT {_PIECE}"
-        start = 0
-        while rows := self._all(query, start):
-            scenarios, *found = map(list, zip(*rows, strict=True))
+        for scenarios, *found in self._read(f"id, {columns}"):
             ids = np.array(scenarios, dtype=np.int64)
             yield [self._shown(axis, ids, texts=texts) for axis in self.axes] + found
-            start = scenarios[-1] + 1
+
+    def _read(self, columns: str) -> Iterator[list[list[Any]]]:
+        """Columns of the results, the first of which is `id`, so many scenarios at a time."""
+        query = f"SELECT {columns} FROM result WHERE id >= ? ORDER BY id LIMIT {_PIECE}"
+        start = 0
+        while rows := self._all(query, start):
+            yield list(map(list, zip(*rows, strict=True)))
+            start = rows[-1][0] + 1
 
     def _shown(self, axis: StoredAxis, scenarios: Ints, *, texts: bool) -> list[object]:
         """Numbers where the axis has them and they are asked for, else texts."""
@@ -165,6 +223,8 @@ class SweepTable:
 
     def first_error(self) -> tuple[int, str] | None:
         """The first failed scenario and its reason."""
+        if not self.progress.failed:
+            return None
         found = self._all(
             "SELECT id, error FROM result WHERE error IS NOT NULL ORDER BY id LIMIT 1"
         )
@@ -176,13 +236,20 @@ class SweepTable:
         if failure and progress.failed == progress.done:
             raise SweepError(f"none of {progress.done} scenarios can run; the first: {failure[1]}")
 
-    def by_value(self, axis: StoredAxis) -> list[_AxisSummary]:
+    def by_value(self, axis: StoredAxis) -> list[_ValueTotals]:
         """Summary of the scenarios of each value of an axis, in the order of the values."""
-        query = (
-            "SELECT id / ? % ? AS position, min(step_time_ps), avg(step_time_ps), count(*), "
-            "count(error) FROM result GROUP BY position ORDER BY position"
-        )
-        return [_AxisSummary(*row) for row in self._all(query, axis.stride, len(axis.texts))]
+        return self._totals[axis.name].by_value()
+
+    @cached_property
+    def _totals(self) -> Mapping[str, AxisTotals]:
+        if self.totals is not None:
+            return self.totals
+        found = {axis.name: AxisTotals.of(axis.stride, len(axis.texts)) for axis in self.axes}
+        for each in self._read("id, ifnull(step_time_ps, -1)"):
+            scenarios, times = np.array(each, dtype=np.int64)
+            for totals in found.values():
+                totals.add(scenarios, times, times >= 0)
+        return found
 
     def fastest(self, axes: Sequence[StoredAxis], columns: Sequence[str]) -> Floats:
         """Numbers of the fastest scenario for every combination of these axes over all others.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.quantities import Value
 from stepsim.base.records import dataclass
@@ -55,6 +55,18 @@ class SpanResult:
     span: ScenarioSpan
     outcomes: Outcomes
     total_bandwidth: Floats
+
+    @property
+    def scenarios(self) -> Ints:
+        """Numbers of the scenarios."""
+        return np.arange(self.span.start, self.span.stop, dtype=np.int64)
+
+    @property
+    def ran(self) -> Bools:
+        """Which of them have numbers, and no error."""
+        found = np.ones(len(self.total_bandwidth), dtype=bool)
+        found[list(self.outcomes.errors)] = False
+        return found
 
 
 def check_options(study: Study) -> None:
