@@ -45,6 +45,9 @@ class Quick:
     folder: str = ""
     failing: int = -1
 
+    def seconds(self, study: Study, scenarios: int) -> float:
+        return scenarios / self.chunk
+
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         return True
 

@@ -66,6 +66,11 @@ def test_many_damaged_bytes_change_no_result(tmp_path: Path) -> None:
 
 HOSTILE = [
     "UPDATE result SET step_time_ps = -5 WHERE id = 0",
+    "UPDATE result SET step_time_ps = 'many' WHERE id = 0",
+    "UPDATE result SET step_time_ps = 0.5 WHERE id = 0",
+    "UPDATE result SET bubble_fraction = NULL WHERE id = 0",
+    "UPDATE result SET compute_ps = 'many' WHERE id = 0",
+    "UPDATE result SET error = x'00' WHERE id = 0",
     "UPDATE result SET pipeline_time_ps = -5 WHERE id = 0",
     "UPDATE result SET bubble_fraction = 9e999 WHERE id = 0",
     "UPDATE result SET bubble_fraction = -0.5 WHERE id = 0",

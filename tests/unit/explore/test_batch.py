@@ -1,6 +1,8 @@
 """The batch evaluator: shipped jobs, columns, and what it refuses."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from random_jobs import SCHEDULES
 import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, SimulationError
 from stepsim.explore.batch import Batch
-from stepsim.explore.batch.lengths import FixedLength, block_starts
+from stepsim.explore.batch.lengths import FixedLength, MeasuredLength, block_starts
 from stepsim.face import simulate
 from stepsim.graph.actions import (
     BackwardParts,
@@ -24,6 +26,7 @@ from stepsim.graph.actions import (
     backward_tasks,
     forward_tasks,
 )
+from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Work, Workload
@@ -119,6 +122,51 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.parts_ps is not None
     assert (whole.parts_ps.sum(axis=1) == whole.step_time_ps).all()
     assert np.array_equal(batch.evaluate(columns).step_time_ps, whole.step_time_ps)
+
+
+def _curves() -> Iterator[MeasuredCurve]:
+    """A time for every collective over groups of 4 to 16 ranks in as many nodes."""
+    sizes = np.array([1, 1 << 40])
+    for kind, (ranks, nodes) in product(CollectiveKind, [(4, 4), (8, 8), (16, 16)]):
+        yield MeasuredCurve(
+            machine="m",
+            source="run",
+            kind=kind,
+            ranks=ranks,
+            nodes=nodes,
+            size_bytes=sizes,
+            time_ps=sizes * 10**4,
+        )
+
+
+@pytest.mark.parametrize(("topology", "measured"), [("hgx-h100", False), ("dgx-v100", True)])
+def test_scenarios_that_a_communication_cannot_tell_apart_are_what_each_is_alone(
+    topology: str, measured: bool
+) -> None:
+    """Combinations of few values, in which every communication is priced a few times only."""
+    axes: dict[str, list[float]] = {
+        "nvlink.bandwidth": [1e11, 4.5e11, 9e11],
+        "fabric.bandwidth": [12.5e9, 100e9],
+        "fabric.latency": [0, 10**7],
+        "size.ep": [0.5, 1],
+        "compute_scale": [0.5, 1],
+    }
+    values = np.meshgrid(*axes.values(), indexing="ij")
+    columns = {name: each.ravel() for name, each in zip(axes, values, strict=True)}
+    job: dict[str, Any] = {"microbatches": 2}
+    if measured:
+        job["comm_table"] = CommTable(source="run", curves=tuple(_curves()))
+    batch = make_batch(ROOT / "workloads" / "moe_128.txt", topology, **job)
+    assert any(isinstance(each, MeasuredLength) for each in batch.table.lengths) == measured
+    together = batch.evaluate(columns, parts=True)
+    assert together.parts_ps is not None
+    assert len(set(together.step_time_ps.tolist())) > 20
+    for i in range(0, 48, 5):
+        alone = batch.evaluate({name: column[[i]] for name, column in columns.items()}, parts=True)
+        assert alone.step_time_ps[0] == together.step_time_ps[i]
+        assert alone.bubble_fraction[0] == together.bubble_fraction[i]
+        assert alone.parts_ps is not None
+        assert alone.parts_ps[0].tolist() == together.parts_ps[i].tolist()
 
 
 @pytest.mark.parametrize(

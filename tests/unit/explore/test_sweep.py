@@ -13,11 +13,11 @@ from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported
 
 import stepsim
 from stepsim.base.errors import OutputError, StepsimError, SweepError
-from stepsim.explore.sweep import SweepProgress, open_for_reading, run_sweep
+from stepsim.explore.sweep import SweepProgress, open_for_reading, run_sweep, swept
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.store import open_for_writing
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.explore.sweep.table import AxisTotals, SweepTable
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.numbers import with_link
 from stepsim.workload.rows import CollectiveKind
@@ -98,6 +98,37 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) 
     broken = tmp_path / "b.sqlite"
     assert run_sweep(study(), broken, jobs=1, evaluators=(Quick(failing=4),)).failed == 10
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
+
+
+def test_what_is_added_up_as_it_comes_is_what_the_file_says(tmp_path: Path) -> None:
+    database = tmp_path / "a.sqlite"
+    for resume in (False, True):
+        with swept(
+            study(), database, jobs=1, resume=resume, evaluators=(Quick(failing=4, chunk=7),)
+        ) as table:
+            assert table.progress == SweepProgress(size=30, done=30, failed=10)
+            added = {axis.name: table.by_value(axis) for axis in table.axes}
+            assert (table.totals is None) == resume
+        with open_for_reading(database) as store:
+            table = SweepTable(store=store)
+            assert {axis.name: table.by_value(axis) for axis in table.axes} == added
+    assert added["microbatches"][1] == (1, None, None, 10, 10)
+    assert sum(row.scenarios for row in added["compute_scale"]) == 30
+
+
+def test_sums_of_step_times_are_exact_in_any_order() -> None:
+    chance = np.random.default_rng(1)
+    scenarios, times = np.arange(600), chance.integers(2**61, 2**63 - 1, 600)
+    ran = chance.random(600) < 0.9
+    several = [AxisTotals.of(7, 5) for _ in range(2)]
+    several[0].add(scenarios, times, ran)
+    for part in np.array_split(chance.permutation(600), 9):
+        several[1].add(scenarios[part], times[part], ran[part])
+    assert several[0].by_value() == several[1].by_value()
+    for row in several[0].by_value():
+        mine = times[ran & (scenarios // 7 % 5 == row.position)].tolist()
+        assert (row.least_ps, row.mean_ps) == (min(mine), sum(mine) / len(mine))
+        assert row.scenarios - row.failed == len(mine)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

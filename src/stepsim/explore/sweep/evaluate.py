@@ -68,7 +68,10 @@ class Evaluator(Protocol):
 
     @property
     def chunk(self) -> int:
-        """Scenarios of about a second of work: as many are stored at a time."""
+        """Scenarios of a second of work at most: as many are stored at a time."""
+
+    def seconds(self, study: Study, scenarios: int) -> float:
+        """About how long it takes to prepare a group and to compute so many of its scenarios."""
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """Whether this way is right for a group; must be quick and may not raise."""
@@ -87,6 +90,10 @@ class Simulation:
     def chunk(self) -> int:
         """One scenario at a time, as each takes a full simulation."""
         return 1
+
+    def seconds(self, study: Study, scenarios: int) -> float:
+        """A second each."""
+        return float(scenarios)
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """True: the engine can simulate every scenario."""

@@ -28,7 +28,7 @@ _ProgressCall = Callable[[SweepProgress], None]
 _AHEAD = 3  # spans given out per worker: enough to keep it busy while results are written
 _POLL_S = 2.0
 _LOSSES = 3
-_SPANS_PER_JOB = 4
+_SECONDS_PER_JOB, _MANY_SECONDS = 4, 4000
 
 
 class _LostWorkerError(Exception):
@@ -157,9 +157,13 @@ def _spans(job: SweepJob, missing: Iterable[ScenarioSpan]) -> Iterator[ScenarioS
 
 def _worth_starting(job: SweepJob, missing: Iterable[ScenarioSpan]) -> int:
     """Local workers for which there is work: starting one takes about a second."""
-    most = cpus()
-    spans = sum(1 for _ in islice(_spans(job, missing), most * _SPANS_PER_JOB))
-    return max(1, min(most, spans // _SPANS_PER_JOB))
+    size, seconds = job.study.grid.group_size, 0.0
+    for start, stop in job.study.grid.cut(missing, lambda _: size):
+        seconds += job.evaluator(start // size).seconds(job.study, stop - start)
+        if seconds >= _MANY_SECONDS:
+            break
+    wanted = int(seconds / _SECONDS_PER_JOB)
+    return min(wanted, cpus()) if wanted > 1 else 1
 
 
 def _advanced(before: SweepProgress, result: SpanResult) -> SweepProgress:
