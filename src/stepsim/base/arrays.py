@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ _SPARSE = 16
 _BLOCK = 1 << 15
 _SORTED = 1 << 20
 """Numbers that are sorted at a time: whole columns do not fit the cache."""
+_PLAIN = 1 << 12
+"""Bytes that are as good a key as a digest of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,8 +135,24 @@ def carried(parts: Sequence[Summand]) -> Summand:
 
 
 def distinct(numbers: Ints) -> Ints:
-    """The distinct numbers, ascending; without counts numpy imports its masked arrays for it."""
-    return np.unique(numbers, return_counts=True)[0]
+    """The distinct numbers, ascending: as `np.unique`, which takes longer for few numbers."""
+    ordered = np.sort(numbers, axis=None)
+    is_first = np.ones(len(ordered), dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
+
+
+def mark_of(parts: Sequence[NDArray[Any]]) -> bytes:
+    """What equal columns share: how many bytes they have, and these; of many bytes a digest."""
+    size = sum(part.nbytes for part in parts)
+    if size <= _PLAIN:
+        return b"%d " % size + b"".join(part.tobytes() for part in parts)
+    from hashlib import blake2b
+
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.digest()
 
 
 def totals(places: Ints, values: Floats, size: int) -> Floats:

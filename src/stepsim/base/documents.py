@@ -8,7 +8,6 @@ import re
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
-import tomli_w
 from msgspec import Meta
 
 from stepsim.base.errors import StepsimError, bad_value
@@ -71,6 +70,8 @@ def json_text(document: object, indent: int = 1) -> bytes:
 
 def toml_text(document: msgspec.Struct) -> str:
     """A document as TOML, without what may be left out and is: None, and empty lists."""
+    import tomli_w
+
     optional = {f.encode_name for f in msgspec.structs.fields(document) if not f.required}
     plain = msgspec.to_builtins(document)
     return tomli_w.dumps(

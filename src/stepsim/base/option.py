@@ -67,12 +67,16 @@ class Option:
         """Its field of the record, which has the unit in its name."""
         return self.name + self.quantity.suffix
 
+    def holds(self, value: object) -> bool:
+        """Whether a value is a noun that is taken as it is."""
+        return self.noun is not None and isinstance(value, self.noun())
+
     def of(self, value: object) -> object:
         """The field's value of what a person types: a text, in Python also a number or a noun.
 
         Raises PlanError, or the noun's own error, naming the option.
         """
-        if value is None or (self.noun and isinstance(value, self.noun())):
+        if value is None or self.holds(value):
             return value
         if self.many:
             several = value if isinstance(value, list | tuple) else [value]

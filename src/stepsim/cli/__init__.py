@@ -3,13 +3,16 @@
 import signal
 from threading import current_thread, main_thread
 
+from stepsim.base.garbage import paused
+
 _HANDLER = signal.getsignal(signal.SIGINT)
 _QUIET = _HANDLER is signal.default_int_handler and current_thread() is main_thread()
 
 if _QUIET:  # a command that has not begun has nothing to say when it is stopped
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 try:
-    from stepsim.cli.root import main, make_app
+    with paused():
+        from stepsim.cli.root import main, make_app
 finally:
     if _QUIET:
         signal.signal(signal.SIGINT, _HANDLER)

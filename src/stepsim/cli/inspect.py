@@ -104,7 +104,7 @@ def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> 
     from stepsim.parallel.inspection import inspect_workload
     from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inputs import choose_plan, scaled_workload
-    from stepsim.step.models import make_work
+    from stepsim.step.work import make_work
 
     job = options.inputs(file)
     made = make_work(job.workload, job.topology, job.options)

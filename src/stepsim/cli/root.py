@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from stepsim import __version__
+from stepsim.base import garbage
 from stepsim.base.errors import StepsimError, one_line
 from stepsim.cli.commands import COMMANDS
 from stepsim.cli.common.terminal import Stopped
@@ -105,7 +106,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _prepare_output()
     try:
-        with _stoppable():
+        with _stoppable(), garbage.seldom():
             try:
                 _asked(sys.argv[1:])()
             finally:

@@ -189,7 +189,7 @@ def _write_profile(
 def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:
     """Write a model's workload, and say what its reader should know."""
     from stepsim.files.simai.write import write_simai_text
-    from stepsim.step.models import make_work
+    from stepsim.step.work import make_work
     from stepsim.workload.model.model import Model
 
     made = make_work(job.workload, job.topology, job.options)

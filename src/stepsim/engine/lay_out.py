@@ -6,7 +6,7 @@ A task list that nothing outside its rank's class can delay is one task whose in
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,17 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.contention import Contention
 from stepsim.engine.fold import Actors
 from stepsim.engine.prices import Prices
 from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.graph.programs import Look, Program, SegmentKind
-from stepsim.network.flights import Transfer
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
+
+if TYPE_CHECKING:
+    from stepsim.engine.contention import Contention
+    from stepsim.network.flights import Transfer
 
 Times = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer)
@@ -117,7 +119,7 @@ class Runnable:
     """What the engine runs: the program of each actor, and its transfers on shared links."""
 
     programs: list[LaidOut]
-    transfers: list[dict[Use, Transfer]]
+    transfers: "list[dict[Use, Transfer]]"
 
 
 def lay_out(
@@ -125,7 +127,7 @@ def lay_out(
     actors: Actors,
     prices: Prices,
     slow: Floats | None = None,
-    contention: Contention | None = None,
+    contention: "Contention | None" = None,
     *,
     by_look: bool = False,
     coalesce: bool = True,
@@ -172,7 +174,7 @@ def _look(use: Use, rank: int, prices: Prices) -> int:
     return prices.patterns(use).look(rank)
 
 
-def _cost(use: Use, rank: int, prices: Prices, contention: Contention | None) -> int | Transfer:
+def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> "int | Transfer":
     patterns = prices.patterns(use)
     group = patterns.row(rank)
     if contention is None:

@@ -26,7 +26,6 @@ from stepsim.network.collectives import (
     flow_steps,
     parse_algorithms,
 )
-from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.network.topology.numbers import same_but_numbers
 from stepsim.options import StepOptions
@@ -52,6 +51,7 @@ class PhasePrice:
 if TYPE_CHECKING:
     from stepsim.engine.contention import Quotient
     from stepsim.engine.fold import Actors
+    from stepsim.network.measured_times import CommTable
 
 _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
 """Kind and loads of a communication, and the look of its group."""
@@ -73,7 +73,7 @@ class Prices:
     topology: Topology
     comms: tuple[CommOp, ...]
     algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
-    table: CommTable | None = None
+    table: "CommTable | None" = None
     sharing: Sharing = Sharing.NONE
     folds: "dict[tuple[object, ...], Actors]" = field(default_factory=dict)
     quotients: "dict[tuple[object, ...], Quotient]" = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Options as people type them: texts with units, names, numbers, files to read."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -11,29 +11,20 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Value
 from stepsim.base.records import dataclass
-from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.expert_load import read_expert_load
 from stepsim.files.load import load_comm_table, load_topology, load_work
-from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
 from stepsim.files.topology.typed import infinite, with_numbers
-from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
-from stepsim.workload.model.calibration import ModelCalibration
-from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.measured.calibration.calibration import Calibration
     from stepsim.network.topology.network import TopologyLike
+    from stepsim.workload.model.calibration import ModelCalibration
 
-_MACHINES: Mapping[str, tuple[type, Callable[[str], object]]] = MappingProxyType(
-    {"device": (Device, read_device), "framework": (Framework, read_framework)}
-)
 _NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 
 
@@ -56,9 +47,9 @@ def read_options(
         if value is not None and not (isinstance(value, list | tuple) and not value):
             option = OPTIONS[name]
             fields[option.field] = _read(option, value, comm_source, notes)
-    traced = fields.pop("calibration", None)
-    if isinstance(traced, ModelCalibration):
-        fields["calibration"], traced = traced, None
+    calibration = fields.get("calibration")
+    is_traced = calibration and not OPTIONS["calibration"].holds(calibration)
+    traced = fields.pop("calibration") if is_traced else None
     if comm_source and not fields.get("comm_table"):
         raise PlanError("--comm-source chooses curves of a --comm-table: name one")
     options = StepOptions(**fields)
@@ -162,19 +153,24 @@ def _topology_or_default(topology: "TopologyLike | None") -> tuple[Topology, lis
 
 
 def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> object:
-    match option.name:
-        case "schedule" if str(value).endswith(".csv") and not isinstance(value, Schedule):
+    match None if option.holds(value) else option.name:
+        case "schedule" if str(value).endswith(".csv"):
+            from stepsim.files.schedule_csv import read_schedule
+
             return read_schedule(Path(value))
-        case "comm_table" if not isinstance(value, CommTable):
+        case "comm_table":
             several = value if isinstance(value, list | tuple) else [value]
             if not all(isinstance(each, str | Path) for each in several):
                 raise PlanError(f"comm_table is {value!r}: expected files, or a CommTable")
             table, found = load_comm_table(value, source=comm_source)
             notes += found
             return table
-        case "device" | "framework" if not isinstance(value, _MACHINES[option.name][0]):
-            return _MACHINES[option.name][1](_name_or_path(option, value))
-        case "calibration" if not isinstance(value, ModelCalibration):
+        case "device" | "framework":
+            from stepsim.files.accelerators import read_device, read_framework
+
+            read = read_device if option.name == "device" else read_framework
+            return read(_name_or_path(option, value))
+        case "calibration":
             return _calibration(value)
         case "expert_load":
             return _expert_load(value)
@@ -207,6 +203,8 @@ def _name_or_path(option: Option, value: object) -> str:
 
 def _expert_load(value: object) -> tuple[float, ...]:
     if isinstance(value, str | Path):
+        from stepsim.files.expert_load import read_expert_load
+
         return tuple(read_expert_load(Path(value)))
     if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
         return tuple(map(float, value))

@@ -13,14 +13,13 @@ from stepsim.files.shipped import topology_file
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.topology.formats import read_topology
 from stepsim.files.topology.typed import with_numbers
-from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import NestedTopology, Topology
-from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
+    from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
     from stepsim.results.document import ResultDocument
 
@@ -86,11 +85,12 @@ def load_topology(
 def _topology(topology: object) -> Topology:
     if isinstance(topology, str | Path):
         return read_topology(topology_file(topology))
-    if isinstance(topology, NestedTopology | ListedTopology):
+    if isinstance(topology, NestedTopology):
         return topology
     from stepsim.files.topology.graph import topology_of_graph
+    from stepsim.network.topology.listed import ListedTopology
 
-    return topology_of_graph(topology)
+    return topology if isinstance(topology, ListedTopology) else topology_of_graph(topology)
 
 
 def load_result(path: str | Path) -> "ResultDocument":
@@ -106,7 +106,7 @@ def load_result(path: str | Path) -> "ResultDocument":
 
 def load_comm_table(
     paths: str | Path | Sequence[str | Path], source: str = ""
-) -> tuple[CommTable, list[str]]:
+) -> "tuple[CommTable, list[str]]":
     """Measured times of collectives from CSV files or nccl-tests output, outliers left out.
 
     `source` are texts that machine or run of a curve must hold (not: after `!`). With it comes

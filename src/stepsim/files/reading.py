@@ -10,6 +10,8 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -23,6 +25,15 @@ _Schema = TypeVar("_Schema")
 MAX_FILE_BYTES = 256 << 20
 _DEEPEST_KEY = 100
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*(?:"|$)|\'[^\'\n]*(?:\'|$)', re.MULTILINE)
+
+
+def reader_of(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module of `stepsim.files` that is imported when the function is called."""
+
+    def read(path: Path, *progress: object) -> Any:
+        return getattr(import_module(f"stepsim.files.{module}"), name)(path, *progress)
+
+    return read
 
 
 def open_file(path: Path, most: int | None = MAX_FILE_BYTES) -> BinaryIO:

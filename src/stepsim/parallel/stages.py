@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
 from stepsim.base.kept import kept
@@ -11,8 +12,10 @@ from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Workload
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.layout import LayerLayout
 
 _Rows = tuple[Row, ...]
 
@@ -127,7 +130,9 @@ def _with_whole_sizes(workload: Workload, plan: ParallelPlan) -> Workload:
     return workload.with_works(lambda _, work: replace(work, comms=tuple(map(whole, work.comms))))
 
 
-def _as_laid_out(workload: Workload, layout: LayerLayout, pp: int, placement: Placement) -> Stages:
+def _as_laid_out(
+    workload: Workload, layout: "LayerLayout", pp: int, placement: Placement
+) -> Stages:
     """The stages of a whole model; each does once per step what its own rows call for."""
     by_block = [_slices(block, layout, placement.stages) for block in workload.microbatches]
     works, known = [], dict[tuple[int, ...], _Rows]()
@@ -144,7 +149,7 @@ def _as_laid_out(workload: Workload, layout: LayerLayout, pp: int, placement: Pl
     )
 
 
-def _slices(block: Microbatch, layout: LayerLayout, stages: int) -> list[_Rows]:
+def _slices(block: Microbatch, layout: "LayerLayout", stages: int) -> list[_Rows]:
     """Rows of every virtual stage, in the model's order; raises PlanError."""
     slices = layout.resolve(len(block.layers), len(block.prediction), stages)
     layers, predicted = iter(block.layers), iter(block.prediction)

@@ -11,12 +11,14 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import GROUPS, TaskListTimes, far_actor
+from stepsim.engine.lay_out import GROUPS, TaskListTimes, Times, far_actor
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.actions import TaskList
 from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Look
 from stepsim.results.breakdown import part_of
 from stepsim.workload.axes import Part
 from stepsim.workload.rows import Group
@@ -98,17 +100,62 @@ def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTa
             yield PathTask(step.rank, segment, task_list, number, begin + start, begin + end)
 
 
-def path_parts(graph: TaskGraph, path: Iterable[PathTask]) -> dict[Part, int]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PathRuns:
+    """What a rank runs on the path, and when: messages of a look, or tasks of a task list.
+
+    Row i of `start_ps` and `end_ps` is the i-th time; column k is task `tasks[k]` of the look's
+    task list (-1: the message).
+    """
+
+    rank: int
+    look: Look
+    tasks: Ints
+    start_ps: Times
+    end_ps: Times
+
+
+def path_runs(timeline: Timeline, path: Sequence[_PathStep]) -> list[PathRuns]:
+    """The path by what runs on it, coalesced task lists laid out; what runs first comes first."""
+    steps: dict[tuple[int, int, int], list[_PathStep]] = defaultdict(list)
+    for step in path:
+        laid = timeline.place(step.rank)[0].laid
+        look = int(laid.program.looks[1][laid.segment[step.task]])
+        steps[step.rank, look, int(laid.inner[step.task])].append(step)
+    inside: dict[TaskListTimes, Ints] = {}
+    return [_runs_of(timeline, several, inside) for several in steps.values()]
+
+
+def _runs_of(
+    timeline: Timeline, steps: Sequence[_PathStep], inside: dict[TaskListTimes, Ints]
+) -> PathRuns:
+    """What all these steps of a rank run; `inside` is the path through coalesced task lists."""
+    rank, task = steps[0].rank, steps[0].task
+    laid = timeline.place(rank)[0].laid
+    looks, look_of = laid.program.looks
+    look, inner = looks[look_of[laid.segment[task]]], int(laid.inner[task])
+    tasks = np.array([inner])
+    start, end = np.array([(each.start_ps, each.end_ps) for each in steps]).T[:, :, None]
+    if look.task_list >= 0 and inner < 0:
+        times = laid.times[look.task_list]
+        if times not in inside:
+            rows = [*_inside(timeline.graph.task_lists[look.task_list], times)]
+            inside[times] = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+        tasks, begin, stop = inside[times]
+        start, end = start + begin, start + stop
+    return PathRuns(rank=rank, look=look, tasks=tasks, start_ps=start, end_ps=end)
+
+
+def path_parts(graph: TaskGraph, path: Iterable[PathRuns]) -> dict[Part, int]:
     """The path's time by what it is spent on, in ps; the sum is the step time."""
-    spent: dict[tuple[int, int], int] = defaultdict(int)
-    for each in path:
-        spent[each.task_list, each.inner] += each.end_ps - each.start_ps
     total = dict.fromkeys(Part, 0)
-    for (task_list, inner), time_ps in spent.items():
-        part = Part.EXPOSED_PP
-        if inner >= 0:
-            part = part_of(graph.task_lists[task_list].tasks[inner], graph)
-        total[part] += time_ps
+    for runs in path:
+        time_ps = (runs.end_ps - runs.start_ps).sum(axis=0).tolist()
+        for task, each in zip(runs.tasks.tolist(), time_ps, strict=True):
+            part = Part.EXPOSED_PP
+            if runs.look.task_list >= 0:
+                part = part_of(graph.task_lists[runs.look.task_list].tasks[task], graph)
+            total[part] += each
     return total
 
 

@@ -78,9 +78,10 @@ class StepMemory:
         """The peak of the stage that holds most."""
         return max(self.peaks, key=lambda peak: peak.total)
 
-    def most(self, part: MemoryPart) -> int:
-        """Most bytes of a kind at any stage's peak."""
-        return max(peak.parts.get(part, 0) for peak in self.peaks)
+    @property
+    def activation_bytes(self) -> int:
+        """Most bytes of activations at any stage's peak."""
+        return max(peak.parts.get(MemoryPart.ACTIVATIONS, 0) for peak in self.peaks)
 
 
 def step_memory(

@@ -6,8 +6,9 @@ of first order: what starts later, then meets others, is not followed.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
+from math import ceil
 
 import numpy as np
 
@@ -19,14 +20,25 @@ from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph, Use
 from stepsim.graph.programs import SegmentKind
 from stepsim.results.counters import transfers
-from stepsim.results.critical_path import PathTask
+from stepsim.results.critical_path import PathRuns
 from stepsim.results.traffic import Traffic
+from stepsim.workload.axes import Stream
 from stepsim.workload.rows import CommOp
 
+_WORTH_SAYING = 0.02
+"""Share of a communication's time from which on other traffic that slows it is warned about."""
+_WORTH_OF_STEP = 0.005
+"""Share of the step below which that is left out."""
 _TIGHT = 1.001
 """Rates that fill a link to this share do not slow each other: they are means, and rounded."""
 
 _DIGITS = float(1 << 36)
+
+
+_Slower = dict[Use, dict[Use, float]]
+"""How much longer a use takes while another is in flight, as a share of its time."""
+_Spans = dict[tuple[Use, int], tuple[Times, Times]]
+"""Start and end of communications of the path, by use and rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,64 +50,93 @@ class _Slowdown:
     extra_ps: int
     others: tuple[CommOp, ...]
 
+    def is_worth_saying(self, step_time_ps: int) -> bool:
+        """Whether it is slowed enough, and the step with it."""
+        least = max(_WORTH_SAYING * self.path_ps, _WORTH_OF_STEP * step_time_ps)
+        return self.extra_ps > least
+
 
 def other_traffic(
-    timeline: Timeline, prices: Prices, traffic: Traffic, path: Iterable[PathTask]
+    timeline: Timeline, prices: Prices, traffic: Traffic, path: Iterable[PathRuns]
 ) -> tuple[_Slowdown, ...]:
-    """The communications of the path that others meet on their links, most time lost first."""
+    """What others on their links cost the communications of the path, most time lost first.
+
+    What is not worth saying is left out, and not looked up where it could not be.
+    """
     graph, flights = timeline.graph, _Flights(timeline=timeline)
     spans = _spans_on_path(graph, path)
-    slower = _slower(prices, traffic, {use for use, _ in spans})
-    lost: dict[CommOp, dict[CommOp, float]] = defaultdict(lambda: defaultdict(float))
-    time_ps: dict[CommOp, int] = defaultdict(int)
+    slower = _slower(graph, prices, traffic, {use for use, _ in spans})
+    several: dict[CommOp, _Spans] = defaultdict(dict)
     for (use, rank), each in spans.items():
-        op = graph.comms[use.comm]
-        time_ps[op] += int((each[1] - each[0]).sum())
-        for other, share in slower.get(use, {}).items():
+        several[graph.comms[use.comm]][use, rank] = each
+    found = []
+    for op, own in several.items():
+        if _most_lost(op, own, slower).is_worth_saying(timeline.step_time_ps):
+            found.append(_lost(op, own, slower, flights))
+    worth = (each for each in found if each.is_worth_saying(timeline.step_time_ps))
+    return tuple(sorted(worth, key=lambda each: -each.extra_ps))
+
+
+def _most_lost(op: CommOp, spans: _Spans, slower: _Slower) -> _Slowdown:
+    """What a communication loses if all others are in flight all the time."""
+    time_ps = {key: int((end - start).sum()) for key, (start, end) in spans.items()}
+    most = sum(time_ps[use, rank] * sum(slower[use].values()) for use, rank in spans)
+    return _Slowdown(op=op, path_ps=sum(time_ps.values()), extra_ps=ceil(most) + 1, others=())
+
+
+def _lost(op: CommOp, spans: _Spans, slower: _Slower, flights: "_Flights") -> _Slowdown:
+    """What a communication loses to others, by when these are in flight."""
+    comms = flights.timeline.graph.comms
+    lost: dict[CommOp, float] = defaultdict(float)
+    time_ps = 0
+    for (use, rank), each in spans.items():
+        time_ps += int((each[1] - each[0]).sum())
+        for other, share in slower[use].items():
             overlap = _overlap_ps(each, flights.beside(other, rank))
             if overlap:
-                lost[op][graph.comms[other.comm]] += overlap * share
-    found = [
-        _Slowdown(
-            op=op,
-            path_ps=time_ps[op],
-            extra_ps=round(sum(by.values())),
-            others=tuple(sorted(by, key=lambda other: -by[other])),
-        )
-        for op, by in lost.items()
-    ]
-    return tuple(sorted(found, key=lambda each: -each.extra_ps))
+                lost[comms[other.comm]] += overlap * share
+    return _Slowdown(
+        op=op,
+        path_ps=time_ps,
+        extra_ps=round(sum(lost.values())),
+        others=tuple(sorted(lost, key=lambda other: -lost[other])),
+    )
 
 
-def _spans_on_path(
-    graph: TaskGraph, path: Iterable[PathTask]
-) -> dict[tuple[Use, int], tuple[Times, Times]]:
-    """Start and end of the communications of the path, by use and rank; receipts as sent."""
-    found: dict[tuple[Use, int], list[tuple[int, int]]] = defaultdict(list)
-    width, known = graph.plan.stage_ranks, dict[tuple[int, int, int], Use]()
-    for rank, segment, task_list, inner, start_ps, end_ps in path:
-        stage = rank // width
-        look = stage, task_list, inner if task_list >= 0 else segment
-        if look not in known:
-            known[look] = _use_of(graph, *look)
-        if known[look].comm >= 0:
-            found[known[look], rank].append((start_ps, end_ps))
-    columns = {key: np.array(spans, dtype=np.int64).T for key, spans in found.items()}
-    return {key: (start, end) for key, (start, end) in columns.items()}
+def _spans_on_path(graph: TaskGraph, path: Iterable[PathRuns]) -> _Spans:
+    """Start and end of the communications of the path; receipts as sent."""
+    found: dict[tuple[Use, int], list[tuple[Times, Times]]] = defaultdict(list)
+    for runs in path:
+        for use, columns in _uses_of(graph, runs):
+            times = runs.start_ps[:, columns].ravel(), runs.end_ps[:, columns].ravel()
+            found[use, runs.rank].append(times)
+    return {
+        key: (np.concatenate(start), np.concatenate(end))
+        for key, (start, end) in ((key, zip(*parts, strict=True)) for key, parts in found.items())
+    }
 
 
-def _use_of(graph: TaskGraph, stage: int, task_list: int, number: int) -> Use:
-    """The communication of a task of a task list, or of a message's segment; receipts as sent."""
-    if task_list >= 0:
-        return Use(comm=graph.task_lists[task_list].tasks[number].comm, stage=stage)
-    program = graph.programs[stage]
-    ends = (stage, int(program.peer_stage[number]))
-    sender, receiver = ends if program.kind[number] == SegmentKind.SEND else ends[::-1]
-    return Use(comm=program.message, stage=sender, peer_stage=receiver, sends=True)
+def _uses_of(graph: TaskGraph, runs: PathRuns) -> Iterator[tuple[Use, Ints]]:
+    """The communications that run, and in which columns; receipts as sent."""
+    look, stage = runs.look, graph.plan.stage_of(runs.rank)
+    if look.task_list < 0:
+        ends = (stage, look.peer_stage)
+        sender, receiver = ends if look.kind is SegmentKind.SEND else ends[::-1]
+        message = graph.programs[stage].message
+        yield Use(comm=message, stage=sender, peer_stage=receiver, sends=True), np.array([0])
+        return
+    tasks = graph.task_lists[look.task_list].tasks
+    comms = np.array([tasks[task].comm for task in runs.tasks.tolist()], dtype=np.int64)
+    for comm in dict.fromkeys(comms[comms >= 0].tolist()):
+        yield Use(comm=comm, stage=stage), np.flatnonzero(comms == comm)
 
 
-def _slower(prices: Prices, traffic: Traffic, uses: Collection[Use]) -> dict[Use, dict[Use, float]]:
-    """How much longer each of these takes while another is in flight, where that is longer."""
+def _slower(graph: TaskGraph, prices: Prices, traffic: Traffic, uses: Collection[Use]) -> _Slower:
+    """How much longer each of these takes while another is in flight, where that is longer.
+
+    Collectives of a stage that queue on one stream never are: they are left out.
+    """
+    streams = _streams(graph)
     link, rates = _distinct_links(traffic)
     classes = prices.topology.link_class(link)
     capacity = np.array([each.capacity for each in prices.topology.link_classes])[classes]
@@ -107,10 +148,27 @@ def _slower(prices: Prices, traffic: Traffic, uses: Collection[Use]) -> dict[Use
         both = np.where(rates[:, used] > 0, rates[:, used] + own[used], 0.0) / capacity[used]
         most = both.max(axis=1, initial=0.0)
         most[number[use]] = 0.0
-        pairs = {traffic.uses[i]: float(most[i]) - 1 for i in np.flatnonzero(most > _TIGHT)}
-        if pairs:
-            found[use] = pairs
+        others = ((traffic.uses[i], float(most[i]) - 1) for i in np.flatnonzero(most > _TIGHT))
+        found[use] = {
+            other: share for other, share in others if not _take_turns(use, other, streams)
+        }
     return found
+
+
+def _streams(graph: TaskGraph) -> dict[int, set[Stream]]:
+    """The streams that collectives queue on."""
+    found: dict[int, set[Stream]] = defaultdict(set)
+    for task_list in graph.task_lists:
+        for comm, stream in {(task.comm, task.stream) for task in task_list.tasks}:
+            found[comm].add(stream)
+    return found
+
+
+def _take_turns(use: Use, other: Use, streams: Mapping[int, set[Stream]]) -> bool:
+    """Whether two uses are collectives of one stage that queue on the same stream alone."""
+    if use.stage != other.stage or use.peer_stage >= 0 or other.peer_stage >= 0:
+        return False
+    return len(streams[use.comm] | streams[other.comm]) == 1
 
 
 def _distinct_links(traffic: Traffic) -> tuple[Ints, Floats]:

@@ -1,6 +1,7 @@
 """The report of a run: what the command line prints and the JSON result holds."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,21 +21,18 @@ from stepsim.parallel.schedules import ActionKind
 from stepsim.results.accuracy import accuracy_warnings
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
-from stepsim.results.critical_path import PathTask, critical_path, path_parts, path_tasks
+from stepsim.results.critical_path import PathRuns, critical_path, path_parts, path_runs
 from stepsim.results.findings import Finding
 from stepsim.results.links import LinkUse, link_use
-from stepsim.results.memory import MemoryPart, StagePeak, StepMemory
 from stepsim.results.other_traffic import other_traffic
 from stepsim.results.throughput import Throughput, throughput
 from stepsim.results.traffic import Traffic, find_traffic
 from stepsim.workload.axes import Part
-from stepsim.workload.model.effort import Effort
 from stepsim.workload.rows import CommOp
 
-_WORTH_SAYING = 0.02
-"""Share of a communication's time from which on other traffic that slows it is warned about."""
-_WORTH_OF_STEP = 0.005
-"""Share of the step below which that is left out."""
+if TYPE_CHECKING:
+    from stepsim.results.memory import StagePeak, StepMemory
+    from stepsim.workload.model.effort import Effort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,7 @@ class StageReport:
     backward_ps: int
     bubble: Bubble
     breakdown_ps: dict[Part, int]
-    memory: StagePeak | None = None
+    memory: "StagePeak | None" = None
     memory_peak_ps: int = 0
 
 
@@ -111,7 +109,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     throughput: Throughput | None = None
-    memory: StepMemory | None = None
+    memory: "StepMemory | None" = None
 
     @property
     def step_time_s(self) -> float:
@@ -151,7 +149,7 @@ class Report:
     @property
     def peak_activation_bytes(self) -> int | None:
         """Bytes of activations where they are most, None where a chunk's are unknown."""
-        return None if self.memory is None else self.memory.most(MemoryPart.ACTIVATIONS)
+        return None if self.memory is None else self.memory.activation_bytes
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts averaged over ranks, rounded so that they still sum to the step time."""
@@ -206,8 +204,8 @@ def make_report(
     warnings: tuple[str, ...],
     reading: str = "",
     notes: tuple[str, ...] = (),
-    effort: Effort | None = None,
-    memory: StepMemory | None = None,
+    effort: "Effort | None" = None,
+    memory: "StepMemory | None" = None,
 ) -> Report:
     """Analyse a timeline of a workload; `warnings` are those of before the run.
 
@@ -217,7 +215,7 @@ def make_report(
     step = timeline.step_time_ps
     traffic = find_traffic(graph, prices)
     links = link_use(graph, prices.topology, traffic, step)
-    path = list(path_tasks(timeline, critical_path(timeline)))
+    path = path_runs(timeline, critical_path(timeline))
     breakdown, bubbles = _breakdown(timeline), _bubbles(timeline)
     comms = comm_use(graph, prices)
     return Report(
@@ -281,21 +279,20 @@ def _link_warnings(
 
 
 def _traffic_warnings(
-    timeline: Timeline, prices: Prices, traffic: Traffic, path: Sequence[PathTask]
+    timeline: Timeline, prices: Prices, traffic: Traffic, path: Sequence[PathRuns]
 ) -> Iterator[str]:
     """Communications that other traffic would slow, and by how much."""
     if timeline.graph.options.contention is not Sharing.SIBLINGS:
         return
     for each in other_traffic(timeline, prices, traffic, path):
         longer, worth = each.extra_ps / each.path_ps, each.extra_ps / timeline.step_time_ps
-        if longer > _WORTH_SAYING and worth > _WORTH_OF_STEP:
-            size = format_size_bytes(each.op.size_bytes)
-            whose = dict.fromkeys(_named_beside(other, each.op) for other in each.others)
-            yield (
-                f"{each.op.group} {each.op.kind} of {size} meets {', '.join(whose)} on its links: "
-                f"with --contention fair about {longer:.0%} longer, {worth:.1%} of the step "
-                "(an estimate, from where they overlap and what the links carry)"
-            )
+        size = format_size_bytes(each.op.size_bytes)
+        whose = dict.fromkeys(_named_beside(other, each.op) for other in each.others)
+        yield (
+            f"{each.op.group} {each.op.kind} of {size} meets {', '.join(whose)} on its links: "
+            f"with --contention fair about {longer:.0%} longer, {worth:.1%} of the step "
+            "(an estimate, from where they overlap and what the links carry)"
+        )
 
 
 def _named_beside(other: CommOp, op: CommOp) -> str:
@@ -304,7 +301,7 @@ def _named_beside(other: CommOp, op: CommOp) -> str:
 
 
 def make_totals(
-    timeline: Timeline, *, workload: str, breakdown: bool, effort: Effort | None = None
+    timeline: Timeline, *, workload: str, breakdown: bool, effort: "Effort | None" = None
 ) -> StepTotals:
     """What a report would say of the whole step, without the rest of it."""
     counts, pipeline = timeline.actors.counts, timeline.pipeline_time_ps
@@ -318,7 +315,7 @@ def make_totals(
     )
 
 
-def _throughput(effort: Effort | None, timeline: Timeline) -> Throughput | None:
+def _throughput(effort: "Effort | None", timeline: Timeline) -> Throughput | None:
     if effort is None:
         return None
     return throughput(effort, timeline.graph.plan.npus, timeline.step_time_ps / PS_PER_S)
@@ -374,7 +371,7 @@ def _stages(
     timeline: Timeline,
     breakdown: NDArray[np.int64],
     bubbles: tuple[Bubble, ...],
-    memory: StepMemory | None,
+    memory: "StepMemory | None",
 ) -> tuple[StageReport, ...]:
     plan, actors = timeline.graph.plan, timeline.actors
     peaks = peak_live(timeline.graph.schedule)

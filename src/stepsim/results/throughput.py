@@ -1,7 +1,11 @@
 """What a step is worth: tokens, floating-point operations, money and energy."""
 
+from typing import TYPE_CHECKING
+
 from stepsim.base.records import dataclass
-from stepsim.workload.model.effort import Effort
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.effort import Effort
 
 _TERA = 1e12
 _SECONDS_PER_HOUR = 3600
@@ -36,7 +40,7 @@ class Throughput:
     capacity_bytes: int | None = None
 
 
-def throughput(effort: Effort, npus: int, step_s: float) -> Throughput | None:
+def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
     """What a step of so many seconds is worth; None where it takes no time."""
     if not step_s:
         return None

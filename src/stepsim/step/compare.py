@@ -12,8 +12,8 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.inputs import for_schedule
-from stepsim.step.models import WorkSource
 from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.step.work import WorkSource
 from stepsim.workload.axes import Part
 
 _DEFAULTS = StepOptions()

@@ -1,6 +1,7 @@
 """What ranks hold: of a model all that is known, of a workload what its user said of its chunks."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,24 +10,23 @@ from stepsim.base.units import format_size_bytes
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Placement, Schedule
 from stepsim.parallel.stages import Stages
-from stepsim.results.memory import HeldBytes, MemoryPart, StepMemory, step_memory
-from stepsim.step.models import BuiltModel, MadeWork
+from stepsim.step.work import BuiltModel, MadeWork
 from stepsim.workload.rows import Workload
+
+if TYPE_CHECKING:
+    from stepsim.results.memory import HeldBytes, StepMemory
 
 
 def memory_of(
     work: Workload, made: MadeWork, schedule: Schedule, stages: Stages, options: StepOptions
-) -> StepMemory | None:
+) -> "StepMemory | None":
     """Memory of a rank of every stage; None where neither a model nor the options say it."""
     placement, asked = schedule.placement, options.activation_bytes
     shares = None if asked is None else asked * _chunk_shares(work, stages, placement)
     if made.built is None:
-        if shares is None:
-            return None
-        nothing = np.zeros(placement.ranks, dtype=np.int64)
-        kept = _whole(shares)
-        held = HeldBytes(activations=kept, logits=0 * kept, recomputed=nothing, fixed={})
-        return step_memory(held, schedule)
+        return None if shares is None else _of_chunks(_whole(shares), schedule)
+    from stepsim.results.memory import step_memory
+
     held = _held(made.built, placement)
     if shares is not None:
         held = replace(held, activations=_whole(shares))
@@ -34,7 +34,7 @@ def memory_of(
 
 
 def with_memory(
-    work: Workload, memory: StepMemory | None, built: BuiltModel | None
+    work: Workload, memory: "StepMemory | None", built: BuiltModel | None
 ) -> tuple[Workload, list[str]]:
     """A model's workload with the memory of its fullest rank, and a warning where it is full."""
     if memory is None or built is None or work.effort is None:
@@ -44,7 +44,17 @@ def with_memory(
     return replace(work, effort=effort), _warnings(held, capacity, built.device.name)
 
 
-def _held(built: BuiltModel, placement: Placement) -> HeldBytes:
+def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
+    """Memory of ranks that hold nothing but activations: bytes of every chunk."""
+    from stepsim.results.memory import HeldBytes, step_memory
+
+    nothing = np.zeros(schedule.placement.ranks, dtype=np.int64)
+    held = HeldBytes(activations=kept, logits=0 * kept, recomputed=nothing, fixed={})
+    return step_memory(held, schedule)
+
+
+def _held(built: BuiltModel, placement: Placement) -> "HeldBytes":
+    from stepsim.results.memory import HeldBytes, MemoryPart
     from stepsim.workload.model.memory import rank_parts
 
     ranks, chunks = range(placement.ranks), range(placement.chunks)

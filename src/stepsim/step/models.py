@@ -4,28 +4,22 @@ from dataclasses import replace
 from math import lcm
 from typing import Any
 
-from stepsim.base.errors import CalibrationError, PlanError, TopologyError
-from stepsim.base.option import Panel
-from stepsim.base.records import dataclass
+from stepsim.base.errors import PlanError, TopologyError
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.step.calibrated import as_measured, said_of_calibration
-from stepsim.workload.model.architecture import Architecture
+from stepsim.step.work import BuiltModel, MadeWork
+from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, check_plan
-from stepsim.workload.rows import Workload
-
-WorkSource = Workload | Model
-"""What a step is made of: a workload, or a model that becomes one under a plan on a device."""
 
 _SEQUENCE = 4096
-_MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
 _PLAN_FIELDS = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch"),
@@ -33,62 +27,18 @@ _PLAN_FIELDS = (
 _PLAN_SWITCHES = ("sequence_parallel", "reshard", "tp_comm_overlap", "dp_overlap", "cuda_graph")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltModel:
-    """What a workload was made of: a model, its plan, what it runs on."""
-
-    architecture: Architecture
-    plan: ModelPlan
-    device: Device
-    framework: Framework
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeWork:
-    """A workload and the options it is run with; `sized` say its size.
-
-    `built` is what the workload of a model was made of, `notes` are what was assumed.
-    """
-
-    workload: Workload
-    options: StepOptions
-    sized: StepOptions
-    built: BuiltModel | None = None
-    notes: tuple[str, ...] = ()
-
-
-def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> MadeWork:
-    """The workload of a source under the options asked for; raises PlanError.
-
-    A workload is taken as it is, and refuses what only a model can be asked. The errors of a model
-    begin with its name.
-    """
-    if isinstance(source, Workload):
-        if options.device is not None:
-            raise PlanError(
-                f"device: only a model can be asked that; compute times of {source.source} are of "
-                "an unknown device, and nothing says which operators they are of: scale them with "
-                "compute_scale"
-            )
-        why = "only a model can be asked that, and this is a workload file"
-        options.refuse(_MODEL_ALONE, why)
-        if options.calibration is not None:
-            raise CalibrationError(
-                "this calibration is of predictions of models: expected a model on a known device"
-            )
-        return MadeWork(workload=source, options=options, sized=options)
-    from stepsim.workload.model.building.build import build_workload
-
+def work_of_model(model: Model, topology: Topology, options: StepOptions) -> MadeWork:
+    """A model's workload under its plan; raises PlanError, whose text begins with its name."""
     options = _with_chunks(options)
     try:
-        plan, notes = model_plan(source, topology, options)
+        plan, notes = model_plan(model, topology, options)
         device, framework = machine_of(topology, options)
         notes += said_of_calibration(device, framework, options)
-        check_plan(source.architecture, plan)
+        check_plan(model.architecture, plan)
         network = topology.fit(plan.npus)
-        workload = build_workload(source, plan, device, framework, _interconnect(network))
+        workload = build_workload(model, plan, device, framework, _interconnect(network))
     except PlanError as error:
-        raise PlanError(f"{source.source}: {error}") from None
+        raise PlanError(f"{model.source}: {error}") from None
     if not framework.overlaps_input_gradient:
         options = replace(options, tp_overlap=False)
     sized = replace(
@@ -100,7 +50,7 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
         microbatch_size=1,
     )
     built = BuiltModel(
-        architecture=source.architecture, plan=plan, device=device, framework=framework
+        architecture=model.architecture, plan=plan, device=device, framework=framework
     )
     return MadeWork(
         workload=workload, options=options, sized=sized, built=built, notes=tuple(notes)

@@ -3,32 +3,34 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.records import dataclass
-from stepsim.engine import run
-from stepsim.engine.contention import find_contention
-from stepsim.engine.fold import every_rank, fold
-from stepsim.engine.lay_out import lay_out
-from stepsim.engine.nodes import run_levels
+from stepsim.engine.fold import Actors, every_rank, fold
+from stepsim.engine.lay_out import Runnable, Times, lay_out
 from stepsim.engine.prices import Prices, make_prices, prices_like
 from stepsim.engine.timeline import Timeline, make_timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.network.flights import Fabric
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
-from stepsim.results.memory import StepMemory
 from stepsim.results.report import Report, StepTotals, make_report, make_totals
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
 from stepsim.step.model_memory import memory_of, with_memory
-from stepsim.step.models import MadeWork, WorkSource, make_work
+from stepsim.step.work import MadeWork, WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
+
+if TYPE_CHECKING:
+    from stepsim.engine.contention import Contention
+    from stepsim.engine.run import OnProgress
+    from stepsim.results.memory import StepMemory
 
 _DEFAULTS = StepOptions()
 MOST_EVENTS = 100_000
@@ -55,7 +57,7 @@ class PreparedStep:
     doubts: tuple[Doubt, ...]
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
-    memory: StepMemory | None = None
+    memory: "StepMemory | None" = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -84,7 +86,7 @@ def simulate_step(
     *,
     notes: Sequence[str] = (),
     weigh: bool = False,
-    progress: run.OnProgress | None = None,
+    progress: "OnProgress | None" = None,
 ) -> SimulatedStep:
     """Run one training step; `notes` are what was assumed before, and stand among the warnings.
 
@@ -151,7 +153,7 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     return replace(report, findings=kept, notes=(*report.notes, *said))
 
 
-def _run(ready: PreparedStep, progress: run.OnProgress | None = None) -> Timeline:
+def _run(ready: PreparedStep, progress: "OnProgress | None" = None) -> Timeline:
     return run_graph(
         ready.graph,
         ready.prices,
@@ -222,7 +224,7 @@ def run_graph(
     slow: Floats | None = None,
     fold_ranks: bool = True,
     engine: Engine | None = None,
-    progress: run.OnProgress | None = None,
+    progress: "OnProgress | None" = None,
 ) -> Timeline:
     """Run a task graph: every rank, or one of each class of ranks that behave alike.
 
@@ -230,6 +232,8 @@ def run_graph(
     place of events in large jobs whose links are not shared in time.
     """
     if prices.sharing is Sharing.FAIR:
+        from stepsim.engine.contention import find_contention
+
         contention = find_contention(graph, prices, slow, fold_ranks=fold_ranks)
         actors = contention.quotient.actors
     else:
@@ -241,17 +245,38 @@ def run_graph(
     _log.info("%d tasks laid out", tasks)
     if engine is None:
         engine = Engine.LEVELS if tasks > MOST_EVENTS and not contention else Engine.SIMPY
-    by_levels = engine is Engine.LEVELS
-    times = run_levels(runnable.programs, actors, graph.plan) if by_levels else None
-    if times is None:
-        fabric = Fabric(capacity=contention.capacity) if contention else None
-        starts, ends = run.run(runnable, actors, graph.plan, fabric, progress)
-        times = [*map(np.asarray, starts)], [*map(np.asarray, ends)]
+    times = _levels(runnable, actors, graph.plan) if engine is Engine.LEVELS else None
+    times = times or _events(runnable, actors, graph.plan, contention, progress)
     _log.info("all tasks ended")
     siblings_slow = contention is not None and contention.siblings_slow
     return make_timeline(
         graph, actors, runnable.programs, *times, engine=engine, siblings_slow=siblings_slow
     )
+
+
+def _levels(
+    runnable: Runnable, actors: Actors, plan: ParallelPlan
+) -> tuple[list[Times], list[Times]] | None:
+    """Starts and ends of all tasks, by columns; None where these cannot hold them."""
+    from stepsim.engine.nodes import run_levels
+
+    return run_levels(runnable.programs, actors, plan)
+
+
+def _events(
+    runnable: Runnable,
+    actors: Actors,
+    plan: ParallelPlan,
+    contention: "Contention | None",
+    progress: "OnProgress | None",
+) -> tuple[list[Times], list[Times]]:
+    """Starts and ends of all tasks, by events."""
+    from stepsim.engine.run import run
+    from stepsim.network.flights import Fabric
+
+    fabric = Fabric(capacity=contention.capacity) if contention else None
+    starts, ends = run(runnable, actors, plan, fabric, progress)
+    return [*map(np.asarray, starts)], [*map(np.asarray, ends)]
 
 
 def _engine_notes(timeline: Timeline, options: StepOptions) -> Iterator[str]:

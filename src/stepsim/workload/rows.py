@@ -10,12 +10,15 @@ from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.records import dataclass
 from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.model.effort import Effort
-from stepsim.workload.model.layout import LayerLayout
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.effort import Effort
+    from stepsim.workload.model.layout import LayerLayout
 
 
 class Phase(StrEnum):
@@ -318,10 +321,10 @@ class Workload:
     per_step: tuple[StepItem, ...] = ()
     pp_comm_bytes: int = 0
     pp_comm_assumed: str = ""
-    layout: LayerLayout | None = None
+    layout: "LayerLayout | None" = None
     per_parameter: tuple[PerParameter, ...] = ()
     reading: str = ""
-    effort: Effort | None = None
+    effort: "Effort | None" = None
     reads_network: bool = False
     described: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()

@@ -71,15 +71,31 @@ def test_values_are_read_as_typer_reads_them(words: str) -> None:
     assert bool(told[0][2]) == (told[0][0] == 0)
 
 
-def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
+def loaded(*words: str) -> set[str]:
+    """Modules that a command has imported when it ends."""
     code = (
         "import sys\nfrom stepsim.cli import main\n"
-        f"sys.argv = ['stepsim', 'simulate', '{workloads / 'gpt_tp4.txt'}', '-q']\n"
+        f"sys.argv = ['stepsim', *{words}]\n"
         "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
-    assert "stepsim.engine.run" in loaded
+    return set(done.stderr.split())
+
+
+def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
+    found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q")
+    assert "stepsim.engine.run" in found
     idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3", "bokeh"}
-    assert not loaded & idle
-    assert not {"stepsim.serve", "stepsim.explore", "stepsim.validation"} & loaded
+    idle |= {"json", "tomli_w", "shlex", "hashlib"}
+    assert not found & idle
+    assert not {"stepsim.serve", "stepsim.explore", "stepsim.validation"} & found
+    elsewhere = ("engine.nodes", "engine.contention", "network.measured_times", "results.memory")
+    of_models = ("workload.model.architecture", "workload.model.device", "step.models")
+    of_files = ("files.accelerators", "files.schedule_csv", "network.topology.listed")
+    assert not {f"stepsim.{each}" for each in (*elsewhere, *of_models, *of_files)} & found
+
+
+def test_levels_need_no_events(workloads: Path) -> None:
+    found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q", "--engine", "levels")
+    assert "stepsim.engine.nodes" in found
+    assert not {"simpy", "stepsim.engine.run", "stepsim.network.flights"} & found

@@ -9,7 +9,7 @@ from stepsim import simulate
 from stepsim.base.errors import PlanError
 from stepsim.files.asked import read_inputs
 from stepsim.files.simai.write import write_simai_text
-from stepsim.step.models import make_work
+from stepsim.step.work import make_work
 
 
 def write(path: Path, model: str, **options: Any) -> list[str]:

@@ -21,7 +21,7 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.results.document import StepDocument
 from stepsim.results.report import Report
 from stepsim.show.tables.step import whole_run_pairs
-from stepsim.step.models import MadeWork, make_work
+from stepsim.step.work import MadeWork, make_work
 from stepsim.validation.table import validate_table
 from stepsim.workload.axes import Part
 from stepsim.workload.model.device import Device

@@ -1,6 +1,5 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
-import shlex
 import signal
 import sys
 from collections import Counter
@@ -123,6 +122,8 @@ def _typed_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
 
 def command_line() -> str:
     """The command as it was typed, for results that say how they were made."""
+    import shlex
+
     return shlex.join(["stepsim", *sys.argv[1:]])
 
 

@@ -26,8 +26,8 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
 from stepsim.results.report import bubble_fraction, mean_columns
-from stepsim.step.models import WorkSource
 from stepsim.step.simulate import PreparedStep, prepare
+from stepsim.step.work import WorkSource
 from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
 

@@ -30,8 +30,8 @@ from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.network.topology.numbers import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.models import WorkSource
 from stepsim.step.simulate import step_totals
+from stepsim.step.work import WorkSource
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3

@@ -24,7 +24,7 @@ from stepsim.network.topology.links import split_link
 from stepsim.network.topology.numbers import with_link
 from stepsim.options import StepOptions
 from stepsim.step.inputs import for_schedule
-from stepsim.step.models import WorkSource
+from stepsim.step.work import WorkSource
 from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()

@@ -24,8 +24,8 @@ from stepsim.explore.sweep.study import Study, unpack
 from stepsim.network.topology.links import LINK_FIELDS
 from stepsim.network.topology.numbers import followed
 from stepsim.step.inputs import choose_plan
-from stepsim.step.models import make_work
 from stepsim.step.simulate import prepare
+from stepsim.step.work import make_work
 
 _GROUPS_KEPT = 4
 _GROUPS_TRIED = 32

@@ -1,6 +1,5 @@
 """Models by file or by name: what is one, and how it is read; readers wait until there is one."""
 
-import json
 import re
 from os.path import exists, isdir
 from pathlib import Path
@@ -82,6 +81,8 @@ def _name_of(path: Path) -> str:
 
 def _json(path: Path, text: str) -> dict[str, Any]:
     """Plain data; `Infinity` counts, which configurations have and JSON has not."""
+    import json
+
     try:
         values = json.loads(text)
     except RecursionError:

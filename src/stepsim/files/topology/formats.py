@@ -1,14 +1,12 @@
-"""Topology files of every form: the list of forms, how each is told, and its reader."""
+"""Topology files: the list of forms, and how each is told; what reads them comes later."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from stepsim.base.records import dataclass
-from stepsim.files.reading import first_bytes
+from stepsim.files.reading import first_bytes, reader_of
 from stepsim.files.shipped import topology_names
-from stepsim.files.topology.astra_network import read_astra_network
-from stepsim.files.topology.simai_topology import is_simai_topology, read_simai_topology
-from stepsim.files.topology.toml import read_topology_toml
 from stepsim.network.topology import Topology
 
 
@@ -22,16 +20,27 @@ class _Format:
     begins: Callable[[bytes], bool] = lambda start: False
 
 
+def _is_simai_topology(start: bytes) -> bool:
+    """Whether a file begins with SimAI's first line: five numbers and a word."""
+    return re.match(rb"\s*(\d+\s+){5}\S+\s*(\n|$)", start) is not None
+
+
 _BEGINNING = 200
-_TOML = _Format(name="TOML", suffixes=(".toml",), read=read_topology_toml)
+_TOML = _Format(
+    name="TOML", suffixes=(".toml",), read=reader_of("topology.toml", "read_topology_toml")
+)
 _FORMATS = (
     _TOML,
-    _Format(name="ASTRA-sim's network YAML", suffixes=(".yml", ".yaml"), read=read_astra_network),
+    _Format(
+        name="ASTRA-sim's network YAML",
+        suffixes=(".yml", ".yaml"),
+        read=reader_of("topology.astra_network", "read_astra_network"),
+    ),
     _Format(
         name="SimAI's topology text",
         suffixes=(),
-        read=read_simai_topology,
-        begins=is_simai_topology,
+        read=reader_of("topology.simai_topology", "read_simai_topology"),
+        begins=_is_simai_topology,
     ),
 )
 """What is none of the others is read as TOML."""

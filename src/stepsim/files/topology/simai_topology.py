@@ -6,7 +6,6 @@ all switches, NVSwitches first; the other nodes are GPUs. Then a line per cable:
 paths, and the file knows no software latency.
 """
 
-import re
 from pathlib import Path
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
@@ -18,7 +17,6 @@ from stepsim.network.topology import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 
-_FIRST_LINE = re.compile(rb"\s*(\d+\s+){5}\S+\s*(\n|$)")
 _Class = tuple[str, str, str]
 """What a cable joins, bandwidth and latency."""
 
@@ -31,11 +29,6 @@ class _Header:
     switches: int
     links: int
     gpu: str
-
-
-def is_simai_topology(start: bytes) -> bool:
-    """Whether a file begins with SimAI's first line."""
-    return bool(_FIRST_LINE.match(start))
 
 
 def read_simai_topology(path: Path) -> ListedTopology:

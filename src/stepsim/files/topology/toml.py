@@ -12,11 +12,12 @@ from stepsim.files.topology.parts import algorithm_names, link_class, quantity
 from stepsim.files.topology.tables import LinkTable, TopologyFile
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.library import Library
-from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 
 if TYPE_CHECKING:
     import networkx as nx
+
+    from stepsim.network.topology.listed import ListedTopology
 
 
 def read_topology_toml(path: Path) -> Topology:
@@ -60,7 +61,7 @@ def _nested(
 
 def _listed(
     file: TopologyFile, launch: int, algorithms: tuple[str, ...], library: Library
-) -> ListedTopology:
+) -> "ListedTopology":
     from stepsim.network.topology.graph import listed_topology
 
     most = 2 * len(file.link)

@@ -3,14 +3,13 @@
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.files.reading import first_bytes
+from stepsim.files.reading import first_bytes, reader_of
 from stepsim.files.traces.protobuf import read_fields, read_varint
 
 if TYPE_CHECKING:
@@ -123,15 +122,6 @@ def _unpacked(start: bytes) -> bytes:
         return b""
 
 
-def _reader(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module that is imported when the function is called."""
-
-    def read(path: Path, *progress: object) -> Any:
-        return getattr(import_module(f"stepsim.files.traces.{module}"), name)(path, *progress)
-
-    return read
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunFormat:
     """A form of measured runs: how its files begin, and whether a folder of them is a run."""
@@ -145,7 +135,7 @@ class _RunFormat:
 MEGATRON = _RunFormat(
     name="a trace of Megatron / Echo",
     begins=_is_megatron_trace,
-    read=_reader("megatron_trace", "read_megatron_trace"),
+    read=reader_of("traces.megatron_trace", "read_megatron_trace"),
     in_folders=True,
 )
 RUN_FORMATS = (
@@ -153,7 +143,7 @@ RUN_FORMATS = (
     _RunFormat(
         name="a log of Optimus",
         begins=is_optimus_log,
-        read=_reader("optimus_log", "read_optimus_log"),
+        read=reader_of("traces.optimus_log", "read_optimus_log"),
     ),
 )
 
@@ -175,28 +165,28 @@ _PROFILE_FORMATS = (
     _ProfileFormat(
         name="NDTimeline parquet",
         begins=_is_ndtimeline,
-        read=_reader("ndtimeline", "read_ndtimeline"),
+        read=reader_of("traces.ndtimeline", "read_ndtimeline"),
     ),
     _ProfileFormat(
         name="PyTorch execution graphs",
         begins=is_execution_graph,
-        read=_reader("execution_graph", "read_execution_graph"),
+        read=reader_of("traces.execution_graph", "read_execution_graph"),
         is_folder=_folder_of(TRACE_ENDS, is_execution_graph),
     ),
     _ProfileFormat(
         name="PyTorch profiler traces",
         begins=is_kineto,
-        read=_reader("kineto", "read_kineto"),
+        read=reader_of("traces.kineto", "read_kineto"),
         is_folder=_folder_of(TRACE_ENDS, is_kineto),
     ),
     _ProfileFormat(
         name="Chakra execution traces",
         begins=is_chakra,
-        read=_reader("chakra", "read_chakra"),
+        read=reader_of("traces.chakra", "read_chakra"),
         is_folder=_folder_of(CHAKRA_ENDS, is_chakra),
     ),
     _ProfileFormat(
-        name="Nsight Systems SQLite", begins=_is_nsys, read=_reader("nsys", "read_nsys")
+        name="Nsight Systems SQLite", begins=_is_nsys, read=reader_of("traces.nsys", "read_nsys")
     ),
 )
 

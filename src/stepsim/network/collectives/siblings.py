@@ -11,11 +11,10 @@ time is at most too long.
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from hashlib import blake2b
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, mark_of
 from stepsim.base.records import dataclass
 from stepsim.network.collectives.flows import FlowStep, StepShape, step_load
 from stepsim.network.topology import Layout, Topology
@@ -44,11 +43,8 @@ class Siblings:
 
     @cached_property
     def key(self) -> bytes:
-        """A digest that equal siblings share."""
-        digest = blake2b(digest_size=16)
-        for part in (*self.looks, *self.groups):
-            digest.update(np.ascontiguousarray(part).data)
-        return digest.digest()
+        """What equal siblings share."""
+        return mark_of((*self.looks, *self.groups))
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:

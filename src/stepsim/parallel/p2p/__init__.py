@@ -30,9 +30,6 @@ def _eager(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
 
 def _blocking(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
     """Megatron-LM's runtimes without overlap, for gpipe, 1f1b and interleaved."""
-    from stepsim.parallel.p2p.interleaved import interleaved_blocking
-    from stepsim.parallel.p2p.plain import blocking
-
     ranks, several = range(schedule.placement.ranks), schedule.placement.chunks > 1
     if not schedule.megatron:
         raise ScheduleError(
@@ -44,8 +41,13 @@ def _blocking(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
             "schedule interleaved: Megatron refuses p2p blocking on 2 ranks: expected eager or "
             "overlap"
         )
-    one_rank = interleaved_blocking if several else blocking
-    return [one_rank(schedule, rank) for rank in ranks]
+    if several:
+        from stepsim.parallel.p2p.interleaved import interleaved_blocking
+
+        return [interleaved_blocking(schedule, rank) for rank in ranks]
+    from stepsim.parallel.p2p.plain import blocking
+
+    return [blocking(schedule, rank) for rank in ranks]
 
 
 def _overlap(schedule: Schedule, options: P2POptions) -> list[P2PProgram]:

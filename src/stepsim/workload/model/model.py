@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from stepsim.base.records import dataclass
-from stepsim.workload.model.architecture import Architecture
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.architecture import Architecture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +19,7 @@ class Model:
     """
 
     source: str
-    architecture: Architecture
+    architecture: "Architecture"
     asked: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
 

@@ -1,0 +1,71 @@
+"""What a step is made of: a workload as it is, or a model that becomes one."""
+
+from typing import TYPE_CHECKING
+
+from stepsim.base.errors import CalibrationError, PlanError
+from stepsim.base.option import Panel
+from stepsim.base.records import dataclass
+from stepsim.network.topology import Topology
+from stepsim.options import OPTIONS, StepOptions
+from stepsim.workload.model.model import Model
+from stepsim.workload.rows import Workload
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.architecture import Architecture
+    from stepsim.workload.model.device import Device
+    from stepsim.workload.model.framework import Framework
+    from stepsim.workload.model.plan import ModelPlan
+
+WorkSource = Workload | Model
+"""What a step is made of: a workload, or a model that becomes one under a plan on a device."""
+
+_MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltModel:
+    """What a workload was made of: a model, its plan, what it runs on."""
+
+    architecture: "Architecture"
+    plan: "ModelPlan"
+    device: "Device"
+    framework: "Framework"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeWork:
+    """A workload and the options it is run with; `sized` say its size.
+
+    `built` is what the workload of a model was made of, `notes` are what was assumed.
+    """
+
+    workload: Workload
+    options: StepOptions
+    sized: StepOptions
+    built: BuiltModel | None = None
+    notes: tuple[str, ...] = ()
+
+
+def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> MadeWork:
+    """The workload of a source under the options asked for; raises PlanError.
+
+    A workload is taken as it is, and refuses what only a model can be asked. The errors of a model
+    begin with its name.
+    """
+    if isinstance(source, Workload):
+        if options.device is not None:
+            raise PlanError(
+                f"device: only a model can be asked that; compute times of {source.source} are of "
+                "an unknown device, and nothing says which operators they are of: scale them with "
+                "compute_scale"
+            )
+        why = "only a model can be asked that, and this is a workload file"
+        options.refuse(_MODEL_ALONE, why)
+        if options.calibration is not None:
+            raise CalibrationError(
+                "this calibration is of predictions of models: expected a model on a known device"
+            )
+        return MadeWork(workload=source, options=options, sized=options)
+    from stepsim.step.models import work_of_model
+
+    return work_of_model(source, topology, options)
