@@ -102,6 +102,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     balances_stages: bool = False
     operator_recompute: _Part = 0.3
     keeps_casts: bool = True
+    casts_weights: bool = False
     keeps_outputs: bool = False
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
     cast_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
@@ -227,6 +228,7 @@ def read_framework(name_or_path: str | Path) -> Framework:
             balances_stages=file.balances_stages,
             operator_recompute=file.operator_recompute,
             keeps_casts=file.keeps_casts,
+            casts_weights=file.casts_weights,
             keeps_outputs=file.keeps_outputs,
             gradient_bytes=file.gradient_bytes,
             cast_gradient_bytes=file.cast_gradient_bytes,

@@ -150,6 +150,17 @@ def test_what_ran_is_predicted_to_fit(dev: PublishedValidation, source: str) -> 
     assert all(row.memory.fits for row in dev.rows if row.step.source == source)
 
 
+def test_what_ran_with_megatron_bridge_fits_but_for_offloaded_activations(
+    dev: PublishedValidation,
+) -> None:
+    """FSDP runs of Llama 3 70B move activations to the CPU, which is not modelled."""
+    rows = [row for row in dev.rows if row.step.source == "megatron-bridge"]
+    too_large = [row for row in rows if not row.memory.fits]
+    assert len(too_large) <= 0.2 * len(rows)
+    assert all(row.step.plan.microbatch_size == 2 for row in too_large)
+    assert not any(row.step.architecture.is_sparse for row in too_large)
+
+
 @pytest.mark.parametrize(
     ("dp", "tp", "pp", "size"),
     [("48", "8", "1", "1"), ("32", "2", "6", "2"), ("32", "2", "6", "1")],

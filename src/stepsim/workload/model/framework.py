@@ -39,8 +39,9 @@ class Framework:
     gradient, `overlaps_p2p` that interleaved schedules hide their messages, `fuses_gradient_sums`
     that products add weight gradients up themselves, `balances_stages` that layers are shared out
     by cost. Per-operator recomputation repeats `operator_recompute` of a forward; `keeps_casts`
-    says that inputs of products are kept in 8 or 4 bits, `keeps_outputs` that a stage keeps what it
-    sent until its gradient comes. Bytes are per gradient (`cast_gradient_bytes` where products run
+    says that inputs of products are kept in 8 or 4 bits, `casts_weights` that weights in 8 bits
+    are not kept in 16 as well, `keeps_outputs` that a stage keeps what it sent until its gradient
+    comes. Bytes are per gradient (`cast_gradient_bytes` where products run
     in 8 or 4 bits), per gradient of sharded parameters, per parameter of the optimizer beside bf16
     weights, per logit, per element of the largest gradient while its norm is taken, and of the
     bucket in which gradients are reduced. `fragmentation` multiplies activations and buffers, and
@@ -63,6 +64,7 @@ class Framework:
     balances_stages: bool = False
     operator_recompute: float = 0.3
     keeps_casts: bool = True
+    casts_weights: bool = False
     keeps_outputs: bool = False
     skew: float = 0.0
     gradient_bytes: int = 4

@@ -208,8 +208,9 @@ def _states(
 ) -> tuple[Floats, Floats, Floats]:
     """Weights, gradients and optimizer of each rank; shape (plans, pp).
 
-    Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole. Shards of parameters
-    are the fp32 master weights themselves; their gradients are fp32.
+    Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole, with `casts_weights`
+    the two copies at 8 bits alone. Shards of parameters are the fp32 master weights themselves;
+    their gradients are fp32.
     """
     dense, routed = rank_parameters(architecture, columns, layout, places)
     whole = dense + routed
@@ -219,7 +220,8 @@ def _states(
     expert_shards = np.where(columns.zero >= 1, np.maximum(expert_replicas, 1.0), 1.0)
     own = dense / shards[:, None] + routed / expert_shards[:, None]
     sharded = (columns.zero >= 3)[:, None]
-    copies = (2.0 + columns.casts * 2.0 * columns.element_bytes)[:, None]
+    alone = framework.casts_weights * columns.casts * (columns.element_bytes == 1)
+    copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
     weights = np.where(sharded, 0.0, copies * whole)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
     gradients = np.where(sharded, 4.0 * own, framework.gradient_bytes * reduced)

@@ -95,6 +95,32 @@ def test_eight_bit_inputs_of_products_take_half() -> None:
     assert memory(low).weights[0] == 2 * memory(plain).weights[0]
 
 
+@pytest.mark.parametrize(
+    ("precision", "whole", "alone"),
+    [(Precision.BF16, 2, 2), (Precision.FP8, 4, 2), (Precision.NVFP4, 3, 3)],
+)
+def test_weights_in_eight_bits_may_be_all_that_ranks_hold(
+    precision: Precision, whole: int, alone: int
+) -> None:
+    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, precision=precision)
+    frameworks = [read_framework(name) for name in ("megatron-core", "megatron-bridge")]
+    found = [rank_memory(LLAMA, read_device("b200"), each, [plan]) for each in frameworks]
+    each = LLAMA.parameters() / 2
+    assert [memory.weights[0] / each for memory in found] == [whole, alone]
+
+
+def test_experts_keep_their_inputs_converted() -> None:
+    layer = Layer(attention=ATTENTION, mlp=ExpertMlp(experts=8, top_k=2, width=14336))
+    sparse = Architecture(name="moe", hidden=8192, layers=(layer,) * 2, vocabulary=32000)
+    plan = ModelPlan(dp=8, ep=8, global_batch=8, sequence=4096)
+    whole, low = (
+        memory(replace(plan, precision=precision), sparse).activations[0] / 2 / 4096
+        for precision in (Precision.BF16, Precision.FP8)
+    )
+    # both norms and both inputs of the experts' products; attention's result is kept twice
+    assert whole - low == 2 * 8192 + 2 * (8192 + 14336) - 8192
+
+
 def test_the_policy_per_operator_keeps_every_second_product() -> None:
     plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, recompute=Recompute.OPERATORS)
     kept = 2 * 8192 + 2 * (8192 + 1024 + 8192 + 28672 + 8192)  # input; q, v, attention, gate, down

@@ -149,14 +149,14 @@ def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
 def _mlp(
     mlp: Mlp | None, architecture: Architecture, columns: PlanColumns, element: Floats
 ) -> Floats:
-    """Inputs and output of the activation; of experts also their inputs and outputs."""
+    """Inputs and output of the activation; of experts also their outputs, and inputs converted."""
     if mlp is None or isinstance(mlp, LinearBlock):
         return np.zeros_like(columns.tp)
     if isinstance(mlp, DenseMlp):
         return _between(mlp, columns.tokens, mlp.width / columns.tp, element)
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element)
-    moved = 2.0 * 2.0 * tokens * architecture.hidden
+    moved = (element + 2.0) * tokens * architecture.hidden
     router = 4.0 * columns.shard_tokens * mlp.experts
     shared = mlp.shared
     if shared is None:
