@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sizes import sized
+
 from stepsim.files.model_steps import read_published_steps
 from stepsim.validation.published import (
     PublishedComparison,
@@ -74,7 +76,8 @@ def _line(name: str, rows: Sequence[PublishedComparison]) -> str:
 def main() -> None:
     """Print the tables."""
     steps, _ = read_published_steps(Path(sys.argv[-1]))
-    print("\n".join(lines(validate_published(steps))))
+    left_out = sized((), ("nanotron",))  # two runs of three
+    print("\n".join(lines(validate_published(steps, leave_out=left_out))))
 
 
 if __name__ == "__main__":

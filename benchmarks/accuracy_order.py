@@ -14,11 +14,16 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from stepsim.files.model_steps import read_published_steps
+from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.validation.published import PublishedComparison, validate_published
 
 _LEAST_DIFFERENCE = 0.03
 MOST_NPUS = {"nanotron": 16}  # larger runs met cluster faults, as their source says
+
+
+def most_npus(step: PublishedStep) -> int:
+    """NPUs up to which runs of a step's source are compared."""
+    return MOST_NPUS.get(step.source, step.plan.npus)
 
 
 def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, int]]:
@@ -26,7 +31,7 @@ def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, i
     groups: dict[tuple[object, ...], list[PublishedComparison]] = defaultdict(list)
     for row in rows:
         step, plan = row.step, row.step.plan
-        if plan.npus > MOST_NPUS.get(step.source, plan.npus):
+        if plan.npus > most_npus(step):
             continue
         job = plan.npus, plan.global_batch, plan.sequence, plan.precision
         groups[step.source, step.architecture, step.device, *job].append(row)
@@ -51,7 +56,8 @@ def bias(rows: Iterable[PublishedComparison], source: str, degree: int) -> float
 def order_of(path: Path) -> dict[str, tuple[int, int]]:
     """Pairs in the right order, and all pairs, of each source of a table of measured steps."""
     steps, _ = read_published_steps(path)
-    return ordered_pairs(validate_published(steps).rows)
+    judged = [each for each in steps if each.plan.npus <= most_npus(each)]
+    return ordered_pairs(validate_published(judged).rows)
 
 
 def lines(found: Mapping[str, tuple[int, int]]) -> Iterator[str]:

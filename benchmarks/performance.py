@@ -80,7 +80,7 @@ def main() -> None:
         f"{best(lambda: sensitivity(workload, TOPOLOGY)) * 1e3:.0f} ms",
     )
     model = NoiseModel(task=0.05, straggler_probability=0.01, straggler_factor=1.2)
-    noisy = best(lambda: noise(workload, TOPOLOGY, model=model, samples=sized(1024, 16)))
+    noisy = best(lambda: noise(workload, TOPOLOGY, model=model, samples=sized(1024, 2)))
     row("`noise`, 1,024 samples, a draw per rank", f"{noisy:.1f} s")
     print(f"\nPython {sys.version.split()[0]}, numpy {np.__version__}.", file=sys.stderr)
 

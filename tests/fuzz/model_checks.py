@@ -167,16 +167,10 @@ def simulate(model: Path | str, **asked: Any) -> None:
 
 
 def check_device(path: Path) -> None:
-    from stepsim.files.accelerators import read_device
-
-    read_device.cache_clear()
     simulate("gpt2", device=str(path))
 
 
 def check_framework(path: Path) -> None:
-    from stepsim.files.accelerators import read_framework
-
-    read_framework.cache_clear()
     simulate("gpt2", framework=str(path))
 
 

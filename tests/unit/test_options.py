@@ -1,8 +1,6 @@
-"""What can be asked of a step is declared once; who takes it uses it or refuses it by name."""
+"""What can be asked of a step is declared once, and what cannot is refused by name."""
 
-from collections.abc import Callable
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -11,94 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import asked
+from option_values import TYPED
 
 import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError
-from stepsim.base.option import Panel
 from stepsim.base.quantities import Quantity
 from stepsim.cli.common.options import NO_MEMORY, ON_COMMAND_LINE
 from stepsim.cli.root import make_app
-from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.sweep.axes import OPTION_AXES
 from stepsim.files.step_table import MeasuredStepRow
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.results.report import Report
-from stepsim.workload.rows import Workload
 
 CALLED = (each.callback for each in make_app().registered_commands)
 COMMANDS = {command.__name__.removesuffix("_command"): command for command in CALLED if command}
-TYPED: dict[str, Any] = {
-    "npus": 128,
-    "pp": 2,
-    "tp": 4,
-    "cp": 2,
-    "ep": 4,
-    "expert_tp": 2,
-    "sequence": 8192,
-    "precision": "fp8",
-    "recompute": "full",
-    "recompute_layers": 1,
-    "layout": "4+2",
-    "zero": 3,
-    "shard_ranks": 4,
-    "reshard": False,
-    "sequence_parallel": False,
-    "cp_comm": "all_to_all",
-    "attention": "unfused",
-    "dispatch": "deepep",
-    "tp_comm_overlap": True,
-    "cuda_graph": True,
-    "device": "b200",
-    "framework": "megatron-deepspeed",
-    "microbatches": 8,
-    "global_batch": 64,
-    "microbatch_size": 2,
-    "rank_order": "pp-tp-dp",
-    "ep_layout": "folded",
-    "schedule": "interleaved:2",
-    "chunks": 4,
-    "p2p": "eager",
-    "warmup_flush": True,
-    "deallocate_outputs": True,
-    "group_size": 8,
-    "memory_limit": 1,
-    "stage_rows": "every",
-    "tp_overlap": False,
-    "dp_overlap": True,
-    "dp_bucket": "400 MB",
-    "contention": "fair",
-    "algorithm": "all_reduce=double_binary_tree",
-    "expert_load": [1, 2, 3, 4],
-    "expert_skew": 1.5,
-    "slow": "0-3:2",
-    "compute_scale": 0.5,
-    "fill_placeholders": True,
-    "host_overhead": "250 us",
-    "get_batch": "1 ms",
-    "loss_time": "1 ms",
-    "fused_factor": 0.8,
-    "activation_size": "1 GiB",
-    "fold_ranks": False,
-    "engine": "levels",
-}
-"""A value of every option that people can give without a file."""
-OF_MODELS = {name for name, option in OPTIONS.items() if option.panel is Panel.MODEL}
-"""What only a model can be asked: a workload file has it in its numbers."""
-OF_FILES = sorted(TYPED.keys() - OF_MODELS)
-BESIDE: dict[str, dict[str, Any]] = {
-    "group_size": {"schedule": "interleaved:2", "microbatches": 8},
-    "chunks": {"schedule": "interleaved", "microbatches": 8},
-    "p2p": {"microbatches": 8},
-    "schedule": {"microbatches": 8},
-    "warmup_flush": {"schedule": "interleaved:2", "microbatches": 8},
-    "deallocate_outputs": {"schedule": "interleaved:2", "microbatches": 8},
-    "memory_limit": {"schedule": "auto-zb", "microbatches": 16},
-    "dp_bucket": {"dp_overlap": True},
-    "fused_factor": {"schedule": "dualpipe-v", "microbatches": 8},
-}
-"""What an option needs to have an effect."""
-UNCHANGED = {"contention", "engine", "fold_ranks", "npus"}
-"""The same step time: by design, because the value is the file's, or on this network."""
 
 
 def test_every_field_is_an_option_and_every_option_is_tried() -> None:
@@ -125,108 +48,6 @@ def test_tables_of_steps_and_axes_have_the_same_options() -> None:
         *("plan", "calibration", "comm_table", "expert_load", "slow", "activation_size"),
         *("engine", "fold_ranks"),
     }
-
-
-@cache
-def short() -> Workload:
-    """The first layers of every stage of moe_128: options mean the same to it."""
-    whole = stepsim.load_workload(Path(__file__).parents[2] / "workloads" / "moe_128.txt")
-    blocks = tuple(replace(each, layers=each.layers[:5]) for each in whole.microbatches)
-    return replace(whole, microbatches=blocks, doubts=())
-
-
-@cache
-def simulated(beside: str, changed: str = "") -> Report:
-    """A step of `short` with what an option needs, and perhaps with the option."""
-    options = BESIDE.get(beside, {}) | ({changed: TYPED[changed]} if changed else {})
-    return stepsim.simulate(short(), "hgx-h100", **options).report
-
-
-@pytest.mark.parametrize("name", OF_FILES)
-def test_an_option_changes_the_result_of_simulate(name: str) -> None:
-    plain, changed = simulated(name if name in BESIDE else ""), simulated(name, name)
-    if name in UNCHANGED:
-        assert changed.step_time_ps == plain.step_time_ps
-    elif name == "activation_size":
-        held = changed.peak_activations * 2**30
-        assert (plain.peak_activation_bytes, changed.peak_activation_bytes) == (None, held)
-    else:
-        assert changed.step_time_ps != plain.step_time_ps
-    idle = [text for text in changed.warnings if "has no effect" in text]
-    assert not [text for text in idle if text.startswith(f"{name} ")]
-
-
-Evaluator = Callable[..., object]
-
-
-def slopes(job: Path | Workload, **options: Any) -> object:
-    return stepsim.sensitivity(job, "hgx-h100", **options).step_time_ps
-
-
-def draws(job: Path | Workload, **options: Any) -> object:
-    found = stepsim.noise(job, "hgx-h100", model=NoiseModel(), samples=1, **options)
-    return found.planned_ps
-
-
-@pytest.mark.parametrize("evaluate", [slopes, draws])
-@pytest.mark.parametrize("name", OF_FILES)
-def test_evaluators_use_an_option_or_refuse_it_by_name(
-    name: str, evaluate: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # a draw per class of ranks: what is planned is the same, and done sooner
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
-    options = {**BESIDE.get(name, {}), name: TYPED[name]}
-    if name in ("activation_size", "contention"):
-        with pytest.raises(PlanError, match=name):
-            evaluate(short(), **options)
-    else:
-        assert evaluate(short(), **options) == simulated(name, name).step_time_ps
-
-
-MODEL: dict[str, Any] = {"npus": 16, "global_batch": 16, "tp": 2, "sequence": 2048}
-BESIDE_OF_MODELS: dict[str, dict[str, Any]] = {
-    "attention": {"cuda_graph": True, "sequence": 8192},
-    "expert_tp": {"expert_tp": 1},
-    "recompute_layers": {"recompute": "full"},
-    "layout": {"pp": 2},
-    "shard_ranks": {"zero": 3},
-    "reshard": {"zero": 3, "cuda_graph": True, "sequence": 256},
-    "cp_comm": {"cp": 4},
-    "dispatch": {"ep": 4},
-}
-SPARSE = {"ep", "expert_tp", "dispatch"}
-
-
-@pytest.mark.parametrize("name", sorted(OF_MODELS))
-def test_what_only_a_model_can_be_asked_changes_its_step(
-    name: str, model: Path, moe_model: Path, moe: Path
-) -> None:
-    with pytest.raises(PlanError, match=f"^{name}: only a model can be asked that"):
-        stepsim.simulate(moe, "hgx-h100", **{name: TYPED[name]})
-    path = moe_model if name in SPARSE else model
-    plain = {**MODEL, **BESIDE_OF_MODELS.get(name, {})}
-    changed = {**plain, name: TYPED[name]}
-    found = step_ps(path, **changed)
-    assert found != step_ps(path, **plain)
-    assert slopes(path, **changed) == draws(path, **changed) == found
-
-
-def step_ps(path: Path, **options: Any) -> int:
-    return stepsim.simulate(path, "hgx-h100", **options).report.step_time_ps
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "model.toml"
-    path.write_text('based_on = "llama-3.2-1b"\nnum_hidden_layers = 6\n')
-    return path
-
-
-@pytest.fixture
-def moe_model(tmp_path: Path) -> Path:
-    path = tmp_path / "moe.toml"
-    path.write_text('based_on = "qwen3-30b-a3b"\nnum_hidden_layers = 4\n')
-    return path
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from stepsim.base.units import (
     parse_time_ps,
 )
 from stepsim.files.reading import read_toml
-from stepsim.files.shipped import shipped_folder
+from stepsim.files.shipped import shipped_folder, shipped_once
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import Precision
@@ -128,10 +128,13 @@ def framework_names() -> list[str]:
     return sorted(path.stem for path in shipped_folder("frameworks").glob("*.toml"))
 
 
-@cache
 def read_device(name_or_path: str | Path) -> Device:
     """A device by name or file; raises PlanError naming the file and the entry at fault."""
-    path = _file(name_or_path, "device")
+    return _read_device(_file(name_or_path, "device"))
+
+
+@shipped_once
+def _read_device(path: Path) -> Device:
     file = read_toml(path, DeviceFile, PlanError, "device")
     try:
         memory = parse_size_bytes(file.memory)
@@ -205,10 +208,13 @@ def _four_digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-@cache
 def read_framework(name_or_path: str | Path) -> Framework:
     """A framework by name or file; raises PlanError naming the file and the entry at fault."""
-    path = _file(name_or_path, "framework")
+    return _read_framework(_file(name_or_path, "framework"))
+
+
+@shipped_once
+def _read_framework(path: Path) -> Framework:
     file = read_toml(path, FrameworkFile, PlanError, "framework")
     try:
         return Framework(

@@ -1,8 +1,11 @@
 """Topology files that come with stepsim, found by name."""
 
+from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cache, wraps
 from os.path import isfile
 from pathlib import Path
+from typing import TypeVar
 
 from stepsim.base.errors import TopologyError
 
@@ -10,6 +13,21 @@ DEFAULT_TOPOLOGY = "hgx-h100"
 DEFAULT_FRAMEWORK = "megatron-core"
 SHIPPED = ("topologies", "devices", "frameworks", "models")
 """Kinds of files that come with stepsim, each a folder."""
+
+
+_Noun = TypeVar("_Noun")
+
+
+def shipped_once(read: Callable[[Path], _Noun]) -> Callable[[Path], _Noun]:
+    """Read a file that comes with stepsim once; a file of the user's may change meanwhile."""
+    once = cache(read)
+
+    @wraps(read)
+    def of_path(path: Path) -> _Noun:
+        ours = path.parent in map(shipped_folder, SHIPPED)
+        return once(path) if ours else read(path)
+
+    return of_path
 
 
 def topology_names() -> list[str]:

@@ -1,10 +1,12 @@
 """Device and framework files: the shipped ones, and what is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from stepsim.base.errors import PlanError
+from stepsim.base.units import parse_size_bytes
 from stepsim.files.accelerators import (
     device_names,
     framework_names,
@@ -69,3 +71,13 @@ def test_a_wrong_device_file_names_the_entry(
     with pytest.raises(PlanError, match=message) as error:
         read_device(path)
     assert "mine.toml" in str(error.value)
+
+
+def test_a_file_of_the_users_is_read_each_time(tmp_path: Path) -> None:
+    """It may have changed in between, as in a notebook; what is shipped has not."""
+    path = tmp_path / "mine.toml"
+    text = (shipped_folder("devices") / "h100.toml").read_text()
+    for memory in ("10 GiB", "20 GiB"):
+        path.write_text(re.sub('memory = ".*"', f'memory = "{memory}"', text, count=1))
+        assert read_device(path).memory_bytes == parse_size_bytes(memory)
+    assert read_device("h100") is read_device("H100")

@@ -76,7 +76,7 @@ EVERY = pytest.mark.parametrize("topology", NETWORKS.values(), ids=list(NETWORKS
 @EVERY
 def test_routes_are_paths_of_the_graph(topology: NestedTopology) -> None:
     for source, destination in product(range(topology.npus), repeat=2):
-        if topology.npus <= 16 or (5 * source + destination) % 7 == 0:
+        if topology.npus <= 16 or (5 * source + destination) % 17 == 0:
             check_route(topology, source, destination)
 
 

@@ -255,8 +255,7 @@ from stepsim.explore.sweep import SweepTable, open_for_reading
 from stepsim import load_topology
 from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.topologies import draw_topology
-for name in sys.argv[2:]:
-    draw_topology(load_topology("hgx-h100"), Path(name + ".svg"))
+draw_topology(load_topology("hgx-h100"), Path(sys.argv[2] + ".svg"))
 with open_for_reading(Path(sys.argv[1])) as store:
     for name in sys.argv[2:]:
         plot_sweep(SweepTable(store=store), Path(name), kind="breakdown", style="column")
@@ -272,11 +271,9 @@ def test_bytes_depend_on_the_result_alone(table: SweepTable, tmp_path: Path) -> 
         environment = os.environ | {"PYTHONHASHSEED": {"a": "1", "b": "3"}[run]} | more
         command = [sys.executable, "-c", DRAW, str(table.store.path), *names]
         subprocess.run(command, env=environment, check=True)
-    for suffix in SUFFIXES:
+    for suffix in (*SUFFIXES, f"{SUFFIXES[0]}.svg"):
         one, other = (tmp_path / run / f"x{suffix}" for run in "ab")
         assert one.read_bytes() == other.read_bytes(), suffix
-        one, other = (tmp_path / run / f"x{suffix}.svg" for run in "ab")
-        assert one.read_bytes() == other.read_bytes()
 
 
 def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
@@ -378,7 +375,7 @@ def test_the_map_of_bounds_shows_them(table: SweepTable) -> None:
 def test_bands_are_percentiles_of_the_draws(tmp_path: Path) -> None:
     axes = "fabric.bandwidth=100,400 Gbps", "schedule=1f1b,gpipe"
     job = study(*axes, microbatches=4, **JOB)
-    found = sweep_noise(job, model=NoiseModel(task=0.05), samples=64, seed=3)
+    found = sweep_noise(job, model=NoiseModel(task=0.05), samples=16, seed=3)
     with styled(FigureStyle.PAGE):
         (drawn,) = noise_sweep_figure(found, FigureStyle.PAGE).axes
     assert len(found.results) == 4
@@ -439,7 +436,7 @@ def test_parts_are_needed_and_a_sweep_that_draws_them_keeps_them(run: Run, tmp_p
 
 
 def test_noise_over_axes_from_the_command_line(run: Run, tmp_path: Path) -> None:
-    base = ("noise", SMALL, "--npus", "16", "--pp", "2", "-m", "2", "--samples", "20", "-q")
+    base = ("noise", SMALL, "--npus", "16", "--pp", "2", "-m", "2", "--samples", "4", "-q")
     path = tmp_path / "a.pdf"
     axes = ("--set", "fabric.bandwidth=100,400 Gbps", "--set", "schedule=1f1b,dualpipe-v")
     code, out, error = run(*base, *axes, "--plot", path)

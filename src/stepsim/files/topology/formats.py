@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stepsim.base.records import dataclass
 from stepsim.files.reading import first_bytes, reader_of
-from stepsim.files.shipped import topology_names
+from stepsim.files.shipped import shipped_once, topology_names
 from stepsim.network.topology import Topology
 
 
@@ -46,6 +46,7 @@ _FORMATS = (
 """What is none of the others is read as TOML."""
 
 
+@shipped_once
 def read_topology(path: Path) -> Topology:
     """Topology in a file of any of `_FORMATS`; raises TopologyError naming file and entry."""
     return (_format(path) or _TOML).read(path)
