@@ -173,8 +173,8 @@ def level_pass() -> tuple[Timed, Timed]:
     duration_ps, after = graph.duration_ps(programs), graph.after
     longest = machine_code(compiled._longest_ends)
     return (
-        call(lambda: nodes._by_levels(graph, duration_ps)),
-        call(lambda: longest(after.starts, after.values, duration_ps), 5),
+        call(lambda: nodes._by_levels(graph, duration_ps.copy())),
+        call(lambda: longest(after.starts, after.values, duration_ps.copy()), 5),
     )
 
 

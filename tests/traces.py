@@ -93,7 +93,7 @@ def rank_lines(
         if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
     ]
     lines, now, taken = [], 0, 0
-    steps = P2PMode.BLOCKING.programs(schedule, P2POptions())[rank]
+    steps = list(P2PMode.BLOCKING.programs(schedule, P2POptions()))[rank]
     rows = zip(steps.kind.tolist(), steps.what.tolist(), strict=True)
     for kind, several in groupby(rows, key=itemgetter(0)):
         numbers = [what for _, what in several]

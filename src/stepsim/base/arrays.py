@@ -20,9 +20,7 @@ Summand = tuple[Ints, Floats]
 """Numbers of things and a value of each; a thing may occur several times."""
 
 _SPARSE = 16
-_BLOCK = 1 << 15
-_SORTED = 1 << 20
-"""Numbers that are sorted at a time: whole columns do not fit the cache."""
+_AT_ONCE = 1 << 18
 _PLAIN = 1 << 12
 """Bytes that are as good a key as a digest of them."""
 
@@ -65,37 +63,21 @@ class Lists:
         starts, values = self.starts.tolist(), self.values.tolist()
         return [tuple(values[a:b]) for a, b in pairwise(starts)]
 
-    def taken(self, order: NDArray[np.integer]) -> Self:
-        """These lists, in this order; block by block, as whole columns do not fit the cache."""
-        starts = bounds(self.counts[order])
-        values = np.empty(int(starts[-1]), dtype=np.int32)
-        for first in range(0, len(order), _BLOCK):
-            mine = order[first : first + _BLOCK]
-            places = spans(self.starts[mine], self.counts_of(mine))
-            values[starts[first] : starts[first] + len(places)] = self.values[places]
-        return type(self)(starts, values)
-
-    def counts_of(self, numbers: NDArray[np.integer]) -> Small:
-        """How many numbers some lists have."""
-        found: Small = self.starts[numbers + 1] - self.starts[numbers]
-        return found
-
-    def turned(self, most: int) -> Self:
+    def turned(self, most: int) -> "Lists":
         """For each value below `most`, the lists it is in, ascending."""
-        found, owners, past = np.empty_like(self.values), self.owners, 0
-        counts = np.empty(most, dtype=np.int32)
-        parts = 1 + len(found) // _SORTED
-        for part in range(parts):
-            low, high = most * part // parts, most * (part + 1) // parts
-            mine = np.flatnonzero((self.values >= low) & (self.values < high))
-            code = self.values[mine].astype(np.int64)
-            counts[low:high] = np.bincount(code - low, minlength=high - low)
-            code <<= 32
-            code |= owners[mine]
-            code.sort()
-            found[past : past + len(code)] = code
-            past += len(code)
-        return type(self)(bounds(counts), found)
+        return lists_of(self.values.astype(np.int64) << 32 | self.owners, most)
+
+
+def lists_of(code: Ints, most: int) -> Lists:
+    """For each number below `most` the others beside it in `number << 32 | other`, ascending.
+
+    The codes are sorted where they are.
+    """
+    code.sort()
+    counts, one = np.zeros(most, dtype=np.int32), np.int32(1)
+    for part in np.split(code, range(_AT_ONCE, len(code), _AT_ONCE)):
+        np.add.at(counts, part >> 32, one)
+    return Lists(bounds(counts), code.astype(np.int32))
 
 
 def bounds(counts: NDArray[np.integer]) -> Small:
@@ -111,6 +93,12 @@ def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
     places = np.repeat(starts - (ends - counts), counts)
     places += np.arange(len(places), dtype=np.int64)
     return places
+
+
+def narrowed(numbers: NDArray[np.integer], most: int) -> NDArray[np.integer]:
+    """Numbers from 0 to below `most`, in the smallest type that has them."""
+    found: NDArray[np.integer] = numbers.astype(np.min_scalar_type(-most), copy=False)
+    return found
 
 
 def add_up(parts: Sequence[Summand]) -> Summand:

@@ -22,8 +22,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class CompiledPasses(NamedTuple):
     """The passes of `engine.nodes` as machine code."""
 
-    levels: Callable[[Small, Small], tuple[Small, Small]]
-    longest_path: Callable[[Small, Small, Ints], Ints]
+    levels: Callable[[Small, Small, Small], tuple[Small, Small]]
+    longest_path: Callable[[Small, Small, Ints], None]
 
 
 def compiled_passes(sums: int) -> CompiledPasses | None:
@@ -49,21 +49,12 @@ def _compiled(function: _Function) -> _Function:
     return cast("_Function", made)
 
 
-def _node_levels(starts: Small, values: Small) -> tuple[Small, Small]:
-    """Nodes level by level and where levels start; those that can never run come last."""
-    total = len(starts) - 1
-    missing = starts[1:] - starts[:-1]
-    begins = np.zeros(total + 2, dtype=np.int32)
-    for node in values:
-        begins[node + 2] += 1
-    for node in range(total):
-        begins[node + 1] += begins[node]
-    followers = np.empty_like(values)
-    for node in range(total):
-        for at in range(starts[node], starts[node + 1]):
-            place = begins[values[at] + 1]
-            followers[place] = node
-            begins[values[at] + 1] = place + 1
+def _node_levels(missing: Small, starts: Small, values: Small) -> tuple[Small, Small]:
+    """Nodes level by level and where levels start; those that can never run come last.
+
+    `values` from `starts` on are those that wait for a node; `missing` counts down.
+    """
+    total = len(missing)
     order = np.empty(total, dtype=np.int32)
     levels = np.empty(total + 1, dtype=np.int32)
     past = 0
@@ -78,8 +69,8 @@ def _node_levels(starts: Small, values: Small) -> tuple[Small, Small]:
         levels[count] = past
         for place in range(here, levels[count]):
             node = order[place]
-            for at in range(begins[node], begins[node + 1]):
-                follower = followers[at]
+            for at in range(starts[node], starts[node + 1]):
+                follower = values[at]
                 missing[follower] -= 1
                 if missing[follower] == 0:
                     order[past] = follower
@@ -92,12 +83,10 @@ def _node_levels(starts: Small, values: Small) -> tuple[Small, Small]:
     return order, levels[: count + 1].copy()
 
 
-def _longest_ends(starts: Small, values: Small, duration_ps: Ints) -> Ints:
-    """End of every node in ps: its duration after the last that it waits for."""
-    end = np.empty_like(duration_ps)
-    for node in range(len(duration_ps)):
+def _longest_ends(starts: Small, values: Small, time: Ints) -> None:
+    """Make how long every node takes its end, in ps: after the last that it waits for."""
+    for node in range(len(time)):
         begin = 0
         for at in range(starts[node], starts[node + 1]):
-            begin = max(begin, end[values[at]])
-        end[node] = begin + duration_ps[node]
-    return end
+            begin = max(begin, time[values[at]])
+        time[node] += begin

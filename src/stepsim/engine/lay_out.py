@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, distinct, numbers_of, spans
+from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, distinct, narrowed, spans
 from stepsim.base.errors import SimulationError
 from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
@@ -75,13 +75,17 @@ class LaidOut:
     `slowed[i]` is the place among `uses` of the communication where others may slow the task (its
     duration is then the shortest), -1 elsewhere. `first[s]` is the first task of segment s, `meets`
     are the groups of tasks that are no messages.
+    Tasks that do the same have one `row`: the look of their segment and their place in it, `rows`,
+    and how long they take, `row_ps`. Rows stand in the order in which they appear.
     """
 
     program: Program
     uses: tuple[Use, ...]
     segment: Small
     inner: Small
-    duration_ps: Times
+    row: NDArray[np.integer]
+    rows: tuple[tuple[Look, int], ...]
+    row_ps: Times
     group: NDArray[np.int8]
     slowed: NDArray[np.int16]
     after: Lists
@@ -92,20 +96,21 @@ class LaidOut:
     def __len__(self) -> int:
         return len(self.segment)
 
+    @property
+    def duration_ps(self) -> Times:
+        """How long each task takes."""
+        found: Times = self.row_ps[self.row]
+        return found
+
     def alike(self) -> Iterator[tuple[Look, int, Ints]]:
         """Tasks that do the same: the look of their segment, their place in it, and which they are.
 
         What appears first comes first; tasks are ascending.
         """
-        looks, look = self.program.looks
-        places = int(self.inner.max(initial=-1)) + 2
-        codes = look[self.segment] * places + self.inner + 1
-        first, number = numbers_of(codes)
-        small = number.astype(np.int16) if len(first) < 1 << 15 else number  # sorted by digits
-        tasks = np.split(np.argsort(small, kind="stable"), np.cumsum(np.bincount(number))[:-1])
-        for each in np.argsort(first).tolist():
-            which, inner = divmod(int(codes[first[each]]), places)
-            yield looks[which], inner - 1, tasks[each]
+        counts = np.bincount(self.row, minlength=len(self.rows))
+        tasks = np.split(np.argsort(self.row, kind="stable"), np.cumsum(counts)[:-1])
+        for (look, inner), each in zip(self.rows, tasks, strict=True):
+            yield look, inner, each
 
 
 def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:
@@ -208,32 +213,37 @@ class _LayingOut:
 
     def run(self, stage: int) -> LaidOut:
         program = self.graph.programs[stage]
-        looks, look = program.looks
         times: dict[int, TaskListTimes] = {}
-        pieces = [self._piece(each, times) for each in looks]
+        pieces = [self._piece(each, times) for each in program.looks]
         if any(each > MAX_INT64 for piece in pieces for each in piece.duration_ps):
             raise SimulationError(_TOO_LONG)
         inner, duration, group, slowed = (
             np.array([each for piece in pieces for each in getattr(piece, name)])
             for name in ("inner", "duration_ps", "group", "slowed")
         )
+        look, after = program.look, program.after
         segment = first = program.shape.numbers
-        rows: NDArray[np.integer] = look
-        after = program.after
+        row = look
         if len(inner) > len(pieces):
             sizes = np.array([len(piece.inner) for piece in pieces], dtype=np.int64)
-            rows = spans(bounds(sizes)[look], sizes[look])
+            row = narrowed(spans(bounds(sizes)[look], sizes[look]), len(inner))
             first = bounds(sizes[look])[:-1]
             segment = np.repeat(segment, sizes[look])
-            after = _after(after, first, look, pieces, rows)
+            after = _after(after, first, look, pieces, row)
         return LaidOut(
             program=program,
             uses=tuple(self.paid),
             segment=segment,
-            inner=_column(inner.astype(np.int32), rows),
-            duration_ps=duration.astype(np.int64)[rows],
-            group=group.astype(np.int8)[rows],
-            slowed=_column(slowed.astype(np.int16), rows),
+            inner=_column(inner.astype(np.int32), row),
+            row=row,
+            rows=tuple(
+                (each, number)
+                for each, piece in zip(program.looks, pieces, strict=True)
+                for number in piece.inner
+            ),
+            row_ps=duration.astype(np.int64),
+            group=group.astype(np.int8)[row],
+            slowed=_column(slowed.astype(np.int16), row),
             after=after,
             first=first,
             meets=tuple(distinct(group[(group >= 0) & (group != MESSAGES)]).tolist()),
@@ -335,7 +345,11 @@ class _Piece:
 
 
 def _after(
-    after: Lists, first: Small, look: Small, pieces: Sequence[_Piece], rows: NDArray[np.integer]
+    after: Lists,
+    first: Small,
+    look: NDArray[np.integer],
+    pieces: Sequence[_Piece],
+    rows: NDArray[np.integer],
 ) -> Lists:
     """What tasks wait for: others of their segment, else the ends of the segments before it.
 

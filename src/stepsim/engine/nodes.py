@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Lists, Small, bounds, row_numbers, spans
+from stepsim.base.arrays import Bools, Lists, Small, bounds, lists_of, row_numbers, spans
 from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.compiled import compiled_passes
@@ -22,7 +22,6 @@ from stepsim.parallel.ranks import ParallelPlan
 
 _VARIANTS = 8
 """Nodes that are kept of graphs whose segments are the same."""
-_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,42 +52,52 @@ class NodeGraph:
         return found
 
 
-def run_levels(
-    programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan
-) -> tuple[list[Times], list[Times]] | None:
-    """Start and end in ps of every task of every actor, as the events give them.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeTimes:
+    """The end in ps of every node of the laid-out programs of a run."""
+
+    graph: NodeGraph
+    programs: Sequence[LaidOut]
+    end: Times
+
+    @property
+    def step_time_ps(self) -> int:
+        """End of the last task."""
+        return int(self.end.max(initial=0))
+
+    def of_tasks(self) -> tuple[list[Times], list[Times]]:
+        """Start and end of every task of every actor, as the events give them."""
+        ends = [self.end[nodes] for nodes in self.graph.node_of]
+        start = self.graph.duration_ps(self.programs)
+        np.subtract(self.end, start, out=start)
+        return [start[nodes] for nodes in self.graph.node_of], ends
+
+
+def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) -> NodeTimes | None:
+    """When every task of every actor runs.
 
     None where not every task can start, or the times may not fit 64 bits: events tell why.
     """
     graph = make_nodes(programs, actors, plan)
-    duration_ps = graph.duration_ps(programs)
-    if not graph.is_complete or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM:
+    time = graph.duration_ps(programs)
+    if not graph.is_complete or float(time.sum(dtype=np.float64)) > LARGEST_SUM:
         return None
-    time = _longest_path(graph, duration_ps)
-    ends = [time[nodes] for nodes in graph.node_of]
-    time -= duration_ps
-    return [time[nodes] for nodes in graph.node_of], ends
-
-
-def _longest_path(graph: NodeGraph, duration_ps: Times) -> Times:
-    """The end of every node in ps, whose sum fits 64 bits."""
     compiled = compiled_passes(len(graph.after.values))
     if compiled:
-        return compiled.longest_path(graph.after.starts, graph.after.values, duration_ps)
-    return _by_levels(graph, duration_ps)
+        compiled.longest_path(graph.after.starts, graph.after.values, time)
+    else:
+        _by_levels(graph, time)
+    return NodeTimes(graph=graph, programs=programs, end=time)
 
 
-def _by_levels(graph: NodeGraph, duration_ps: Times) -> Times:
-    """The end of every node in ps: all of a level at a time."""
-    end = duration_ps.copy()
+def _by_levels(graph: NodeGraph, time: Times) -> None:
+    """Make how long every node takes its end, in ps: all of a level at a time."""
     levels, starts, values = graph.levels.tolist(), graph.after.starts, graph.after.values
     edges = starts[graph.levels].tolist()
-    first = starts[:-1] - np.repeat(starts[graph.levels[:-1]], np.diff(graph.levels))
     for level in range(1, len(levels) - 1):
-        here = slice(levels[level], levels[level + 1])
-        ends = end[values[edges[level] : edges[level + 1]]]
-        end[here] += np.maximum.reduceat(ends, first[here])
-    return end
+        low, high = levels[level], levels[level + 1]
+        ends = time[values[edges[level] : edges[level + 1]]]
+        time[low:high] += np.maximum.reduceat(ends, starts[low:high] - edges[level])
 
 
 class _Tasks(NamedTuple):
@@ -171,17 +180,32 @@ def _ordered(first: Small, tasks: Sequence[_Tasks], firsts: Small) -> NodeGraph:
     """The nodes level by level; `first[i]` is the first task of the node that task i is of."""
     is_first = first == np.arange(len(first), dtype=np.int32)
     node = (np.cumsum(is_first, dtype=np.int32) - 1)[first]
-    after = _joined_after(node, is_first, [each.after for each in tasks], firsts)
-    order, levels = _levels(after)
+    after = [each.after for each in tasks]
+    order, levels = _levels(*_waiting(node, after, firsts))
     place = np.empty_like(order)
     place[order] = np.arange(len(order), dtype=np.int32)
-    after = after.taken(order)
-    for values in np.split(after.values, range(_AT_ONCE, len(after.values), _AT_ONCE)):
-        values[:] = place[values]
     node = place[node]
     return NodeGraph(
-        node_of=tuple(node[a:b] for a, b in pairwise(firsts.tolist())), after=after, levels=levels
+        node_of=tuple(node[a:b] for a, b in pairwise(firsts.tolist())),
+        after=_joined_after(node, is_first, after, firsts),
+        levels=levels,
     )
+
+
+def _waiting(node: Small, after: Sequence[Lists], firsts: Small) -> tuple[Small, Lists]:
+    """How many each node waits for, and which wait for each, ascending."""
+    missing = np.zeros(int(node.max(initial=-1)) + 1, dtype=np.int32)
+    code = np.empty(sum(len(each.values) for each in after), dtype=np.int64)
+    past = 0
+    for each, (a, b) in zip(after, pairwise(firsts.tolist()), strict=True):
+        mine, counts = node[a:b], each.counts
+        np.add.at(missing, mine, counts)
+        here = code[past : past + len(each.values)]
+        here[:] = mine[each.values]
+        here <<= 32
+        here |= np.repeat(mine, counts)
+        past += len(here)
+    return missing, lists_of(code, len(missing))
 
 
 def _joined_after(node: Small, is_first: Bools, after: Sequence[Lists], firsts: Small) -> Lists:
@@ -198,9 +222,11 @@ def _places(node: Small, is_first: Bools, counts: Small) -> tuple[Small, Small]:
 
     `counts` says how many each task waits for.
     """
+    whole = np.empty(np.count_nonzero(is_first), dtype=np.int32)
+    whole[node[is_first]] = counts[is_first]
     others = np.flatnonzero(~is_first)
     others = others[np.argsort(node[others], kind="stable")]
-    own, more, whole = node[others], counts[others], counts[is_first]
+    own, more = node[others], counts[others]
     before = bounds(more)[:-1]
     before = whole[own] + before - before[np.searchsorted(own, own)]
     np.add.at(whole, own, more)
@@ -210,25 +236,26 @@ def _places(node: Small, is_first: Bools, counts: Small) -> tuple[Small, Small]:
     return starts, place
 
 
-def _levels(after: Lists) -> tuple[Small, Small]:
-    """Nodes level by level and where levels start; those that can never run come last."""
-    compiled = compiled_passes(len(after.values))
+def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
+    """Nodes level by level and where levels start; those that can never run come last.
+
+    `missing` says how many each node waits for: it counts down.
+    """
+    starts, counts, values = followers.starts, followers.counts, followers.values
+    compiled = compiled_passes(len(values))
     if compiled:
-        return compiled.levels(after.starts, after.values)
-    followers = after.turned(len(after))
-    starts, counts = followers.starts[:-1], followers.counts
-    missing = after.counts.copy()
+        return compiled.levels(missing, starts, values)
     level = np.flatnonzero(missing == 0).astype(np.int32)
     order, sizes = [level], [len(level)]
-    mark = np.zeros(len(after), dtype=np.int32)
+    mark = np.zeros(len(missing), dtype=np.int32)
     one = np.int32(1)  # a number of another kind takes ten times as long
     while len(level):
-        freed = followers.values[spans(starts[level], counts[level])]
+        freed = values.take(spans(starts.take(level), counts.take(level)))
         np.subtract.at(missing, freed, one)
-        ready = freed[missing[freed] == 0]
+        ready = freed.compress(missing.take(freed) == 0)
         turn = np.arange(len(ready), dtype=np.int32)
         mark[ready] = turn
-        level = ready[mark[ready] == turn]
+        level = ready.compress(mark.take(ready) == turn)
         order.append(level)
         sizes.append(len(level))
     left = np.flatnonzero(missing > 0).astype(np.int32)

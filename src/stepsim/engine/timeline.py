@@ -118,7 +118,7 @@ class Timeline:
         """Times of every task of a rank, coalesced task lists laid out."""
         cohort, column = self.place(rank)
         laid, start = cohort.laid, cohort.start[:, column]
-        task_list = laid.program.task_list[laid.segment]
+        task_list = laid.program.task_lists[laid.segment]
         whole = laid.inner < 0
         columns: list[tuple[Ints, Small, Times, Times]] = []
         for number, times in laid.times.items():

@@ -17,7 +17,7 @@ from stepsim.base.kept import kept_beside
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.linking import NONE, Rows, waits_of
-from stepsim.graph.programs import Program, Shape, ShapeFamily
+from stepsim.graph.programs import Program, Shape, ShapeFamily, looks_of
 from stepsim.graph.steps import step_rows
 from stepsim.graph.task_lists import TaskLists
 from stepsim.graph.writer import ProgramWriter, Written
@@ -165,13 +165,15 @@ def _program(
     key = (message, written.alike, written.numbers, *used.items())
     if key in shape.programs:
         return shape.programs[key]
+    looks, look = looks_of(shape, written.of_segments(shape.entry))
     program = Program(
         stage=written.stage,
         entries=schedule.orders[written.stage],
         message=message,
         shape=shape,
-        task_list=written.of_segments(shape.entry),
         lists=used,
+        looks=looks,
+        look=look,
     )
     if len(shape) <= _SMALL and len(shape.programs) < _VARIANTS:
         shape.programs[key] = program
@@ -205,12 +207,12 @@ def _plain_shapes(
     schedule: Schedule, p2p: P2PMode, switches: P2POptions, free: bool, tails: tuple[bool, ...]
 ) -> tuple[Shape, ...]:
     """The segments of stages whose entries are one each; `tails` say what has something after."""
-    every = p2p.programs(schedule, switches)[::-1]
 
     def rows() -> Iterator[Rows]:
-        for stage, (order, tail) in enumerate(zip(schedule.columns, tails, strict=True)):
-            nowhere = np.zeros(len(order), dtype=bool)
-            yield step_rows(schedule, stage, every.pop(), free=free, tail=tail, on_dp=nowhere)
+        every = p2p.programs(schedule, switches)
+        for stage, (steps, tail) in enumerate(zip(every, tails, strict=True)):
+            nowhere = np.zeros(len(schedule.columns[stage]), dtype=bool)
+            yield step_rows(schedule, stage, steps, free=free, tail=tail, on_dp=nowhere)
 
     return _joined(schedule, rows())
 
@@ -235,13 +237,16 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
     """
     family = ShapeFamily()
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
-    shapes = []
+    numbers, shapes = np.zeros(0, dtype=np.int32), []
     for rows in every:
         here = np.flatnonzero(rows.kind >= 0)
+        if len(here) > len(numbers):
+            numbers = np.arange(len(here), dtype=np.int32)
         ends = rows.end[here]
         place[ends[ends >= 0]] = np.flatnonzero(ends >= 0)
         shapes.append(
             Shape(
+                numbers=numbers[: len(here)],
                 kind=rows.kind[here],
                 stream=rows.stream[here],
                 entry=rows.entry[here],

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, spans
+from stepsim.base.arrays import Bools, Lists, Small, bounds, spans
 from stepsim.base.records import dataclass
 
 NONE = -1
@@ -62,49 +62,39 @@ def waits_of(rows: Rows) -> Lists:
     """What every segment waits for, by the numbers of segments: front first, its stream last."""
     is_segment = rows.kind >= 0
     number = np.cumsum(is_segment, dtype=np.int32) - 1
+    segments = np.flatnonzero(is_segment)
     joins = rows.joins > 0
     front = number[rows.joined[joins]]
-    segments = np.flatnonzero(is_segment)
     past = np.cumsum(joins, dtype=np.int32) - joins
     since = np.zeros(len(past) + 1, dtype=np.int32)
-    np.maximum.accumulate(np.where(rows.joins == Joins.ALONE, past, 0), out=since[1:])
-    past, first = past[segments], since[segments]
-    counts = np.where(rows.reads[segments], past - first, 0)
-    queued = _queued(rows, segments, number)
-    explicit = np.where(rows.waits >= 0, number[rows.waits], NONE)[segments]
-    queued = _unless_there(queued, front, first, counts)
-    more = (queued >= 0).astype(np.int64)
-    named = (explicit >= 0).astype(np.int64)
-    starts = bounds(counts + named + more)
+    np.maximum.accumulate(past * (rows.joins == Joins.ALONE), out=since[1:])
+    first = since[segments]
+    counts = (past[segments] - first) * rows.reads[segments]
+    pieces = front[spans(first, counts)]
+    named = np.flatnonzero(rows.waits[segments] >= 0)
+    queued = _queued(rows.behind[segments], rows.sets[segments])
+    there = np.repeat(np.arange(len(queued), dtype=np.int32), counts)
+    queued[there[pieces == queued[there]]] = NONE
+    more = queued >= 0
+    sizes = counts + more
+    sizes[named] += 1
+    starts = bounds(sizes)
     values = np.empty(starts[-1], dtype=np.int32)
-    values[spans(starts[:-1], counts)] = front[spans(first, counts)]
-    values[starts[:-1][named > 0]] = explicit[named > 0]
-    values[starts[1:][more > 0] - 1] = queued[more > 0]
+    is_piece = np.ones(len(values), dtype=bool)
+    is_piece[starts[named]] = False
+    is_piece[starts[1:][more] - 1] = False
+    values[is_piece] = pieces
+    values[starts[named]] = number[rows.waits[segments[named]]]
+    values[starts[1:][more] - 1] = queued[more]
     return Lists(starts, values)
 
 
-def _queued(rows: Rows, segments: Ints, number: Small) -> Ints:
-    """The last segment of the stream that each segment is behind, -1 for none.
-
-    Setters are sorted by stream, then by row: before a segment's own place stands what it is after.
-    """
-    found, total = np.full(len(segments), NONE, dtype=np.int64), len(rows.kind)
-    setters = np.flatnonzero(rows.sets >= 0)
-    mine = np.flatnonzero(rows.behind[segments] >= 0)
-    if not len(setters):
-        return found
-    behind = rows.behind[segments[mine]]
-    keys = np.sort(rows.sets[setters] * np.int64(total) + setters)
-    place = np.searchsorted(keys, behind * np.int64(total) + segments[mine]) - 1
-    stream, last = np.divmod(keys[place], total)
-    found[mine] = np.where((place >= 0) & (stream == behind), number[last], NONE)
+def _queued(behind: NDArray[np.int8], sets: NDArray[np.int8]) -> Small:
+    """The last segment of the stream that each segment is behind, -1 for none."""
+    found = np.full(len(behind), NONE, dtype=np.int32)
+    for stream in np.flatnonzero(np.bincount(behind[behind >= 0])).tolist():
+        mine, setters = behind == stream, sets == stream
+        before = np.cumsum(setters, dtype=np.int32) - setters
+        numbers = np.append(NONE, np.flatnonzero(setters))
+        found[mine] = numbers[before[mine]]
     return found
-
-
-def _unless_there(queued: Ints, front: Small, first: Small, counts: NDArray[np.integer]) -> Ints:
-    """`queued`, but -1 where it is in the piece of the front that a segment waits for."""
-    owner = np.repeat(np.arange(len(queued)), counts)
-    there = owner[front[spans(first, counts)] == queued[owner]]
-    left = queued.copy()
-    left[there] = NONE
-    return left

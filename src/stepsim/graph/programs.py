@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Lists, Small, numbers_of
+from stepsim.base.arrays import Lists, Small, narrowed, numbers_of
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import TaskList
 from stepsim.parallel.schedules import OrderEntry
@@ -65,9 +65,10 @@ class ShapeFamily:
 class Shape:
     """The segments of a stage but for what they compute, as columns, each named as in `Segment`.
 
-    `programs` are those of this shape, by what they compute.
+    `numbers` are those of the segments, `programs` those of this shape, by what they compute.
     """
 
+    numbers: Small
     kind: NDArray[np.int8]
     stream: NDArray[np.int8]
     entry: Small
@@ -81,11 +82,6 @@ class Shape:
         return len(self.kind)
 
     @cached_property
-    def numbers(self) -> Small:
-        """The number of every segment."""
-        return np.arange(len(self), dtype=np.int32)
-
-    @cached_property
     def senders(self) -> tuple[int, ...]:
         """Stages that send to this one."""
         return tuple(np.unique(self.peer_stage[self.kind == SegmentKind.RECV]).tolist())
@@ -93,21 +89,23 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """What each rank of a stage runs: the shape of its segments, and the task list of each.
+    """What each rank of a stage runs: the shape of its segments, and what each of them does.
 
     `entries` is the schedule's order, `message` the number of the communication of all messages,
-    `lists` are its task lists by their numbers.
+    `lists` are its task lists by their numbers. Segment i has the look `looks[look[i]]`; looks
+    stand in the order in which they appear.
     """
 
     stage: int
     entries: Sequence[OrderEntry]
     message: int
     shape: Shape
-    task_list: Small
     lists: Mapping[int, TaskList]
+    looks: tuple[Look, ...]
+    look: NDArray[np.integer]
 
     def __len__(self) -> int:
-        return len(self.task_list)
+        return len(self.shape)
 
     @property
     def kind(self) -> NDArray[np.int8]:
@@ -139,9 +137,20 @@ class Program:
         """The segments that each waits for."""
         return self.shape.after
 
+    @property
+    def task_lists(self) -> Small:
+        """The task list of every segment, -1 for messages."""
+        of_look = np.array([each.task_list for each in self.looks], dtype=np.int32)
+        found: Small = of_look[self.look]
+        return found
+
+    def task_list(self, number: int) -> int:
+        """The task list of one segment, -1 for a message."""
+        return self.looks[int(self.look[number])].task_list
+
     def segment(self, number: int) -> Segment:
         """One segment."""
-        task_list = int(self.task_list[number])
+        task_list = self.task_list(number)
         return Segment(
             kind=SegmentKind(self.kind[number]),
             stream=Stream(self.stream[number]),
@@ -165,7 +174,7 @@ class Program:
         Segments that look alike are counted first: there are few looks and many segments.
         """
         counts: Counter[tuple[int, int, bool]] = Counter()
-        for kind, task_list, peer, count in self.looks[0]:
+        for kind, task_list, peer, count in self.looks:
             if task_list < 0:
                 counts[self.message, peer, kind is SegmentKind.SEND] += count
                 continue
@@ -173,16 +182,17 @@ class Program:
                 counts[comm, -1, False] += count * times
         return counts
 
-    @cached_property
-    def looks(self) -> tuple[tuple[Look, ...], Small]:
-        """The looks of segments in the order in which they appear, and the look of each."""
-        kinds, stages = len(SegmentKind), int(self.peer_stage.max(initial=0)) + 2
-        code = (self.task_list.astype(np.int64) + 1) * stages + self.peer_stage + 1
-        first, number = numbers_of(code * kinds + self.kind)
-        counts = np.bincount(number)
-        order = np.argsort(first)
-        place = np.empty(len(order), dtype=np.int32)
-        place[order] = np.arange(len(order))
-        columns = (self.kind[first], self.task_list[first], self.peer_stage[first], counts)
-        looks = zip(*(column[order].tolist() for column in columns), strict=True)
-        return tuple(Look(SegmentKind(kind), *each) for kind, *each in looks), place[number]
+
+def looks_of(shape: Shape, task_list: Small) -> tuple[tuple[Look, ...], NDArray[np.integer]]:
+    """The looks of segments with these task lists, as they appear, and the look of each."""
+    kinds, stages = len(SegmentKind), int(shape.peer_stage.max(initial=0)) + 2
+    code = (task_list.astype(np.int64) + 1) * stages + shape.peer_stage + 1
+    first, number = numbers_of(code * kinds + shape.kind)
+    counts = np.bincount(number)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    columns = (shape.kind[first], task_list[first], shape.peer_stage[first], counts)
+    looks = zip(*(column[order].tolist() for column in columns), strict=True)
+    every = tuple(Look(SegmentKind(kind), *each) for kind, *each in looks)
+    return every, narrowed(place, len(every))[number]

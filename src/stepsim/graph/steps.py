@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.graph.linking import NONE, Joins, Rows
 from stepsim.graph.programs import SegmentKind
 from stepsim.parallel.p2p import P2PProgram, StepKind
@@ -20,48 +20,53 @@ def step_rows(
     when they come; sends are never waited for. `on_dp[i]` says whether entry i has collectives on
     the stream of the gradient reductions: these queue there, and the tail does behind them.
     """
-    is_run, is_post = steps.kind == StepKind.COMPUTE, steps.kind == StepKind.POST
-    ends = np.where(is_run, NONE, steps.what)
-    receives = ends % 2 == 1
-    receives &= ~is_run
-    posts = np.flatnonzero(is_post)
-    posted = np.full(int(ends.max(initial=0)) + 1, NONE, dtype=np.int32)
-    posted[ends[posts]] = posts
-    peer, stream = np.full((2, len(ends)), NONE, dtype=np.int32)
+    step, what = np.append(steps.kind, np.int8(NONE)), np.append(steps.what, np.int32(NONE))
+    is_run, is_post, waits = (step == kind for kind in StepKind)
+    ends = np.where(is_run, np.int32(NONE), what)
+    receives = (ends & 1 == 1) & ~is_run
+    posts, runs = np.flatnonzero(is_post), np.flatnonzero(is_run)
+    posted = np.zeros(int(ends.max(initial=0)) + 1, dtype=np.int32)  # mostly never touched
+    posted[ends[posts]] = posts + 1
+    peer = np.full(len(step), NONE, dtype=np.int32)
+    stream = np.full(len(step), NONE, dtype=np.int8)
     peer[posts], stream[posts] = _messages(schedule, stage, ends[posts])
-    queue = np.full(len(ends), NONE, dtype=np.int32) if free else stream.copy()
-    runs = np.flatnonzero(is_run)
-    queue[runs[on_dp[steps.what[runs]]]] = Stream.DP
+    queue = np.full(len(step), NONE, dtype=np.int8) if free else stream.copy()
+    queue[runs[on_dp[what[runs]]]] = Stream.DP
     if free:
         stream[posts] = Stream.EAGER
+        waits &= receives
     stream[runs] = Stream.COMPUTE
-    waits = ~(is_post | is_run)
-    waits &= receives | (not free)
-    alone = steps.alone & (not free)
-    begins = is_run | (alone & np.append(True, ~steps.alone[:-1]))
-    kind = np.where(receives, np.int8(SegmentKind.RECV), np.int8(SegmentKind.SEND))
+    stream[-1] = Stream.COMPUTE
+    alone = np.append(steps.alone & (not free), False)
+    begins = is_run | (alone & np.append(True, ~steps.alone))
+    kind = receives + np.int8(SegmentKind.SEND)
     kind[is_run] = SegmentKind.ACTION
     kind[~(is_run | is_post)] = NONE
-    joins = np.where(begins, np.int8(Joins.ALONE), np.int8(Joins.BESIDE))
+    kind[-1] = SegmentKind.PER_STEP if tail else NONE
+    joins = begins + np.int8(Joins.BESIDE)
     joins[~(is_run | waits)] = Joins.NOT
-    place = np.arange(len(ends), dtype=np.int32)
-    columns = {
-        "kind": (kind, SegmentKind.PER_STEP if tail else NONE),
-        "stream": (stream, Stream.COMPUTE),
-        "entry": (np.where(is_run, steps.what, NONE), NONE),
-        "end": (np.where(is_post, ends, NONE), NONE),
-        "peer_stage": (peer, NONE),
-        "reads": (is_run | (is_post & ~(receives & free)), True),
-        "waits": (np.full(len(ends), NONE, dtype=np.int32), NONE),
-        "behind": (queue, Stream.DP),
-        "sets": (queue, NONE),
-        "joins": (joins, Joins.NOT),
-        "joined": (np.where(is_run, place, np.where(waits, posted[ends], NONE)), NONE),
-    }
-    return Rows.of(**{name: np.append(column, last) for name, (column, last) in columns.items()})
+    joined = np.where(waits, posted[ends] - 1, NONE)
+    joined[runs] = runs
+    reads = is_run | (is_post & ~(receives & free))
+    reads[-1] = True
+    behind = queue.copy()
+    behind[-1] = Stream.DP
+    return Rows(
+        kind=kind,
+        stream=stream,
+        entry=np.where(is_run, what, np.int32(NONE)),
+        end=np.where(is_post, ends, np.int32(NONE)),
+        peer_stage=peer,
+        reads=reads,
+        waits=np.full(len(step), NONE, dtype=np.int32),
+        behind=behind,
+        sets=queue,
+        joins=joins,
+        joined=joined,
+    )
 
 
-def _messages(schedule: Schedule, stage: int, ends: Ints) -> tuple[Ints, Ints]:
+def _messages(schedule: Schedule, stage: int, ends: Small) -> tuple[Ints, Ints]:
     """The stage at the other side of ends, and the stream they queue on.
 
     To the next rank or to the one before; with two ranks activations go forward.

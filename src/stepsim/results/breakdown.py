@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, bounds, numbers_of, spans
+from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, numbers_of, spans
 from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
@@ -106,7 +106,8 @@ def find_gaps(rows: _TaskRows) -> Gaps:
     claimer = _claimers(rows, is_busy)
     left = np.flatnonzero((claimer == len(is_busy)) & ~is_busy & ~rows.detached)
     claimed = np.flatnonzero(~is_busy & (claimer < len(is_busy)))
-    gap = np.append(np.searchsorted(busy, claimer[claimed]), np.full(len(left), len(busy)))
+    before: Ints = np.cumsum(is_busy) - is_busy
+    gap = np.append(before[claimer[claimed]], np.full(len(left), len(busy)))
     order = np.argsort(gap, kind="stable")
     awaited = Lists(
         bounds(np.bincount(gap, minlength=len(busy) + 1)),
@@ -126,13 +127,13 @@ def _claimers(rows: _TaskRows, is_busy: Bools) -> Ints:
 
     A transfer is waited for directly, or by another that is waited for.
     """
-    owner, before = rows.after.owners.astype(np.int64), rows.after.values
+    owner, before = rows.after.owners, rows.after.values
     nobody = len(is_busy)
     claimer = np.full(nobody, nobody, dtype=np.int64)
     flies = ~is_busy[before]
     owner, before = owner[flies], before[flies]
     direct = is_busy[owner]
-    np.minimum.at(claimer, before[direct], owner[direct])
+    claimer[before[direct][::-1]] = owner[direct][::-1]  # the first owner is written last
     owner, before = owner[~direct], before[~direct]
     while True:
         sooner = claimer[owner] < claimer[before]
@@ -143,16 +144,15 @@ def _claimers(rows: _TaskRows, is_busy: Bools) -> Ints:
 
 def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
     """Gaps by how many transfers are awaited in each, and by what these are if all are the same."""
-    parts = part[awaited.values].astype(np.int64)
+    parts = part[awaited.values]
     counts = awaited.counts.astype(np.int64)
-    gaps = np.arange(len(counts))
     some = np.flatnonzero(counts)
-    low, high = np.full((2, len(counts)), _COALESCED, dtype=np.int64)
+    low, high = np.full((2, len(counts)), _COALESCED, dtype=np.int8)
     if len(some):
         low[some] = np.minimum.reduceat(parts, awaited.starts[some])
         high[some] = np.maximum.reduceat(parts, awaited.starts[some])
-    flight = np.where(low == high, low, _COALESCED)
-    looks = flight + 1 + len(_IS_BUSY) * ((gaps > 0) + 2 * counts)
+    flight = np.where(low == high, low, np.int8(_COALESCED))
+    looks = flight + 1 + len(_IS_BUSY) * ((np.arange(len(counts)) > 0) + 2 * counts)
     first, look = numbers_of(looks)
     for number in np.argsort(first).tolist():
         mine = np.flatnonzero(look == number)
@@ -290,39 +290,29 @@ class ProgramGaps:
 
 def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
     """Gaps of a program. A task list laid out ends when all of it has ended, as a coalesced one."""
-    part = np.empty(len(laid), dtype=np.int8)
-    detached, closes = np.zeros((2, len(laid)), dtype=bool)
+    part, closes = np.zeros((2, len(laid.rows)), dtype=np.int8)
     coalesced: dict[int, int] = {}
-    for look, inner, tasks in laid.alike():
+    runs = np.bincount(laid.row, minlength=len(laid.rows)).tolist()
+    for row, (look, inner) in enumerate(laid.rows):
         if look.task_list < 0:
-            part[tasks] = Part.EXPOSED_PP
-            detached[tasks] = laid.program.stream[laid.segment[tasks]] == Stream.EAGER
+            part[row] = Part.EXPOSED_PP
         elif inner < 0:
-            part[tasks] = _COALESCED
-            coalesced[look.task_list] = len(tasks)
+            part[row] = _COALESCED
+            coalesced[look.task_list] = runs[row]
         else:
             inside = graph.task_lists[look.task_list].tasks
-            part[tasks] = part_of(inside[inner], graph)
-            closes[tasks] = inner == len(inside) - 1 and look.kind is not SegmentKind.REDUCTION
-    if not closes.any():
-        rows = _TaskRows(part=part, after=laid.after, detached=detached)
-        own = np.arange(len(laid))
-        return ProgramGaps(gaps=find_gaps(rows), source=own, closing=(), coalesced=coalesced)
-    closed = np.flatnonzero(closes)
-    place = np.arange(len(laid)) + np.cumsum(closes) - closes
-    source = np.repeat(np.arange(len(laid)), 1 + closes)
-    ending = place[closed] + 1
-    counts = np.zeros(len(source), dtype=np.int64)
-    counts[place] = laid.after.counts
+            part[row] = part_of(inside[inner], graph)
+            closes[row] = inner == len(inside) - 1 and look.kind is not SegmentKind.REDUCTION
+    rows = _TaskRows(
+        part=part[laid.row],
+        after=laid.after,
+        detached=laid.program.stream[laid.segment] == Stream.EAGER,
+    )
+    closed = np.flatnonzero(closes[laid.row])
     first = laid.first[laid.segment[closed]]
-    counts[ending] = closed + 1 - first
-    after = Lists(bounds(counts), np.empty(int(counts.sum()), dtype=np.int32))
-    after.values[spans(after.starts[place], laid.after.counts)] = place[laid.after.values]
-    own = spans(first, counts[ending])
-    after.values[spans(after.starts[ending], counts[ending])] = place[own]
-    parts = part[source]
-    parts[ending] = _COALESCED
-    rows = _TaskRows(part=parts, after=after, detached=detached[source])
+    source, ending = np.arange(len(laid)), closed
+    if len(closed):
+        rows, source, ending = _with_ends(rows, first, closed)
     return ProgramGaps(
         gaps=find_gaps(rows),
         source=source,
@@ -334,6 +324,29 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
         ),
         coalesced=coalesced,
     )
+
+
+def _with_ends(rows: _TaskRows, first: Small, closed: Ints) -> tuple[_TaskRows, Ints, Ints]:
+    """Rows with one more after each that is `closed`, for the end of all from its `first` on.
+
+    With them the rows that each was, and which are the ends.
+    """
+    every, before = np.arange(len(rows.part)), rows.after.counts
+    closes = np.zeros(len(every), dtype=bool)
+    closes[closed] = True
+    place = every + np.cumsum(closes) - closes
+    source = np.repeat(every, 1 + closes)
+    ending = place[closed] + 1
+    counts = np.zeros(len(source), dtype=np.int64)
+    counts[place] = before
+    counts[ending] = closed + 1 - first
+    after = Lists(bounds(counts), np.empty(int(counts.sum()), dtype=np.int32))
+    after.values[spans(after.starts[place], before)] = place[rows.after.values]
+    own = spans(first, counts[ending])
+    after.values[spans(after.starts[ending], counts[ending])] = place[own]
+    parts = rows.part[source]
+    parts[ending] = _COALESCED
+    return _TaskRows(part=parts, after=after, detached=rows.detached[source]), source, ending
 
 
 def part_of(task: Task, graph: TaskGraph) -> Part:

@@ -88,7 +88,7 @@ def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTa
     for step in path:
         laid = timeline.place(step.rank)[0].laid
         segment, inner = int(laid.segment[step.task]), int(laid.inner[step.task])
-        task_list = int(laid.program.task_list[segment])
+        task_list = laid.program.task_list(segment)
         if task_list < 0 or inner >= 0:
             yield PathTask(step.rank, segment, task_list, inner, step.start_ps, step.end_ps)
             continue
@@ -117,11 +117,10 @@ class PathRuns:
 
 def path_runs(timeline: Timeline, path: Sequence[_PathStep]) -> list[PathRuns]:
     """The path by what runs on it, coalesced task lists laid out; what runs first comes first."""
-    steps: dict[tuple[int, int, int], list[_PathStep]] = defaultdict(list)
+    steps: dict[tuple[int, int], list[_PathStep]] = defaultdict(list)
     for step in path:
         laid = timeline.place(step.rank)[0].laid
-        look = int(laid.program.looks[1][laid.segment[step.task]])
-        steps[step.rank, look, int(laid.inner[step.task])].append(step)
+        steps[step.rank, int(laid.row[step.task])].append(step)
     inside: dict[TaskListTimes, Ints] = {}
     return [_runs_of(timeline, several, inside) for several in steps.values()]
 
@@ -132,8 +131,7 @@ def _runs_of(
     """What all these steps of a rank run; `inside` is the path through coalesced task lists."""
     rank, task = steps[0].rank, steps[0].task
     laid = timeline.place(rank)[0].laid
-    looks, look_of = laid.program.looks
-    look, inner = looks[look_of[laid.segment[task]]], int(laid.inner[task])
+    look, inner = laid.rows[laid.row[task]]
     tasks = np.array([inner])
     start, end = np.array([(each.start_ps, each.end_ps) for each in steps]).T[:, :, None]
     if look.task_list >= 0 and inner < 0:

@@ -29,6 +29,7 @@ from stepsim.workload.rows import Doubt, Workload
 
 if TYPE_CHECKING:
     from stepsim.engine.contention import Contention
+    from stepsim.engine.nodes import NodeTimes
     from stepsim.engine.run import OnProgress
     from stepsim.results.memory import StepMemory
 
@@ -145,7 +146,7 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     options = ready.options
 
     def again(workload: Workload) -> int:
-        return _run(prepare(workload, topology, options, like=[ready.prices])).step_time_ps
+        return _step_time_ps(prepare(workload, topology, options, like=[ready.prices]))
 
     found = weigh_doubts(ready.doubts, ready.workload, options, report, again)
     said = tuple(each.text for each in found if each.is_negligible)
@@ -154,14 +155,19 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
 
 
 def _run(ready: PreparedStep, progress: "OnProgress | None" = None) -> Timeline:
-    return run_graph(
-        ready.graph,
-        ready.prices,
-        slow=ready.slow,
-        fold_ranks=ready.options.fold_ranks,
-        engine=ready.options.engine,
-        progress=progress,
-    )
+    return _timeline(ready.graph, _laid_out_step(ready), progress)
+
+
+def _step_time_ps(ready: PreparedStep) -> int:
+    """The step time alone: columns need no timeline for it."""
+    laid = _laid_out_step(ready)
+    times = laid.by_levels(ready.graph.plan)
+    return _timeline(ready.graph, laid).step_time_ps if times is None else times.step_time_ps
+
+
+def _laid_out_step(ready: PreparedStep) -> "_LaidOutStep":
+    options = ready.options
+    return _lay_out(ready.graph, ready.prices, ready.slow, options.fold_ranks, options.engine)
 
 
 def prepare(
@@ -231,6 +237,30 @@ def run_graph(
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time.
     """
+    return _timeline(graph, _lay_out(graph, prices, slow, fold_ranks, engine), progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LaidOutStep:
+    """Who is simulated, what each of them runs, on which shared links, and by which engine."""
+
+    actors: Actors
+    runnable: Runnable
+    contention: "Contention | None"
+    engine: Engine
+
+    def by_levels(self, plan: ParallelPlan) -> "NodeTimes | None":
+        """When every task runs, where columns find it and can hold it."""
+        if self.engine is not Engine.LEVELS:
+            return None
+        from stepsim.engine.nodes import run_levels
+
+        return run_levels(self.runnable.programs, self.actors, plan)
+
+
+def _lay_out(
+    graph: TaskGraph, prices: Prices, slow: Floats | None, fold_ranks: bool, engine: Engine | None
+) -> _LaidOutStep:
     if prices.sharing is Sharing.FAIR:
         from stepsim.engine.contention import find_contention
 
@@ -245,37 +275,34 @@ def run_graph(
     _log.info("%d tasks laid out", tasks)
     if engine is None:
         engine = Engine.LEVELS if tasks > MOST_EVENTS and not contention else Engine.SIMPY
-    times = _levels(runnable, actors, graph.plan) if engine is Engine.LEVELS else None
-    times = times or _events(runnable, actors, graph.plan, contention, progress)
+    return _LaidOutStep(actors=actors, runnable=runnable, contention=contention, engine=engine)
+
+
+def _timeline(
+    graph: TaskGraph, laid: _LaidOutStep, progress: "OnProgress | None" = None
+) -> Timeline:
+    found, contention = laid.by_levels(graph.plan), laid.contention
+    times = found.of_tasks() if found else _events(laid, graph.plan, progress)
     _log.info("all tasks ended")
-    siblings_slow = contention is not None and contention.siblings_slow
     return make_timeline(
-        graph, actors, runnable.programs, *times, engine=engine, siblings_slow=siblings_slow
+        graph,
+        laid.actors,
+        laid.runnable.programs,
+        *times,
+        engine=laid.engine,
+        siblings_slow=contention is not None and contention.siblings_slow,
     )
 
 
-def _levels(
-    runnable: Runnable, actors: Actors, plan: ParallelPlan
-) -> tuple[list[Times], list[Times]] | None:
-    """Starts and ends of all tasks, by columns; None where these cannot hold them."""
-    from stepsim.engine.nodes import run_levels
-
-    return run_levels(runnable.programs, actors, plan)
-
-
 def _events(
-    runnable: Runnable,
-    actors: Actors,
-    plan: ParallelPlan,
-    contention: "Contention | None",
-    progress: "OnProgress | None",
+    laid: _LaidOutStep, plan: ParallelPlan, progress: "OnProgress | None"
 ) -> tuple[list[Times], list[Times]]:
     """Starts and ends of all tasks, by events."""
     from stepsim.engine.run import run
     from stepsim.network.flights import Fabric
 
-    fabric = Fabric(capacity=contention.capacity) if contention else None
-    starts, ends = run(runnable, actors, plan, fabric, progress)
+    fabric = Fabric(capacity=laid.contention.capacity) if laid.contention else None
+    starts, ends = run(laid.runnable, laid.actors, plan, fabric, progress)
     return [*map(np.asarray, starts)], [*map(np.asarray, ends)]
 
 

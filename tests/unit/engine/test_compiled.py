@@ -35,14 +35,15 @@ def _graphs(draw: st.DrawFn) -> _Graph:
 
 
 def _columns(after: Lists) -> tuple[list[set[int]], list[int]]:
-    order, levels = nodes._levels(after)
+    order, levels = nodes._levels(after.counts, after.turned(len(after)))
     bounds = [*levels.tolist(), len(after)]
     return [set(order[a:b].tolist()) for a, b in pairwise(bounds)], bounds
 
 
 def _check(graph: _Graph, passes: CompiledPasses) -> None:
     after, durations = graph
-    order, levels = passes.levels(after.starts, after.values)
+    followers = after.turned(len(after))
+    order, levels = passes.levels(after.counts, followers.starts, followers.values)
     bounds = [*levels.tolist(), len(after)]
     found = [set(order[a:b].tolist()) for a, b in pairwise(bounds)]
     assert (found, bounds) == _columns(after)
@@ -52,9 +53,10 @@ def _check(graph: _Graph, passes: CompiledPasses) -> None:
     place[order] = np.arange(len(order))
     sorted_after = Lists.of([[int(place[i]) for i in after[node]] for node in order.tolist()])
     made = nodes.NodeGraph(node_of=(), after=sorted_after, levels=levels)
-    times = np.array(durations, dtype=np.int64)[order]
-    ends = passes.longest_path(sorted_after.starts, sorted_after.values, times)
-    assert ends.tolist() == nodes._by_levels(made, times).tolist()
+    ends, times = np.tile(np.array(durations, dtype=np.int64)[order], (2, 1))
+    passes.longest_path(sorted_after.starts, sorted_after.values, ends)
+    nodes._by_levels(made, times)
+    assert ends.tolist() == times.tolist()
 
 
 @given(_graphs())

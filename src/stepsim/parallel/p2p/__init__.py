@@ -4,7 +4,7 @@ The program is all that tells runtimes apart: a schedule says what is computed i
 program adds POST and WAIT to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from stepsim.base.errors import ScheduleError
@@ -17,18 +17,21 @@ from stepsim.parallel.p2p.steps import (
 )
 from stepsim.parallel.schedules import Schedule
 
-_Programs = Callable[[Schedule, P2POptions], list[P2PProgram]]
-"""Steps of every rank. Raises ScheduleError where a schedule does not define the mode."""
+_Programs = Callable[[Schedule, P2POptions], Iterable[P2PProgram]]
+"""Steps of every rank, made when their turn comes.
+
+Raises ScheduleError where a schedule does not define the mode.
+"""
 
 
-def _eager(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
+def _eager(schedule: Schedule, _: P2POptions) -> Iterable[P2PProgram]:
     """The consumer may start one hop after the producer ended: for every schedule."""
     from stepsim.parallel.p2p.plain import eager
 
-    return [eager(schedule, rank) for rank in range(schedule.placement.ranks)]
+    return (eager(schedule, rank) for rank in range(schedule.placement.ranks))
 
 
-def _blocking(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
+def _blocking(schedule: Schedule, _: P2POptions) -> Iterable[P2PProgram]:
     """Megatron-LM's runtimes without overlap, for gpipe, 1f1b and interleaved."""
     ranks, several = range(schedule.placement.ranks), schedule.placement.chunks > 1
     if not schedule.megatron:
@@ -44,20 +47,20 @@ def _blocking(schedule: Schedule, _: P2POptions) -> list[P2PProgram]:
     if several:
         from stepsim.parallel.p2p.interleaved import interleaved_blocking
 
-        return [interleaved_blocking(schedule, rank) for rank in ranks]
+        return (interleaved_blocking(schedule, rank) for rank in ranks)
     from stepsim.parallel.p2p.plain import blocking
 
-    return [blocking(schedule, rank) for rank in ranks]
+    return (blocking(schedule, rank) for rank in ranks)
 
 
-def _overlap(schedule: Schedule, options: P2POptions) -> list[P2PProgram]:
+def _overlap(schedule: Schedule, options: P2POptions) -> Iterable[P2PProgram]:
     """Megatron-LM's interleaved runtime with `overlap_p2p_comm`; for other schedules torch's."""
     from stepsim.parallel.p2p.interleaved import interleaved_overlap
     from stepsim.parallel.p2p.runtime import overlapped
 
     if schedule.megatron and schedule.placement.chunks > 1:
         ranks = range(schedule.placement.ranks)
-        return [interleaved_overlap(schedule, rank, options) for rank in ranks]
+        return (interleaved_overlap(schedule, rank, options) for rank in ranks)
     return overlapped(schedule)
 
 

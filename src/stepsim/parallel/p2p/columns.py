@@ -14,14 +14,14 @@ from stepsim.parallel.p2p.steps import P2PProgram, StepKind
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 
-class _Exchange(NamedTuple):
+class MessageEnds(NamedTuple):
     """Ends of the messages that entries need and send, -1 for none: of shape (entries, parts)."""
 
     received: Ints
     sent: Ints
 
 
-def exchanges(schedule: Schedule, rank: int) -> _Exchange:
+def exchanges(schedule: Schedule, rank: int) -> MessageEnds:
     """What each entry of a rank's order exchanges with other ranks."""
     order, placement = schedule.columns[rank], schedule.placement
     forward = order.runs(ActionKind.FORWARD).astype(np.int64)
@@ -40,7 +40,7 @@ def exchanges(schedule: Schedule, rank: int) -> _Exchange:
         found: Bools = talks & inside & (far != rank)
         return found
 
-    return _Exchange(
+    return MessageEnds(
         received=np.where(leaves(stage - ahead), 2 * number(stage - ahead) + 1, -1),
         sent=np.where(leaves(stage + ahead), 2 * number(stage), -1),
     )
