@@ -176,14 +176,19 @@ def _share_even_gaps(
     starts, ends = _sorted(start[alike.transfers]), _sorted(end[alike.transfers])
     flight = alike.flight or Part.COMPUTE
     waiting = alike.idle if flight is Part.EXPOSED_PP else Part.SKEW
-    cursor = begin
+    idle, cursor = (until - begin).sum(axis=0), begin
     for here, gone in zip(starts, ends, strict=True):
-        left = np.minimum(np.maximum(here, cursor), until)
-        arrived = np.minimum(np.maximum(gone, left), until)
-        total[waiting] += (left - cursor).sum(axis=0)
-        total[flight] += (arrived - left).sum(axis=0)
+        left = np.minimum(np.maximum(here, cursor, out=here), until, out=here)
+        arrived = np.minimum(np.maximum(gone, left, out=gone), until, out=gone)
+        flown = (arrived - left).sum(axis=0)
+        total[flight] += flown
+        idle -= flown
+        if waiting is not alike.idle:
+            waited = (left - cursor).sum(axis=0)
+            total[waiting] += waited
+            idle -= waited
         cursor = arrived
-    total[alike.idle] += (until - cursor).sum(axis=0)
+    total[alike.idle] += idle
 
 
 def _sorted(rows: Times) -> Times:

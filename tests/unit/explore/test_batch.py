@@ -39,8 +39,10 @@ TOPOLOGIES = sorted(path.stem for path in (ROOT / "topologies").glob("*.toml"))
 
 def check_equal(batch: Batch, columns: dict[str, Any], at: list[dict[str, Any]]) -> None:
     """Every scenario against a run with the arguments in `at`."""
-    found = batch.evaluate(columns, parts=True)
+    found, totals = batch.evaluate(columns, parts=True), batch.evaluate(columns)
     assert found.parts_ps is not None
+    for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction"):
+        assert np.array_equal(getattr(totals, name), getattr(found, name)), name
     for i, options in enumerate(at):
         report = simulate(**options).report
         assert found.step_time_ps[i] == report.step_time_ps

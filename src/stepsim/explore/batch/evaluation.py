@@ -15,7 +15,7 @@ from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import LaidOut, Times, lay_out
 from stepsim.explore.batch.lengths import LengthTable
-from stepsim.explore.batch.passes import Passes
+from stepsim.explore.batch.passes import Passes, Totals
 from stepsim.explore.batch.program import compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.graph.actions import HostTimes
@@ -32,7 +32,7 @@ from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
 
 _TOTALS_AT_ONCE = 4096
-_TIMES_AT_ONCE = 512
+_TIMES_AT_ONCE = 1024
 """Scenarios evaluated together, so that what is in use fits the cache: measured."""
 
 _OF_TASKS = ("compute_scale", *HOST)
@@ -57,6 +57,17 @@ class BatchResult:
         columns += [] if self.parts_ps is None else [self.parts_ps]
         if any(len(column) != len(self.step_time_ps) for column in columns):
             raise SimulationError("the columns of a batch result have different lengths")
+
+    @classmethod
+    def joined(cls, results: Sequence["BatchResult"]) -> "BatchResult":
+        """The scenarios of some results, one after the other."""
+        parts = [each.parts_ps for each in results if each.parts_ps is not None]
+        return cls(
+            step_time_ps=np.concatenate([each.step_time_ps for each in results]),
+            pipeline_time_ps=np.concatenate([each.pipeline_time_ps for each in results]),
+            bubble_fraction=np.concatenate([each.bubble_fraction for each in results]),
+            parts_ps=np.concatenate(parts) if parts else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,35 +147,35 @@ class Batch:
         2**63 - 1 ps.
         """
         given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
-        step, pipeline = np.zeros((2, len(given)), dtype=np.int64)
-        bubble = np.zeros(len(given))
-        mean = np.zeros((len(given), len(Part)), dtype=np.int64) if parts else None
-        priced = self.table.priced(given)
+        priced, found = self.table.priced(given), []
         for part, some in given.chunks(_TIMES_AT_ONCE if parts else _TOTALS_AT_ONCE):
             values = self._checked(self.table.evaluate(some, priced.of(part)))
-            totals = self.passes.totals([values[i] for i in self.passes.program.length], len(some))
-            step[part], pipeline[part] = totals.step_time_ps, totals.pipeline_time_ps
-            bubble[part] = self._bubble(values, totals.busy_ps, totals.pipeline_time_ps)
-            if mean is not None:
-                times = self._times(values, len(some))
-                mean[part] = mean_columns(self._parts(values, *times), self.actors.counts).T
-        return BatchResult(
-            step_time_ps=step, pipeline_time_ps=pipeline, bubble_fraction=bubble, parts_ps=mean
-        )
+            if parts:
+                found.append(self._timed(values, *self._times(values, len(some))))
+            else:
+                totals = self.passes.totals(self._node_lengths(values), len(some))
+                found.append(self._result(values, totals))
+        return BatchResult.joined(found)
 
     def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Times, Times]:
         """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
-        values, count = self.lengths(scenarios), len(scenarios)
-        lengths = [values[i] for i in self.passes.program.length]
-        totals = self.passes.totals(lengths, count)
-        start, end = self.passes.times(lengths, count)
-        found = BatchResult(
+        values = self.lengths(scenarios)
+        start, end = self._times(values, len(scenarios))
+        return self._timed(values, start, end), start, end
+
+    def _timed(self, values: list[Times], start: Times, end: Times) -> BatchResult:
+        parts = mean_columns(self._parts(values, start, end), self.actors.counts).T
+        return self._result(values, self.passes.totals_of(end), parts)
+
+    def _result(
+        self, values: list[Times], totals: Totals, parts_ps: Times | None = None
+    ) -> BatchResult:
+        return BatchResult(
             step_time_ps=totals.step_time_ps,
             pipeline_time_ps=totals.pipeline_time_ps,
             bubble_fraction=self._bubble(values, totals.busy_ps, totals.pipeline_time_ps),
-            parts_ps=mean_columns(self._parts(values, start, end), self.actors.counts).T,
+            parts_ps=parts_ps,
         )
-        return found, start, end
 
     def parts(self, scenarios: Scenarios) -> Times:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
@@ -172,7 +183,10 @@ class Batch:
         return self._parts(values, *self._times(values, len(scenarios)))
 
     def _times(self, values: list[Times], count: int) -> tuple[Times, Times]:
-        return self.passes.times([values[i] for i in self.passes.program.length], count)
+        return self.passes.times(self._node_lengths(values), count)
+
+    def _node_lengths(self, values: list[Times]) -> list[Times]:
+        return [values[i] for i in self.passes.program.length]
 
     def lengths(self, scenarios: Scenarios) -> list[Times]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""

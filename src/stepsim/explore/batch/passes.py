@@ -12,7 +12,7 @@ from stepsim.results.critical_path import walk_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Totals:
+class Totals:
     """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
 
     step_time_ps: Times
@@ -61,7 +61,7 @@ class Passes:
             for node, after in enumerate(program.after)
         ]
 
-    def totals(self, lengths: Iterable[Times], count: int) -> _Totals:
+    def totals(self, lengths: Iterable[Times], count: int) -> Totals:
         """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
         buffers = list(np.empty((self.slots[1], count), dtype=np.int64))
         step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
@@ -82,17 +82,27 @@ class Passes:
                 np.maximum(pipeline, out, out=pipeline)
             if times:
                 busy += times * out
-        return _Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
+        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
+
+    def totals_of(self, end: Times) -> Totals:
+        """Totals of scenarios from the ends of all nodes, as `times` has them."""
+        busy = np.zeros(end.shape[1], dtype=np.int64)
+        for node, times in self.program.busy_nodes.items():
+            busy += times * end[node]
+        return Totals(
+            step_time_ps=end[sorted(self.program.last)].max(axis=0),
+            pipeline_time_ps=end[sorted(self.program.pipeline)].max(axis=0, initial=0),
+            busy_ps=busy,
+        )
 
     def times(self, lengths: Iterable[Times], count: int) -> tuple[Times, Times]:
         """Start and end of every node in ps, both of shape (nodes, scenarios)."""
-        start, end = np.zeros((2, len(self.program), count), dtype=np.int64)
+        start, end = np.empty((2, len(self.program), count), dtype=np.int64)
         for node, (after, length) in enumerate(zip(self.program.after, lengths, strict=True)):
             begin = start[node]
-            if after:
-                begin[:] = end[after[0]]
-                for each in after[1:]:
-                    np.maximum(begin, end[each], out=begin)
+            begin[:] = end[after[0]] if after else 0
+            for each in after[1:]:
+                np.maximum(begin, end[each], out=begin)
             np.add(begin, length, out=end[node])
         return start, end
 
