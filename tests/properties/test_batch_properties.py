@@ -67,7 +67,9 @@ def test_a_batch_equals_the_engine(
     columns = {
         name: data.draw(st.lists(names[name], min_size=count, max_size=count)) for name in chosen
     }
-    found = batch.evaluate(columns, parts=True)
+    found, totals = batch.evaluate(columns, parts=True), batch.evaluate(columns)
+    for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction"):
+        assert np.array_equal(getattr(totals, name), getattr(found, name)), name
     ranks = batch.parts(batch.scenarios(columns))[batch.actors.actor_of]
     for i in range(len(found.step_time_ps)):
         values = {name: column[i] for name, column in columns.items()}
