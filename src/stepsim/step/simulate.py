@@ -80,6 +80,35 @@ class SimulatedStep:
         return self.report.step_time_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStep:
+    """A step that has run, and of which nothing is said yet."""
+
+    ready: PreparedStep
+    timeline: Timeline
+
+    def report(self, *, weigh: bool = False) -> Report:
+        """All that is known of it; with `weigh` its doubts are told elsewhere."""
+        ready, work = self.ready, self.ready.workload
+        return make_report(
+            self.timeline,
+            ready.prices,
+            workload=work.source,
+            warnings=ready.assumed if weigh else ready.warnings,
+            reading=work.reading,
+            notes=(*ready.notes, *_engine_notes(self.timeline, ready.options)),
+            effort=work.effort,
+            memory=ready.memory,
+        )
+
+    def totals(self, *, breakdown: bool) -> StepTotals:
+        """Its totals alone."""
+        work = self.ready.workload
+        return make_totals(
+            self.timeline, workload=work.source, breakdown=breakdown, effort=work.effort
+        )
+
+
 def simulate_step(
     workload: WorkSource,
     topology: Topology,
@@ -97,16 +126,7 @@ def simulate_step(
     with garbage.paused():
         ready = prepare(workload, topology, options, notes=notes)
         timeline = _run(ready, progress)
-        report = make_report(
-            timeline,
-            ready.prices,
-            workload=ready.workload.source,
-            warnings=ready.assumed if weigh else ready.warnings,
-            reading=ready.workload.reading,
-            notes=(*ready.notes, *_engine_notes(timeline, ready.options)),
-            effort=ready.workload.effort,
-            memory=ready.memory,
-        )
+        report = RunStep(ready=ready, timeline=timeline).report(weigh=weigh)
         if weigh:
             report = _weighed(ready, report, topology)
     return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
@@ -132,13 +152,21 @@ def step_totals(
     `known` are prices of earlier steps; those of this one come to stand last.
     """
     with garbage.paused():
+        return run_step(workload, topology, options, known).totals(breakdown=breakdown)
+
+
+def run_step(
+    workload: WorkSource, topology: Topology, options: StepOptions, known: list[Prices]
+) -> RunStep:
+    """Run one training step the quickest way; raises as `simulate_step` does.
+
+    `known` are prices of earlier steps; those of this one come to stand last.
+    """
+    with garbage.paused():
         ready = prepare(workload, topology, quickest(options), like=known)
         others = [each for each in known if not each.are(ready.prices)]
         known[:] = [*others, ready.prices][-PRICES_KEPT:]
-        work = ready.workload
-        return make_totals(
-            _run(ready), workload=work.source, breakdown=breakdown, effort=work.effort
-        )
+        return RunStep(ready=ready, timeline=_run(ready))
 
 
 def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:

@@ -19,7 +19,6 @@ from stepsim.explore.plan.runs import (
     PlanRun,
     Workers,
     open_runs,
-    plan_warnings,
 )
 from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.network.topology import Topology
@@ -170,12 +169,13 @@ def search_plans(
             best = min(best, run.step_time_ps / PS_PER_S * weight[place])
             if progress:
                 progress(tried, runs, min(each.step_ps for _, each in found))
-    if not found:
-        raise PlanError(f"no plan could be simulated: {refused[0]}")
-    if memory_first:
-        found.sort(key=lambda each: (each[1].memory_bytes, each[1].step_ps, each[0]))
-    else:
-        found.sort(key=lambda each: (each[1].step_ps * weight[each[0]], each[0]))
+        if not found:
+            raise PlanError(f"no plan could be simulated: {refused[0]}")
+        if memory_first:
+            found.sort(key=lambda each: (each[1].memory_bytes, each[1].step_ps, each[0]))
+        else:
+            found.sort(key=lambda each: (each[1].step_ps * weight[each[0]], each[0]))
+        warnings = opened.warnings(found[0][1].plan)
     done = {place for place, _ in found}
     rest = [place for place in order if place not in done]
     out = sum(bool(bound[place] > best) for place in rest)
@@ -187,7 +187,7 @@ def search_plans(
         not_run=len(rest) - out - len(refused),
         binds=_what_binds(priced, found[0][1]),
         refused=tuple(refused),
-        warnings=plan_warnings(job, found[0][1].plan),
+        warnings=warnings,
     )
 
 
