@@ -89,8 +89,8 @@ def bounds(counts: NDArray[np.integer]) -> Small:
 
 def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
     """The numbers from each start on, so many of each, one after the other."""
-    ends = np.cumsum(counts, dtype=np.int64)
-    places = np.repeat(starts - (ends - counts), counts)
+    ends = counts.cumsum(dtype=np.int64)
+    places: Ints = (starts - (ends - counts)).repeat(counts)
     places += np.arange(len(places), dtype=np.int64)
     return places
 

@@ -1,7 +1,7 @@
 """What a step holds and moves over time: live activations of a rank, bytes on the links."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import numpy as np
 
@@ -94,8 +94,13 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     )
 
 
-def transfers(cohort: Cohort, graph: TaskGraph) -> Iterator[tuple[Use, Times, Times]]:
-    """Start and end of collectives and sends, of shape (times run, actors), use by use."""
+def transfers(
+    cohort: Cohort, graph: TaskGraph, only: Container[Use] | None = None
+) -> Iterator[tuple[Use, Times, Times]]:
+    """Start and end of collectives and sends, of shape (times run, actors), use by use.
+
+    With `only`, of these uses alone.
+    """
     laid = cohort.laid
     stage = laid.program.stage
     alone: dict[Use, list[Ints]] = defaultdict(list)
@@ -110,7 +115,8 @@ def transfers(cohort: Cohort, graph: TaskGraph) -> Iterator[tuple[Use, Times, Ti
         if comm >= 0 and look.kind is not SegmentKind.RECV:
             sends = look.kind is SegmentKind.SEND
             use = Use(comm=comm, stage=stage, peer_stage=look.peer_stage, sends=sends)
-            alone[use].append(tasks)
+            if only is None or use in only:
+                alone[use].append(tasks)
     for use, several in alone.items():
         run = np.sort(np.concatenate(several))
         yield use, cohort.start[run], cohort.end[run]
@@ -119,7 +125,8 @@ def transfers(cohort: Cohort, graph: TaskGraph) -> Iterator[tuple[Use, Times, Ti
         for inner, each in enumerate(graph.task_lists[task_list].tasks):
             if each.comm >= 0:
                 use = Use(comm=each.comm, stage=stage)
-                yield use, begin + times.start[inner], begin + times.end[inner]
+                if only is None or use in only:
+                    yield use, begin + times.start[inner], begin + times.end[inner]
 
 
 def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:

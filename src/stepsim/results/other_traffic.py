@@ -63,9 +63,10 @@ def other_traffic(
 
     What is not worth saying is left out, and not looked up where it could not be.
     """
-    graph, flights = timeline.graph, _Flights(timeline=timeline)
+    graph = timeline.graph
     spans = _spans_on_path(graph, path)
     slower = _slower(graph, prices, traffic, {use for use, _ in spans})
+    flights = _Flights(timeline=timeline, uses=frozenset().union(*slower.values()))
     several: dict[CommOp, _Spans] = defaultdict(dict)
     for (use, rank), each in spans.items():
         several[graph.comms[use.comm]][use, rank] = each
@@ -192,9 +193,10 @@ def _distinct_links(traffic: Traffic) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flights:
-    """When communications are in flight, looked up once."""
+    """When communications of some uses are in flight, looked up once."""
 
     timeline: Timeline
+    uses: frozenset[Use]
     known: dict[int, dict[Use, list[tuple[Times, Times]]]] = field(default_factory=dict)
     found: dict[tuple[Use, int], tuple[Times, Times]] = field(default_factory=dict)
 
@@ -210,7 +212,7 @@ class _Flights:
         cohort, column = self.timeline.place(use.stage * width + place)
         if id(cohort) not in self.known:
             found: dict[Use, list[tuple[Times, Times]]] = defaultdict(list)
-            for each, start, end in transfers(cohort, self.timeline.graph):
+            for each, start, end in transfers(cohort, self.timeline.graph, self.uses):
                 found[each].append((start, end))
             self.known[id(cohort)] = found
         parts = self.known[id(cohort)][use]
