@@ -199,7 +199,7 @@ class TaskListLength:
 
 @dataclass(frozen=True, slots=True)
 class PricedComms:
-    """Times of communications by number of their length: distinct ones, and which each has."""
+    """Picoseconds of communications by number of their length: distinct ones, which each has."""
 
     times: Mapping[int, tuple[Times, Ints]]
 
