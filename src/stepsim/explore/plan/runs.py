@@ -22,6 +22,7 @@ from stepsim.base.documents import Entry
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.fields import Count, Picoseconds, Share
 from stepsim.base.records import dataclass
+from stepsim.engine.prices import Prices
 from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
@@ -194,11 +195,15 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[_PlanRuns]:
 
 @dataclass(kw_only=True)
 class _Simulator:
-    """Simulates plans of a job, one after the other; the fastest step is kept for its report."""
+    """Simulates plans of a job, one after the other.
+
+    The fastest step is kept for its report, prices for plans that differ in their order alone.
+    """
 
     job: PlanJob
     fastest: tuple[ModelPlan, RunStep] | None = None
     least_ps: float = inf
+    known: list[Prices] = field(default_factory=list)
 
     def run(self, plan: ModelPlan) -> PlanRun:
         """The result of a plan; a user's mistake is the error of its result."""
@@ -221,7 +226,7 @@ class _Simulator:
 
     def _step(self, plan: ModelPlan) -> RunStep:
         options = step_options_of(plan, self.job.base)
-        return run_step(self.job.model, self.job.topology, options, [])
+        return run_step(self.job.model, self.job.topology, options, self.known)
 
 
 def _run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
