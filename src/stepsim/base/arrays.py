@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ Small = NDArray[np.int32]
 Summand = tuple[Ints, Floats]
 """Numbers of things and a value of each; a thing may occur several times."""
 
+_Number = TypeVar("_Number", bound=np.number)
 _SPARSE = 16
 _AT_ONCE = 1 << 18
 _PLAIN = 1 << 12
@@ -122,7 +123,7 @@ def carried(parts: Sequence[Summand]) -> Summand:
     return numbers[sums > 0], sums[sums > 0]
 
 
-def distinct(numbers: Ints) -> Ints:
+def distinct(numbers: NDArray[_Number]) -> NDArray[_Number]:
     """The distinct numbers, ascending: as `np.unique`, which takes longer for few numbers."""
     ordered = np.sort(numbers, axis=None)
     is_first = np.ones(len(ordered), dtype=bool)

@@ -30,8 +30,6 @@ from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
 
-_WORTH = 2
-"""Scenarios per distinct one from which on it is worth the gathering."""
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
 _HOST_LABELS = dict(zip(("host", "get_batch", "loss"), range(len(HOST)), strict=True))
 
@@ -274,7 +272,7 @@ class LengthTable:
 
     def priced(self, scenarios: Scenarios) -> "PricedComms":
         """Times of communications that many scenarios look alike to, each priced once."""
-        known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints]] = {}
+        known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints] | None] = {}
         times: dict[int, tuple[Times, Ints]] = {}
         for number, length in enumerate(self.lengths):
             comm = length.comm if isinstance(length, MeasuredLength) else length
@@ -284,9 +282,8 @@ class LengthTable:
             look = tuple(classes.tolist()), comm.axis
             if look not in known:
                 known[look] = scenarios.distinct(classes, comm.axis)
-            some, place = known[look]
-            if _WORTH * len(some) <= len(scenarios):
-                times[number] = length.ps(some, ()), place
+            if found := known[look]:
+                times[number] = length.ps(found[0], ()), found[1]
         return PricedComms(times)
 
     def evaluate(self, scenarios: Scenarios, known: Mapping[int, Times] = _NOTHING) -> list[Times]:

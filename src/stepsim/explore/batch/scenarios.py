@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepsim.base.arrays import Floats, Ints, row_numbers
+from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import HostTimes
@@ -22,6 +22,8 @@ from stepsim.workload.scaling import ComputeScale
 PHASES = tuple(Phase)
 AXES = tuple(ParallelAxis)
 HOST = ("host_overhead", "get_batch", "loss_time")
+_WORTH = 2
+"""Scenarios per distinct one from which on it is worth the gathering."""
 _MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are computed
 
 
@@ -76,19 +78,22 @@ class Scenarios:
         """One scenario by itself."""
         return self._some(slice(number, number + 1), 1)
 
-    def distinct(self, classes: Ints, axis: int) -> "tuple[Scenarios, Ints]":
+    def distinct(self, classes: Ints, axis: int) -> "tuple[Scenarios, Ints] | None":
         """Scenarios of which no two agree on these classes, this axis of `AXES` and the launch.
 
-        With them comes which of them each scenario agrees with.
+        With them comes which of them each scenario agrees with. None where there are too many.
         """
         tables = self.bandwidth, self.efficiency, self.latency_ps, self.endpoint_latency_ps
         read: list[Floats | Ints] = [self.launch_ps, self.size[:, axis]]
         read += [table[:, each] for table in tables for each in classes]
-        numbers = [np.unique(each, return_inverse=True)[1] for each in read if len(each) > 1]
-        if not numbers:
-            return self.row(0), np.zeros(self.count, dtype=np.int64)
-        first, number = row_numbers(np.stack(numbers, axis=1).astype(np.int64, copy=False))
-        return self._some(first, len(first)), number
+        most, places = self.count // _WORTH, [np.zeros(self.count, dtype=np.int64)]
+        for column in (each for each in read if len(each) > 1):
+            values = distinct(column)
+            if len(values) > most:
+                return None
+            places.append(np.searchsorted(values, column))
+        first, number = row_numbers(np.stack(places, axis=1))
+        return (self._some(first, len(first)), number) if len(first) <= most else None
 
     def _some(self, which: slice | Ints, count: int) -> "Scenarios":
         columns: dict[str, Any] = {
@@ -161,7 +166,7 @@ class BatchBase:
 
         def table(names: Sequence[str], kind: type) -> Floats:
             several = np.broadcast_arrays(*(values[name] for name in names))
-            return np.stack(several, axis=1).astype(kind) if several else np.zeros((1, 0), kind)
+            return np.stack(several).T.astype(kind) if several else np.zeros((1, 0), kind)
 
         return Scenarios(
             count=max(lengths, default=1),
