@@ -7,6 +7,7 @@ and the median of the pairs is told. Where numba is installed, passes are compar
 passes as machine code. Large commands follow, with their seconds and peak memory.
 """
 
+import os
 import resource
 import subprocess
 import sys
@@ -280,6 +281,7 @@ def cost(words: list[str]) -> tuple[float, float]:
 
 def main() -> None:
     """Print the tables."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as for people
     simulate = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100"]
     scenario, events = fair()
     shape = f"--pp {LARGE.pp} --microbatches {LARGE.microbatches} --schedule {LARGE.schedule}"
