@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,12 +78,13 @@ def swept(
         store = opened.enter_context(
             open_for_writing(Path(database), study, resume=resume, force=force)
         )
-        missing = store.missing(study.grid.size)
         totals = None
-        if missing:
-            local = local_pool(jobs or _worth_starting(job, missing))
-            with nullcontext(pool) if pool else local as workers:
-                totals = _run(job, store, workers, progress)
+        if missing := store.missing(study.grid.size):
+            with ExitStack() as started:
+                if not pool:
+                    local = local_pool(jobs or _worth_starting(job, missing))
+                    pool = started.enter_context(local)
+                totals = _run(job, store, pool, progress)
         yield SweepTable(store=store, totals=totals)
 
 
