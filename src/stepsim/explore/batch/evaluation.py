@@ -58,17 +58,6 @@ class BatchResult:
         if any(len(column) != len(self.step_time_ps) for column in columns):
             raise SimulationError("the columns of a batch result have different lengths")
 
-    @classmethod
-    def joined(cls, results: Sequence["BatchResult"]) -> "BatchResult":
-        """The scenarios of some results, one after the other."""
-        parts = [each.parts_ps for each in results if each.parts_ps is not None]
-        return cls(
-            step_time_ps=np.concatenate([each.step_time_ps for each in results]),
-            pipeline_time_ps=np.concatenate([each.pipeline_time_ps for each in results]),
-            bubble_fraction=np.concatenate([each.bubble_fraction for each in results]),
-            parts_ps=np.concatenate(parts) if parts else None,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
@@ -147,35 +136,36 @@ class Batch:
         2**63 - 1 ps.
         """
         given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
-        priced, found = self.table.priced(given), []
+        priced = self.table.priced(given)
+        step, pipeline = np.zeros((2, len(given)), dtype=np.int64)
+        bubble = np.zeros(len(given))
+        mean = np.zeros((len(given), len(Part)), dtype=np.int64) if parts else None
         for part, some in given.chunks(_TIMES_AT_ONCE if parts else _TOTALS_AT_ONCE):
             values = self._checked(self.table.evaluate(some, priced.of(part)))
-            if parts:
-                found.append(self._timed(values, *self._times(values, len(some))))
-            else:
+            if mean is None:
                 totals = self.passes.totals(self._node_lengths(values), len(some))
-                found.append(self._result(values, totals))
-        return BatchResult.joined(found)
+            else:
+                start, end = self._times(values, len(some))
+                totals = self.passes.totals_of(end)
+                mean[part] = self._mean_parts(values, start, end)
+            step[part], pipeline[part] = totals.step_time_ps, totals.pipeline_time_ps
+            bubble[part] = self._bubble(values, totals)
+        return BatchResult(
+            step_time_ps=step, pipeline_time_ps=pipeline, bubble_fraction=bubble, parts_ps=mean
+        )
 
     def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Times, Times]:
         """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
         values = self.lengths(scenarios)
         start, end = self._times(values, len(scenarios))
-        return self._timed(values, start, end), start, end
-
-    def _timed(self, values: list[Times], start: Times, end: Times) -> BatchResult:
-        parts = mean_columns(self._parts(values, start, end), self.actors.counts).T
-        return self._result(values, self.passes.totals_of(end), parts)
-
-    def _result(
-        self, values: list[Times], totals: Totals, parts_ps: Times | None = None
-    ) -> BatchResult:
-        return BatchResult(
+        totals = self.passes.totals_of(end)
+        found = BatchResult(
             step_time_ps=totals.step_time_ps,
             pipeline_time_ps=totals.pipeline_time_ps,
-            bubble_fraction=self._bubble(values, totals.busy_ps, totals.pipeline_time_ps),
-            parts_ps=parts_ps,
+            bubble_fraction=self._bubble(values, totals),
+            parts_ps=self._mean_parts(values, start, end),
         )
+        return found, start, end
 
     def parts(self, scenarios: Scenarios) -> Times:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
@@ -201,14 +191,19 @@ class Batch:
             )
         return values
 
-    def _bubble(self, values: list[Times], busy_ps: Times, pipeline_ps: Times) -> Floats:
-        ranks = int(self.actors.counts.sum())
+    def _bubble(self, values: list[Times], totals: Totals) -> Floats:
+        ranks, pipeline_ps = int(self.actors.counts.sum()), totals.pipeline_time_ps
         if float(pipeline_ps.max(initial=0)) * ranks > LARGEST_SUM:
             raise SimulationError("ranks together take more than 2**63 - 1 ps: too long to batch")
-        busy = busy_ps.copy()
+        busy = totals.busy_ps.copy()
         for number, times in self.passes.program.busy_lengths.items():
             busy += times * values[number]
         return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)
+
+    def _mean_parts(self, values: list[Times], start: Times, end: Times) -> Times:
+        """Means over ranks, of shape (scenarios, parts), in ps."""
+        mean: Times = mean_columns(self._parts(values, start, end), self.actors.counts).T
+        return mean
 
     def _parts(self, values: list[Times], start: Times, end: Times) -> Times:
         program, count = self.passes.program, start.shape[1]
