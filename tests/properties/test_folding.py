@@ -8,7 +8,7 @@ import pytest
 from helpers import examples, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs import make_batch
+from jobs import asked, make_batch
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
@@ -20,6 +20,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
+from stepsim.step.simulate import step_totals
 from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -64,9 +65,23 @@ def check_folding(job: Job, network: Topology, asked: dict[str, Any]) -> None:
     for every in others:
         assert list(differences(numbers(folded), numbers(every))) == []
         check_times(folded, every)
-    if not shares:
+    if shares:
+        check_totals(folded, job, network, asked)
+    else:
         batch = make_batch(job.workload, network, **job.options(), **asked)
         assert batch.evaluate({}).step_time_ps.tolist() == [folded.report.step_time_ps]
+
+
+def check_totals(folded: Result, job: Job, network: Topology, given: dict[str, Any]) -> None:
+    """Totals, which take no events where no transfers meet, are those of the report."""
+    report = folded.report
+    for fold in (True, False):
+        options = asked(**job.options(), **given, fold_ranks=fold)
+        found = step_totals(job.workload, network, options, breakdown=True, known=[])
+        assert found.step_time_ps == report.step_time_ps
+        assert found.pipeline_time_ps == report.pipeline_time_ps
+        assert found.bubble_fraction == report.bubble_fraction
+        assert found.breakdown_ps == report.mean_breakdown_ps()
 
 
 def check_times(folded: Result, every: Result) -> None:

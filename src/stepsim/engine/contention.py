@@ -4,8 +4,9 @@ Who shares which links depends on how fast these are only by the algorithms that
 quotient of ranks, sites and links is kept for runs that take the same ones.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
@@ -40,7 +41,8 @@ _Streams = tuple[tuple[int, Stream], ...]
 class Quotient:
     """Classes of ranks, sites and links: those of links that are not `free` matter.
 
-    `streams` are those of every communication.
+    `streams` are those of every communication. `apart` counts runs in which no transfer met another
+    on a link, and under False those in which some did.
     """
 
     sites: TransferSites
@@ -48,6 +50,7 @@ class Quotient:
     colours: SiteColours
     free: tuple[bool, ...]
     streams: _Streams
+    apart: Counter[bool] = field(default_factory=Counter)
 
     @cached_property
     def link_class(self) -> Ints:

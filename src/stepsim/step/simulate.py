@@ -166,7 +166,7 @@ def run_step(
         ready = prepare(workload, topology, quickest(options), like=known)
         others = [each for each in known if not each.are(ready.prices)]
         known[:] = [*others, ready.prices][-PRICES_KEPT:]
-        return RunStep(ready=ready, timeline=_run(ready))
+        return RunStep(ready=ready, timeline=_run(ready, quick=True))
 
 
 def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
@@ -182,15 +182,22 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     return replace(report, findings=kept, notes=(*report.notes, *said))
 
 
-def _run(ready: PreparedStep, progress: "OnProgress | None" = None) -> Timeline:
-    return _timeline(ready.graph, _laid_out_step(ready), progress)
+def _run(
+    ready: PreparedStep, progress: "OnProgress | None" = None, *, quick: bool = False
+) -> Timeline:
+    """Run a step; the `quick` way makes no events where no transfer meets another."""
+    laid = _laid_out_step(ready)
+    quick = quick and ready.options.engine is None
+    plan, contention = ready.graph.plan, laid.contention
+    times = laid.apart(contention, plan) if quick and contention else None
+    return _timeline(ready.graph, laid, times, progress)
 
 
 def _step_time_ps(ready: PreparedStep) -> int:
     """The step time alone: columns need no timeline for it."""
     laid = _laid_out_step(ready)
     times = laid.by_levels(ready.graph.plan)
-    return _timeline(ready.graph, laid).step_time_ps if times is None else times.step_time_ps
+    return times.step_time_ps if times else _timeline(ready.graph, laid).step_time_ps
 
 
 def _laid_out_step(ready: PreparedStep) -> "_LaidOutStep":
@@ -265,7 +272,8 @@ def run_graph(
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time.
     """
-    return _timeline(graph, _lay_out(graph, prices, slow, fold_ranks, engine), progress)
+    laid = _lay_out(graph, prices, slow, fold_ranks, engine)
+    return _timeline(graph, laid, progress=progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +292,20 @@ class _LaidOutStep:
         from stepsim.engine.nodes import run_levels
 
         return run_levels(self.runnable.programs, self.actors, plan)
+
+    def apart(self, contention: "Contention", plan: ParallelPlan) -> "NodeTimes | None":
+        """When every task runs, if no transfer meets another.
+
+        Where more runs of its kind were found to have some that meet, it is not tried.
+        """
+        tried = contention.quotient.apart
+        if tried[False] > tried[True]:
+            return None
+        from stepsim.engine.apart import run_apart
+
+        found = run_apart(self.runnable, self.actors, plan)
+        tried[found is not None] += 1
+        return found
 
 
 def _lay_out(
@@ -307,9 +329,13 @@ def _lay_out(
 
 
 def _timeline(
-    graph: TaskGraph, laid: _LaidOutStep, progress: "OnProgress | None" = None
+    graph: TaskGraph,
+    laid: _LaidOutStep,
+    found: "NodeTimes | None" = None,
+    progress: "OnProgress | None" = None,
 ) -> Timeline:
-    found, contention = laid.by_levels(graph.plan), laid.contention
+    """The timeline of a run: of times that were `found`, or by columns or events."""
+    found, contention = found or laid.by_levels(graph.plan), laid.contention
     times = found.of_tasks() if found else _events(laid, graph.plan, progress)
     _log.info("all tasks ended")
     return make_timeline(
