@@ -172,6 +172,10 @@ def takes(
             given = {n: v for n, v in typed.items() if v not in (None, [])}
             own = {each.name: arguments.pop(each.name) for each in declared}
             options: Any = kind(**own, **({"asked": given} if of_step else {}))
+            # Numpy makes its types in thousands of calls. Deeper in the stack each of them may
+            # begin a new chunk of it, which Python asks the system for and gives back.
+            import numpy  # noqa: F401
+
             with log_shown(enabled=own.get("verbose", False)):
                 command(**arguments, options=options)
 
