@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
@@ -232,7 +233,7 @@ def _chunk_rows(
     return tuple(
         (
             *(block.embedding if first else ()),
-            *(row for layer in _chunk_layers(stages, placement, rank, chunk) for row in layer),
+            *chain.from_iterable(_chunk_layers(stages, placement, rank, chunk)),
             *(block.head if last else ()),
             *(workload.loss if last and not every else ()),
         )

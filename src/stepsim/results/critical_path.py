@@ -146,14 +146,22 @@ def _runs_of(
 
 def path_parts(graph: TaskGraph, path: Iterable[PathRuns]) -> dict[Part, int]:
     """The path's time by what it is spent on, in ps; the sum is the step time."""
-    total = dict.fromkeys(Part, 0)
+    spent: dict[int, Ints] = {}
     for runs in path:
-        time_ps = (runs.end_ps - runs.start_ps).sum(axis=0).tolist()
-        for task, each in zip(runs.tasks.tolist(), time_ps, strict=True):
-            part = Part.EXPOSED_PP
-            if runs.look.task_list >= 0:
-                part = part_of(graph.task_lists[runs.look.task_list].tasks[task], graph)
-            total[part] += each
+        time_ps = (runs.end_ps - runs.start_ps).sum(axis=0)
+        number = runs.look.task_list
+        if number not in spent:
+            tasks = len(graph.task_lists[number].tasks) if number >= 0 else 1
+            spent[number] = np.zeros(tasks, dtype=np.int64)
+        spent[number][runs.tasks] += time_ps
+    total = dict.fromkeys(Part, 0)
+    for number, times in spent.items():
+        if number < 0:
+            total[Part.EXPOSED_PP] += int(times[0])
+            continue
+        for task in np.flatnonzero(times).tolist():
+            part = part_of(graph.task_lists[number].tasks[task], graph)
+            total[part] += int(times[task])
     return total
 
 

@@ -1,6 +1,5 @@
 """One training step, from a workload and a network to what is reported: read this first."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ import numpy as np
 
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
+from stepsim.base.log import said
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import Runnable, Times, lay_out
@@ -38,7 +38,6 @@ MOST_EVENTS = 100_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
 PRICES_KEPT = 8
 """Prices of as many steps are kept for those that follow."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +227,10 @@ def prepare(
     work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
     prices = prices_like(like, graph, network, options) or make_prices(graph, network, options)
-    _log.info("workload %s: %d layers", work.source, work.layers)
-    _log.info("topology %s: %d NPUs", network.name, network.npus)
-    _log.info("schedule %s: %d stages", schedule.label, plan.pp)
-    _log.info("task graph: %d communications", len(graph.comms))
+    said(__name__, "workload %s: %d layers", work.source, work.layers)
+    said(__name__, "topology %s: %d NPUs", network.name, network.npus)
+    said(__name__, "schedule %s: %d stages", schedule.label, plan.pp)
+    said(__name__, "task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
     assumed = [*made.notes, *found, *assumed, *idle, *full]
     every = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
@@ -319,10 +318,10 @@ def _lay_out(
     else:
         contention = None
         actors = fold(graph, prices, slow) if fold_ranks else every_rank(graph, prices)
-    _log.info("%d of %d ranks are simulated", len(actors), graph.plan.npus)
+    said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
     runnable = lay_out(graph, actors, prices, slow, contention)
     tasks = sum(map(len, runnable.programs))
-    _log.info("%d tasks laid out", tasks)
+    said(__name__, "%d tasks laid out", tasks)
     if engine is None:
         engine = Engine.LEVELS if tasks > MOST_EVENTS and not contention else Engine.SIMPY
     return _LaidOutStep(actors=actors, runnable=runnable, contention=contention, engine=engine)
@@ -337,7 +336,7 @@ def _timeline(
     """The timeline of a run: of times that were `found`, or by columns or events."""
     found, contention = found or laid.by_levels(graph.plan), laid.contention
     times = found.of_tasks() if found else _events(laid, graph.plan, progress)
-    _log.info("all tasks ended")
+    said(__name__, "all tasks ended")
     return make_timeline(
         graph,
         laid.actors,

@@ -1,6 +1,7 @@
 """Compute times that nobody measured: writers without a profile put 1 or 1000 ns."""
 
 from dataclasses import replace
+from itertools import chain
 
 from stepsim.base.kept import kept
 from stepsim.base.units import PS_PER_NS
@@ -30,10 +31,11 @@ def fill_placeholders(workload: Workload) -> Workload:
     gradient. Embeddings have no input gradient: their weight gradient is like the forward. A phase
     in which no row of a layer has work is left out of the source on purpose: it stays.
     """
-    rows = [row for block in workload.microbatches for layer in block.layers for row in layer]
+    layers = chain.from_iterable(block.layers for block in workload.microbatches)
+    rows = {id(row): row for row in chain.from_iterable(layers)}
     given = {
         phase
-        for row in rows
+        for row in rows.values()
         for phase, work in row.works()
         if work.compute_ps and not is_placeholder(work.compute_ps)
     }

@@ -378,8 +378,8 @@ class Workload:
         yield from self.loss
 
     def comms(self) -> Iterator[CommOp]:
-        """Every collective, of rows and of items."""
-        for row in self.rows():
+        """Every collective, of rows and of items; of a row in several places once."""
+        for row in {id(row): row for row in self.rows()}.values():
             for _, work in row.works():
                 yield from work.comms
         for item in self.per_step:

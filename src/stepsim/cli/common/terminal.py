@@ -157,11 +157,11 @@ def warn_of(reports: "Iterable[Report]", *, quiet: bool = False, verbose: bool =
 @contextmanager
 def log_shown(*, enabled: bool) -> Iterator[None]:
     """Print the package's log on stderr, each line with the time since the start."""
-    import logging
-
     if not enabled:
         yield
         return
+    import logging
+
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(relativeCreated)7.0f ms  %(message)s"))
     log = logging.getLogger("stepsim")
