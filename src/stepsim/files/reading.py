@@ -3,6 +3,7 @@
 A path is the user's: it may be a pipe that nobody writes to, a device without end, or huge.
 """
 
+import csv
 import errno
 import io
 import os
@@ -95,8 +96,6 @@ def read_text(
 
 def csv_rows(path: Path, text: str, error: type[StepsimError]) -> list[dict[str, str]]:
     """Rows of a table by the names of its first line; raises `error` where it is no CSV."""
-    import csv
-
     reader = csv.DictReader(io.StringIO(text))
     try:
         return list(reader)

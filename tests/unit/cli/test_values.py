@@ -86,7 +86,7 @@ def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
     found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q")
     assert "stepsim.engine.run" in found
     idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3", "bokeh"}
-    idle |= {"json", "tomli_w", "shlex", "hashlib", "csv", "logging"}
+    idle |= {"json", "tomli_w", "shlex", "hashlib", "logging"}
     assert not found & idle
     assert not {"stepsim.serve", "stepsim.explore", "stepsim.validation"} & found
     elsewhere = ("engine.nodes", "engine.contention", "network.measured_times", "results.memory")
