@@ -86,13 +86,14 @@ class Scenarios:
         tables = self.bandwidth, self.efficiency, self.latency_ps, self.endpoint_latency_ps
         read: list[Floats | Ints] = [self.launch_ps, self.size[:, axis]]
         read += [table[:, each] for table in tables for each in classes]
-        most, places = self.count // _WORTH, [np.zeros(self.count, dtype=np.int64)]
+        most, places = self.count // _WORTH, list[Ints]()
         for column in (each for each in read if len(each) > 1):
             values = distinct(column)
             if len(values) > most:
                 return None
             places.append(np.searchsorted(values, column))
-        first, number = row_numbers(np.stack(places, axis=1))
+        together = np.zeros(self.count, dtype=np.int64)
+        first, number = row_numbers(np.stack(places or [together], axis=1))
         return (self._some(first, len(first)), number) if len(first) <= most else None
 
     def _some(self, which: slice | Ints, count: int) -> "Scenarios":
