@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec
 
 from stepsim.base.errors import SweepError
 from stepsim.explore.sweep.batched import Batched
@@ -24,6 +24,7 @@ from stepsim.explore.sweep.study import Study, pack
 from stepsim.explore.sweep.table import AxisTotals, SweepTable
 from stepsim.explore.sweep.work import SpanResult, SweepJob, check_options, evaluate_span
 
+_How = ParamSpec("_How")
 _ProgressCall = Callable[[SweepProgress], None]
 _AHEAD = 3  # spans given out per worker: enough to keep it busy while results are written
 _POLL_S = 2.0
@@ -33,12 +34,6 @@ _SECONDS_PER_JOB, _MANY_SECONDS = 4, 4000
 
 class _LostWorkerError(Exception):
     """A worker ended in the middle of a task."""
-
-
-def run_sweep(study: Study, database: str | Path, **how: Any) -> SweepProgress:
-    """Compute what `database` lacks of a study and close it; `how` and errors as `swept` has."""
-    with swept(study, database, **how) as table:
-        return table.progress
 
 
 @contextmanager
@@ -86,6 +81,20 @@ def swept(
                     pool = started.enter_context(local)
                 totals = _run(job, store, pool, progress)
         yield SweepTable(store=store, totals=totals)
+
+
+def _to_its_end(
+    sweep: Callable[_How, AbstractContextManager[SweepTable]],
+) -> Callable[_How, SweepProgress]:
+    def run(*what: _How.args, **how: _How.kwargs) -> SweepProgress:
+        with sweep(*what, **how) as table:
+            return table.progress
+
+    return run
+
+
+run_sweep = _to_its_end(swept)
+"""Compute what a database lacks of a study and close it; takes and raises what `swept` does."""
 
 
 def _run(
