@@ -2,8 +2,8 @@
 
 The library's own compiles up to seven methods as each class is made: a third of the start of a
 command, most of them never called. Everything else is the library's: fields, their order,
-defaults, slots, `fields` and `replace`. A class that inherits from another, orders its objects or
-has its own `__eq__` or `__hash__` is made by the library.
+defaults, slots, `fields` and `replace`. A class that orders its objects or has its own `__eq__` or
+`__hash__` is made by the library.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ def _dataclass(
 
     def make(cls: type) -> type:
         own = any(name in cls.__dict__ for name in _OWN)
-        if own or options.keys() - {"slots", "kw_only", "repr"} or _inherits(cls):
+        if own or options.keys() - {"slots", "kw_only", "repr"}:
             return dataclasses.dataclass(frozen=frozen, eq=eq, **options)(cls)
         return _made(cls, frozen=frozen, eq=eq, **options)
 
@@ -44,7 +44,10 @@ def _inherits(cls: type) -> bool:
 
 def _made(cls: Any, *, frozen: bool, eq: bool, repr: bool = True, **options: bool) -> type:
     cls.__doc__ = cls.__doc__ or cls.__name__  # the library would spell its arguments out
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
+    of_frozen = frozen and _inherits(cls)  # the library wants to hear of that
+    made: Any = dataclasses.dataclass(
+        init=False, repr=False, eq=False, frozen=of_frozen, **options
+    )(cls)
     made.__init__ = _init_of_few(made)
     if repr:
         made.__repr__ = _compiled_later(made, "__repr__")

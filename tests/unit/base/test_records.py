@@ -36,7 +36,7 @@ class Counter:
 
 @records.dataclass(frozen=True, slots=True, kw_only=True)
 class Cable(Link):
-    """A record that inherits: the library makes it."""
+    """A record that inherits."""
 
     length: float = 0.0
 
@@ -107,8 +107,13 @@ def test_one_that_inherits_keeps_what_it_inherits() -> None:
     cable = Cable(name="c", length=2.0)
     assert cable.bandwidth == 1.0
     assert repr(cable) == "Cable(name='c', bandwidth=1.0, ends=(), length=2.0)"
+    assert cable == replace(cable) != replace(cable, length=1.0)
+    assert Link(name="c") != Cable(name="c")
     with pytest.raises(ValueError, match=r"^c$"):
         Cable(name="c", bandwidth=0)
+    frozen: Any = cable
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'length'"):
+        frozen.length = 1.0
 
 
 def test_the_first_objects_and_those_behind_them_are_alike() -> None:
