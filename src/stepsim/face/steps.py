@@ -23,6 +23,7 @@ from stepsim.network.collectives import (
     collective_time_ps,
     parse_algorithm,
 )
+from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.compare import compare_schedules
 from stepsim.step.simulate import simulate_step
@@ -140,18 +141,25 @@ def collective_time(
     included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
     unknown kinds, algorithms or ranks.
     """
-    named = isinstance(topology, str | Path)
-    topology = load_topology(topology, npus=max(ranks, default=0) + 1 if named else None)
+    if isinstance(topology, str | Path):
+        _check_ranks(ranks, MAX_TOPOLOGY_NPUS)
+        topology = load_topology(topology, npus=max(ranks) + 1)
+    else:
+        topology = load_topology(topology)
+        _check_ranks(ranks, topology.npus)
     try:
         kind = CollectiveKind(kind)
     except ValueError as error:
         raise PlanError(f"{error}: expected {', '.join(CollectiveKind)}") from None
     if isinstance(algorithm, str):
         algorithm = parse_algorithm(algorithm)
-    if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < topology.npus for r in ranks):
-        raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
     members = np.array(ranks, dtype=np.int64)
     if not 0 <= size_bytes <= _MOST_BYTES:
         raise PlanError(f"size_bytes is {size_bytes}: expected 0 to {_MOST_BYTES}")
     shape = collective_shape(topology, kind, members, algorithm)
     return collective_time_ps(topology, shape, size_bytes) / PS_PER_S
+
+
+def _check_ranks(ranks: Sequence[int], room: int) -> None:
+    if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < room for r in ranks):
+        raise PlanError(f"ranks: expected distinct numbers from 0 to {room - 1}")

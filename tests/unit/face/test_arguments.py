@@ -192,3 +192,10 @@ def test_misspelt_arguments_are_pythons_errors() -> None:
         collective_time("ring", "all_reduce", 8, [0], samplez=3)
     with pytest.raises(StepsimError, match="unknown option 'samplez'"):
         stepsim.simulate(WORK, "ring", samplez=3)
+
+
+@pytest.mark.parametrize("ranks", [[], [-1], [0, 0], [0, 2**40]])
+@pytest.mark.parametrize("topology", ["ring", stepsim.load_topology("ring")])
+def test_ranks_that_no_network_has_are_named(topology: Any, ranks: list[int]) -> None:
+    with pytest.raises(StepsimError, match=r"^ranks: expected distinct numbers from 0 to "):
+        stepsim.collective_time(topology, "all_reduce", 8, ranks)

