@@ -106,7 +106,7 @@ def add_up(parts: Sequence[Summand]) -> Summand:
     """The distinct numbers of all parts, ascending, and the sum of each one's values."""
     numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for numbers, _ in parts)])
     values = np.concatenate([np.zeros(0), *(values for _, values in parts)])
-    if not numbers.size:
+    if (numbers[1:] > numbers[:-1]).all():
         return numbers, values
     first = int(numbers.min())
     span = int(numbers.max()) - first + 1
