@@ -10,13 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 from gpt import GPT, TOPOLOGY
-from jobs import make_batch
 from sizes import sized
 
-from stepsim.explore.batch import Batch
+from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.face import noise, sensitivity, simulate
-from stepsim.files.load import load_workload
+from stepsim.files.load import load_topology, load_workload
 
 ROUNDS = sized(5, 1)
 
@@ -54,8 +53,8 @@ def row(name: str, value: str) -> None:
 
 def main() -> None:
     """Print the table."""
-    workload = load_workload(GPT)
-    batch = make_batch(workload, TOPOLOGY)
+    workload, topology = load_workload(GPT), load_topology(TOPOLOGY)
+    batch = make_batch(workload, topology)
     engine = best(lambda: simulate(workload, TOPOLOGY))
     totals, parts = (
         rate(batch, sized(count, 1000), parts=parts)
@@ -63,7 +62,7 @@ def main() -> None:
     )
     print("| gpt_1024, 1,024 NPUs | |\n|---|---|")
     row("one `simulate`", f"{engine * 1e3:.0f} ms")
-    row("compiling the batch", f"{best(lambda: make_batch(workload, TOPOLOGY)) * 1e3:.0f} ms")
+    row("compiling the batch", f"{best(lambda: make_batch(workload, topology)) * 1e3:.0f} ms")
     row("scenarios/s, step time and bubble", f"{totals:,.0f}")
     row("scenarios/s, with the breakdown", f"{parts:,.0f}")
     row(

@@ -22,7 +22,6 @@ from statistics import median
 from typing import Any, cast
 
 import numpy as np
-from jobs import asked, make_batch
 from sizes import sized
 
 from stepsim.engine import compiled, nodes
@@ -31,6 +30,7 @@ from stepsim.engine.fold import fold
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import Prices
 from stepsim.engine.run import run
+from stepsim.explore.batch import make_batch
 from stepsim.files.load import load_topology, load_workload
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.flights import Fabric
@@ -38,7 +38,7 @@ from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Topology
 from stepsim.network.topology.numbers import with_values
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Engine
+from stepsim.parallel.modes import Engine, Sharing
 from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
 from stepsim.workload.rows import CollectiveKind, Workload
 
@@ -142,7 +142,7 @@ def large(engine: Engine) -> Callable[[], object]:
 def fair() -> tuple[Callable[[], object], Callable[[], object]]:
     """A fair step at the next bandwidth, others known; and the events of one alone."""
     workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
-    options, known, numbers = asked(contention="fair"), list[Prices](), count()
+    options, known, numbers = StepOptions(contention=Sharing.FAIR), list[Prices](), count()
 
     def scenario() -> object:
         values = {"fabric.bandwidth": 40e9 + 1e6 * next(numbers)}
@@ -195,7 +195,7 @@ def _ends_of_scenarios(starts: Any, values: Any, number: Any, lengths: Any) -> A
 
 def batched(scenarios: int) -> tuple[Timed, Timed]:
     """A batch of scenarios, and a pass for each of them over its nodes as machine code."""
-    batch = make_batch(str(WORKLOAD), "hgx-h100")
+    batch = make_batch(load_workload(WORKLOAD), load_topology("hgx-h100"))
     columns = {"fabric.bandwidth": np.linspace(1e10, 1e11, scenarios)}
     program = batch.passes.program
     starts = np.cumsum([0, *map(len, program.after)])

@@ -1,5 +1,6 @@
 """Every benchmark that is a command of its own still runs; `pytest benchmarks --small` only."""
 
+import ast
 import os
 import runpy
 import sys
@@ -67,6 +68,14 @@ def output(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
 def test_every_command_is_here() -> None:
     commands = {path.stem for path in HERE.glob("*.py") if "__main__" in path.read_text()}
     assert commands - {Path(__file__).stem} == set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_command_runs_from_anywhere(name: str) -> None:
+    """What tests share is not on its path."""
+    tree = ast.parse((HERE / f"{name}.py").read_text())
+    imported = {each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)}
+    assert not imported & {path.stem for path in (ROOT / "tests").glob("*.py")}
 
 
 @pytest.mark.parametrize("name", PRINTED)
