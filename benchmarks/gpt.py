@@ -6,6 +6,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.step.simulate import PreparedStep, prepare
 
 GPT = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
+SMALL = GPT.with_name("gpt_tp4.txt")
 TOPOLOGY = "hgx-h100"
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from gpt import GPT, TOPOLOGY
+from gpt import GPT, SMALL, TOPOLOGY
 from sizes import sized
 
 from stepsim.explore.batch import Batch, make_batch
@@ -53,7 +53,7 @@ def row(name: str, value: str) -> None:
 
 def main() -> None:
     """Print the table."""
-    workload, topology = load_workload(GPT), load_topology(TOPOLOGY)
+    workload, topology = load_workload(sized(GPT, SMALL)), load_topology(TOPOLOGY)
     batch = make_batch(workload, topology)
     engine = best(lambda: simulate(workload, TOPOLOGY))
     totals, parts = (

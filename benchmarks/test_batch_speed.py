@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpt import GPT, TOPOLOGY
+from gpt import GPT, SMALL, TOPOLOGY
 from jobs import make_batch
 from sizes import sized
 
@@ -35,5 +35,5 @@ def test_sensitivity(benchmark: Any) -> None:
 
 def test_noise(benchmark: Any) -> None:
     options = {"model": NoiseModel(task=0.05), "samples": sized(1024, 4)}
-    found = benchmark.pedantic(noise, (GPT, TOPOLOGY), options, rounds=1)
+    found = benchmark.pedantic(noise, (sized(GPT, SMALL), TOPOLOGY), options, rounds=1)
     assert len(found.step_time_ps) == options["samples"]
