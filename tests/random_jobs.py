@@ -158,7 +158,7 @@ def circumstances(draw: st.DrawFn, job: Job) -> dict[str, Any]:
         st.integers(0, npus - 1), st.sampled_from([1.1, 1.3, 2, 0.5]), min_size=1, max_size=3
     )
     times = st.sampled_from(["1 ns", "70 ns", "1 us"])
-    drawn: dict[str, Any] = {"contention": draw(st.sampled_from(["none", "fair"]))}
+    drawn: dict[str, Any] = {"contention": draw(st.sampled_from(["none", "siblings", "fair"]))}
     for name in ("host_overhead", "get_batch", "loss_time"):
         if draw(st.booleans()):
             drawn[name] = draw(times)

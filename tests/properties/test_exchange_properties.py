@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_jobs import networks
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.files.load import load_topology
 from stepsim.files.shipped import topology_names
 from stepsim.network.collectives import flows
 from stepsim.network.collectives.direct import DIRECT
-from stepsim.network.collectives.flows import FlowStep, step_load
+from stepsim.network.collectives.flows import FlowStep, loads_by_owner, step_load
 from stepsim.network.one_collective import probe_collective
-from stepsim.network.topology import Topology
+from stepsim.network.topology import NestedTopology, Topology
 from stepsim.workload.rows import CollectiveKind
 
 SIZES = [1, 4097, 1 << 20, 3 << 30]
@@ -34,7 +34,17 @@ def same_loads(topology: Topology, groups: Ints) -> bool:
     assert found.links.tolist() == pairs.links.tolist()
     assert np.allclose(found.loads, pairs.loads, rtol=1e-12, atol=0)
     assert {*map(tuple, found.hops.tolist())} == {*map(tuple, pairs.hops.tolist())}
+    pair_by_pair, alike = (of_each_group(topology, groups, each) for each in (step.listed, step))
+    assert alike[0].tolist() == pair_by_pair[0].tolist()
+    assert np.allclose(alike[1], pair_by_pair[1], rtol=1e-12, atol=0)
     return True
+
+
+def of_each_group(topology: Topology, groups: Ints, step: FlowStep) -> Summand:
+    """Links of each group apart, numbered one group after the other, and what they carry."""
+    several = np.atleast_2d(groups)
+    owner, link, load = loads_by_owner(topology, several, np.arange(len(several)), step)
+    return add_up([(owner * sum(topology.link_counts()) + link, load)])
 
 
 def groups_of(topology: Any, npus: int) -> list[Ints]:
@@ -66,6 +76,23 @@ def test_shipped_topologies(name: str) -> None:
 
 
 @pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("name", topology_names())
+def test_groups_that_are_no_grid_on_shipped_topologies(name: str) -> None:
+    """Where all dimensions are switches, no pairs are needed for them either."""
+    topology = load_topology(name)
+    npus = min(3 * max(topology.node_size, 32), topology.npus)
+    fitted, node = topology.fit(npus), topology.node_size
+    assert isinstance(fitted, NestedTopology)
+    rng = np.random.default_rng(0)
+    some = rng.permutation(npus)[: npus // 3]
+    groups = [np.arange(npus - 1), np.arange(1, min(node + 2, npus)), some]
+    switched = all(axis.wiring.kind.switched for axis in fitted.axes)
+    assert [same_loads(fitted, group) for group in groups] == [
+        switched or len(fitted.axes) == 1
+    ] * 3
+
+
+@pytest.mark.usefixtures("always")
 @given(networks(), st.data())
 def test_random_topologies(topology: Topology, data: st.DataObject) -> None:
     npus = min(topology.npus, 64)
@@ -76,24 +103,29 @@ def test_random_topologies(topology: Topology, data: st.DataObject) -> None:
     members = np.arange(first, npus, stride)
     if len(members) > 1:
         same_loads(topology, members)
+    some = data.draw(st.lists(st.integers(0, npus - 1), min_size=2, max_size=20, unique=True))
+    same_loads(topology, np.array(some))
 
 
+@pytest.mark.parametrize("missing", [0, 1])
 @pytest.mark.parametrize("name", topology_names())
-def test_prices_are_the_same_to_the_picosecond(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_are_the_same_to_the_picosecond(
+    name: str, missing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topology = load_topology(name)
     npus = min(192, topology.npus)
     fitted, kind = topology.fit(npus), CollectiveKind.ALL_TO_ALL
     found = []
     for many in (2, 1 << 30):
         monkeypatch.setattr(flows, "_MANY", many)
-        probe = probe_collective(fitted, kind, SIZES, range(npus))
+        probe = probe_collective(fitted, kind, SIZES, range(npus - missing))
         found.append([(row.time_ps, row.latency_ps, row.algorithm) for row in probe.rows])
     assert found[0] == found[1]
 
 
-def test_what_is_no_grid_is_priced_pair_by_pair() -> None:
-    topology = load_topology("hgx-h100").fit(128)
-    assert topology.exchange(np.array([0, 1, 8])) is None
+def test_what_is_no_grid_of_cables_is_priced_pair_by_pair() -> None:
+    topology = load_topology("tpu-v4").fit(128)
+    assert topology.exchange(np.array([0, 1, 4])) is None
     assert topology.exchange(np.array([0, 0])) is None
 
 
@@ -103,3 +135,11 @@ def test_sixteen_thousand_ranks_are_no_matter() -> None:
     row = probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16384)).rows[0]
     carried = {each.name: each.busiest_bytes for each in row.links}
     assert carried["fabric"] == pytest.approx((1 << 20) * 2047 / 2048)
+
+
+def test_one_rank_less_is_no_matter_either() -> None:
+    """The last rack has 39 of 72: its ranks send most to other racks."""
+    topology = load_topology("gb200-nvl72").fit(16384)
+    row = probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16383)).rows[0]
+    carried = {each.name: each.busiest_bytes for each in row.links}
+    assert carried["fabric"] == pytest.approx((1 << 20) * (16383 - 39) / 16383)

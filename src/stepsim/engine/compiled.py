@@ -35,7 +35,10 @@ def compiled_passes(sums: int) -> CompiledPasses | None:
 def _passes() -> CompiledPasses | None:
     if find_spec("numba") is None:
         return None
-    return CompiledPasses(levels=_compiled(_node_levels), longest_path=_compiled(_longest_ends))
+    try:
+        return CompiledPasses(levels=_compiled(_node_levels), longest_path=_compiled(_longest_ends))
+    except ImportError:  # a numba that was not made for this numpy says so as it is imported
+        return None
 
 
 def _compiled(function: _Function) -> _Function:

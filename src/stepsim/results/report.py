@@ -15,7 +15,7 @@ from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.parallel.memory import PeakLive, peak_live
-from stepsim.parallel.modes import Sharing
+from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind
 from stepsim.results.accuracy import accuracy_warnings
@@ -83,9 +83,10 @@ class Report:
     `breakdown[a]` and `bubbles[a]` belong to actor a of `actors`.
     `critical_path_ps` says what the chain of tasks that sets the step time is made of.
     `memory` is what ranks hold, None where nobody said. `settings` are options that are not the
-    default, by name. `reading` says how the workload's rows were taken where there is a choice,
-    `findings` what its source can hardly mean and what that is worth, `warnings` what was assumed,
-    `notes` what is as usual and may surprise. `throughput` is known of models.
+    default, by name, and the engine that took the place of events. `reading` says how the
+    workload's rows were taken where there is a choice, `findings` what its source can hardly mean
+    and what that is worth, `warnings` what was assumed, `notes` what is as usual and may surprise.
+    `throughput` is known of models.
     """
 
     workload: str
@@ -234,7 +235,7 @@ def make_report(
         links=links,
         comms=comms,
         critical_path_ps=path_parts(graph, path),
-        settings=options.settings(),
+        settings=_settings(timeline),
         warnings=(
             *warnings,
             *_price_warnings(comms, prices),
@@ -247,6 +248,14 @@ def make_report(
         throughput=_throughput(effort, timeline),
         memory=memory,
     )
+
+
+def _settings(timeline: Timeline) -> dict[str, str]:
+    """What was set; and columns in place of events, also where nobody asked for them."""
+    settings = timeline.graph.options.settings()
+    if timeline.engine is Engine.LEVELS:
+        settings["engine"] = str(timeline.engine)
+    return settings
 
 
 def _price_warnings(comms: Sequence[CommUse], prices: Prices) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Compiled passes give what columns give, on any graph."""
 
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import pairwise
@@ -78,6 +79,8 @@ def test_small_graphs_are_columns(edges: int, monkeypatch: pytest.MonkeyPatch) -
     fresh: Callable[[], None] = compiled._passes.cache_clear
     fresh()
     assert compiled_passes(edges) is None
-    monkeypatch.setattr(compiled, "find_spec", lambda name: None)
-    assert compiled_passes(1 << 60) is None
-    fresh()
+    monkeypatch.setitem(sys.modules, "numba", None)  # it cannot be imported, here or at all
+    for found in (None, object()):
+        monkeypatch.setattr(compiled, "find_spec", lambda name, found=found: found)
+        assert compiled_passes(1 << 60) is None
+        fresh()

@@ -75,6 +75,7 @@ def test_a_large_job_says_that_no_events_were_run(
     (said,) = set(large.report.notes) - set(whole.report.notes)
     assert said.startswith("more than 10 tasks: their times are found level by level")
     assert asked.report.notes == whole.report.notes
+    assert [each.report.settings for each in (whole, large)] == [{}, {"engine": "levels"}]
     assert large.report.step_time_ps == whole.report.step_time_ps
 
 

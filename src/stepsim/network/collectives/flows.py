@@ -171,6 +171,13 @@ def loads_by_owner(
 
     A pair of owner and link may repeat.
     """
+    if step.everyone >= _MANY:
+        whole = [_exchanged(topology, group[None], step) for group in members]
+        known = [each for each in whole if each]
+        if len(known) == len(whole):
+            owner = np.repeat(owners, [len(each.links) for each in known])
+            links, loads = zip(*((each.links, each.loads) for each in known), strict=True)
+            return owner, np.concatenate(links), np.concatenate(loads)
     step = step.listed
     weights = np.broadcast_to(step.fraction, step.sources.shape).astype(np.float64)
     found = []

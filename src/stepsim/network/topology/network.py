@@ -143,7 +143,8 @@ class Topology(Protocol):
     def exchange(self, members: Ints) -> Load | None:
         """What a flow of weight 1 between any two members puts on the links; paths not counted.
 
-        None where members do not look alike: then nothing is faster than a flow per pair.
+        None where nothing is faster than a flow per pair: on listed links, and of members that are
+        no combinations of coordinates where not all dimensions are switches.
         """
 
     def loads_apart(

@@ -168,13 +168,17 @@ class FatTree:
         """Those of NICs, leaves and, with three layers, pods."""
         return (*self.ports.layers, *(npus for _, npus, _ in self._layers))
 
-    def exchange(self, positions: Ints, crossing: Sequence[Floats]) -> Summand:
+    def exchange(
+        self, positions: Ints, leaving: Sequence[Floats], entering: Sequence[Floats]
+    ) -> Summand:
         """Up to the first layer that joins both ends, evenly, and down again."""
-        parts = self.ports.exchange(positions, self.size, crossing)
+        parts = self.ports.exchange(positions, self.size, leaving, entering)
         base = sum(self.link_counts[:-1])
-        for (trees, npus, links), flows in zip(self._layers, crossing[2:], strict=True):
-            tree, load = add_up([(positions // npus, flows / links)])
-            for _ in ("up", "down"):
+        for (trees, npus, links), *both in zip(
+            self._layers, leaving[2:], entering[2:], strict=True
+        ):
+            for flows in both:
+                tree, load = add_up([(positions // npus, flows / links)])
                 ways = base + tree[:, None] * links + np.arange(links)
                 parts.append((ways.reshape(-1), np.repeat(load, links)))
                 base += trees * links

@@ -79,14 +79,20 @@ class Ports:
         """Neighbours that share a NIC."""
         return (self.npus_per_nic,)
 
-    def exchange(self, positions: Ints, size: int, crossing: Sequence[Floats]) -> list[Summand]:
-        """As `topology.exchange.Switched` of `size` positions."""
+    def exchange(
+        self, positions: Ints, size: int, leaving: Sequence[Floats], entering: Sequence[Floats]
+    ) -> list[Summand]:
+        """Loads of `size` positions, of which so many flows leave each layer, and enter it.
+
+        Layer 0 are the positions themselves, layer 1 their NICs.
+        """
         wires = self.link_counts(size)[0]
-        nic, load = add_up([(positions // self.npus_per_nic, crossing[1] / self.nics)])
-        first = nic * self.nics
-        parts = [(first + base + k, load) for base in (0, wires // 2) for k in range(self.nics)]
-        if self.shared:
-            parts += [(positions + wires + base, crossing[0]) for base in (0, size)]
+        parts = []
+        for flows, nics, places in ((leaving, 0, 0), (entering, wires // 2, size)):
+            nic, load = add_up([(positions // self.npus_per_nic, flows[1] / self.nics)])
+            parts += [(nic * self.nics + nics + k, load) for k in range(self.nics)]
+            if self.shared:
+                parts.append((positions + wires + places, flows[0]))
         return parts
 
     def hops(self, flows: Flows) -> list[Ints]:

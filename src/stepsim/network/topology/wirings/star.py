@@ -55,9 +55,11 @@ class Star:
         """That of the NICs."""
         return self.ports.layers
 
-    def exchange(self, positions: Ints, crossing: Sequence[Floats]) -> Summand:
+    def exchange(
+        self, positions: Ints, leaving: Sequence[Floats], entering: Sequence[Floats]
+    ) -> Summand:
         """Up from the one, down to the other."""
-        return carried(self.ports.exchange(positions, self.size, crossing))
+        return carried(self.ports.exchange(positions, self.size, leaving, entering))
 
     def hops(self, flows: Flows) -> Ints:
         """Links of each flow: up to the switch and down, shape (flows, classes)."""
