@@ -8,7 +8,7 @@ their loads on a link are summed. Max-min rates are unique, so the rates of the 
 those of this quotient (an equitable partition of ranks, sites and links).
 """
 
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from stepsim.base.records import dataclass
 from stepsim.engine.patterns import GroupPatterns
 from stepsim.engine.prices import PhasePrice, Prices
 from stepsim.graph.build import TaskGraph, Use
+from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group
 
@@ -142,13 +143,8 @@ class _Tracer:
         """Trace a communication in groups that look alike."""
         npus = place.patterns.npus[place.groups]
         for number, phase in enumerate(place.phases(self.prices)):
-            step = phase.step.listed
-            sources, destinations = npus[:, step.sources], npus[:, step.destinations]
-            flows = np.broadcast_to(step.fraction / np.max(step.fraction), sources.shape)
-            owners = np.repeat(place.sites, sources.shape[1])
-            site, link, load = self.prices.topology.loads_apart(
-                sources.reshape(-1), destinations.reshape(-1), flows.reshape(-1), owners
-            )
+            step = replace(phase.step, fraction=phase.step.fraction / np.max(phase.step.fraction))
+            site, link, load = loads_by_owner(self.prices.topology, npus, place.sites, step)
             what, when = np.full(len(site), place.comm), np.full(len(site), number)
             self.loads.append((site, what, when, link, load))
 

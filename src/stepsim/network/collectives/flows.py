@@ -10,7 +10,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, mark_of
+from stepsim.base.arrays import Floats, Ints, add_up, mark_of
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import LinkClass, Load, Topology
@@ -167,27 +167,33 @@ def _exchanged(topology: Topology, groups: Ints, step: FlowStep) -> Load | None:
 def loads_by_owner(
     topology: Topology, members: Ints, owners: Ints, step: FlowStep
 ) -> tuple[Ints, Ints, Floats]:
-    """What groups (rows of `members`) put on links, by their owners: owner, link and load.
+    """What groups (rows of `members`) put on links, by their owners: owner, link and load."""
+    whole = [_exchanged(topology, each[None], step) for each in members if step.everyone >= _MANY]
+    known = [each for each in whole if each]
+    found = [
+        (np.full(len(each.links), owner), each.links, each.loads)
+        for owner, each in zip(owners.tolist(), known, strict=False)
+    ]
+    if not known or len(known) < len(whole):
+        found = [*_listed_by_owner(topology, members, owners, step.listed)]
+    owner, link, load = (np.concatenate(column) for column in zip(*found, strict=True))
+    if len(found) > 1:
+        links = int(link.max(initial=0)) + 1
+        at, load = add_up([(owner * links + link, load)])
+        owner, link = np.divmod(at, links)
+    return owner, link, load
 
-    A pair of owner and link may repeat.
-    """
-    if step.everyone >= _MANY:
-        whole = [_exchanged(topology, group[None], step) for group in members]
-        known = [each for each in whole if each]
-        if len(known) == len(whole):
-            owner = np.repeat(owners, [len(each.links) for each in known])
-            links, loads = zip(*((each.links, each.loads) for each in known), strict=True)
-            return owner, np.concatenate(links), np.concatenate(loads)
-    step = step.listed
+
+def _listed_by_owner(
+    topology: Topology, members: Ints, owners: Ints, step: FlowStep
+) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """As `loads_by_owner`, of so many listed flows at a time."""
     weights = np.broadcast_to(step.fraction, step.sources.shape).astype(np.float64)
-    found = []
     for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(members))):
         ends = members[:, step.sources[part]], members[:, step.destinations[part]]
         each = np.repeat(owners, ends[0].shape[1])
         weight = np.tile(weights[part], len(members))
-        found.append(topology.loads_apart(ends[0].reshape(-1), ends[1].reshape(-1), weight, each))
-    owner, link, load = (np.concatenate(column) for column in zip(*found, strict=True))
-    return owner, link, load
+        yield topology.loads_apart(ends[0].reshape(-1), ends[1].reshape(-1), weight, each)
 
 
 def _slices(count: int, most: int) -> Iterator[slice]:
