@@ -1,10 +1,12 @@
 """Processor time of what people wait for, each over a yardstick of the same run: paired ratios.
 
-Usage: python benchmarks/ratios.py
+Usage: python benchmarks/ratios.py [--fill]
 
 A ratio says more than seconds of a machine that others use too: both sides are measured in turn,
 and the median of the pairs is told. Where numba is installed, passes are compared with the same
 passes as machine code. Large commands follow, with their seconds and peak memory.
+
+Beside each figure stands the one of docs/performance.md; `--fill` puts the new ones there.
 """
 
 import os
@@ -42,7 +44,9 @@ from stepsim.parallel.modes import Engine, Sharing
 from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
 from stepsim.workload.rows import CollectiveKind, Workload
 
-WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+WORKLOADS = ROOT / "workloads"
 WORKLOAD = WORKLOADS / sized("gpt_1024.txt", "gpt_tp4.txt")
 STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
 BARE = [sys.executable, "-c", "import numpy, simpy, msgspec"]
@@ -102,6 +106,7 @@ PLANS = tuple(
     for schedule in ("1f1b", "interleaved:2", "gpipe")
 )
 """Plans that differ in degrees, microbatches and schedule."""
+PLANS_A_SECOND = "distinct plans to totals, a second and core"
 LARGE = StepOptions(pp=sized(64, 2), microbatches=sized(1024, 4), schedule="interleaved:4")
 
 
@@ -279,6 +284,19 @@ def cost(words: list[str]) -> tuple[float, float]:
     return seconds, peak
 
 
+def tell(name: str, *figures: str) -> None:
+    """Print a row beside that of the page, or put it there."""
+    lines = PAGE.read_text().splitlines()
+    begin = f"| {name} | "
+    places = [i for i, line in enumerate(lines) if line.startswith(begin)]
+    known = [lines[i].removeprefix(begin).removesuffix(" |") for i in places]
+    print(f"{begin}{' | '.join(figures)} | {', '.join(known).replace(' | ', ', ')} |")
+    if "--fill" in sys.argv and sized(True, False):
+        for i in places:
+            lines[i] = f"{begin}{' | '.join(figures)} |"
+        PAGE.write_text("\n".join([*lines, ""]))
+
+
 def main() -> None:
     """Print the tables."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as for people
@@ -331,15 +349,15 @@ def main() -> None:
     }
     if find_spec("numba"):
         rows |= compiled_rows()
-    print("| processor time | ratio |\n|---|---|")
+    print("| processor time | ratio | on the page |\n|---|---|---|")
     for name, (one, other) in rows.items():
-        print(f"| {name} | {ratio(one, other):.2f} |")
-    print(f"\n{distinct_plans():.0f} distinct plans to totals per second and core")
-    print("\n| command | seconds | peak MB |\n|---|---|---|")
+        tell(name, f"{ratio(one, other):.2f}")
+    tell(PLANS_A_SECOND, f"{distinct_plans():.0f}")
+    print("\n| command | seconds | peak MB | on the page |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, words in large_commands(Path(folder)):
             seconds, peak = cost(words)
-            print(f"| {name} | {seconds:.2f} | {peak:.0f} |")
+            tell(name, f"{seconds:.2f}", f"{peak:.0f}")
 
 
 if __name__ == "__main__":

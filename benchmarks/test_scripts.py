@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ratios
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -17,7 +18,7 @@ PRINTED = {
     "html_report": "stepsim",
     "large_profiles": "| 2 | 1,200 |",
     "performance": "| scenarios/s, with the breakdown |",
-    "ratios": "distinct plans to totals per second and core",
+    "ratios": "| distinct plans to totals, a second and core |",
     "speed": "| gpt_1024, 131072 NPUs |",
     "sweep_times": "two workers:",
     "trace_times": "step.json.gz:",
@@ -68,6 +69,20 @@ def output(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
 def test_every_command_is_here() -> None:
     commands = {path.stem for path in HERE.glob("*.py") if "__main__" in path.read_text()}
     assert commands - {Path(__file__).stem} == set(PRINTED)
+
+
+def test_ratios_stand_beside_those_of_the_page_or_take_their_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("| a | 1.00 |\n| a b | 2.00 | 30 |\n")
+    monkeypatch.setattr(ratios, "PAGE", page)
+    for fill in ([], ["--fill"]):
+        monkeypatch.setattr(sys, "argv", ["ratios", *fill])
+        ratios.tell("a b", "4.00", "50")
+        ratios.tell("c", "6.00")
+    assert capsys.readouterr().out == "| a b | 4.00 | 50 | 2.00, 30 |\n| c | 6.00 |  |\n" * 2
+    assert page.read_text() == "| a | 1.00 |\n| a b | 4.00 | 50 |\n"
 
 
 @pytest.mark.parametrize("name", PRINTED)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import pipeline_graph, prices_of
+from helpers import few, pipeline_graph, prices_of
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
@@ -34,6 +34,23 @@ def test_every_task_of_a_shipped_job_runs_when_the_events_say(path: Path) -> Non
     ready = prepare(load_workload(path), load_topology("hgx-h100"))
     events, levels = (run_graph(ready.graph, ready.prices, engine=each) for each in Engine)
     for one, other in zip(events.cohorts, levels.cohorts, strict=True):
+        assert np.array_equal(one.start, other.start)
+        assert np.array_equal(one.end, other.end)
+
+
+@pytest.mark.parametrize("name", few(["gpt_tp4", "moe_128", "gpt_1024"], "gpt_tp4", "moe_128"))
+@pytest.mark.parametrize("engine", Engine)
+def test_every_rank_of_a_shipped_job_runs_as_the_one_that_stands_for_it(
+    name: str, engine: Engine, workloads: Path
+) -> None:
+    ready = prepare(load_workload(workloads / f"{name}.txt"), load_topology("hgx-h100"))
+    folded, every = (
+        run_graph(ready.graph, ready.prices, engine=engine, fold_ranks=fold)
+        for fold in (True, False)
+    )
+    assert len(folded.actors) < len(every.actors) == ready.graph.plan.npus
+    for rank in range(0, ready.graph.plan.npus, 7):
+        one, other = folded.tasks(rank), every.tasks(rank)
         assert np.array_equal(one.start, other.start)
         assert np.array_equal(one.end, other.end)
 
