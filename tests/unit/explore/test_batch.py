@@ -27,6 +27,7 @@ from stepsim.graph.actions import (
     forward_tasks,
 )
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.parallel.modes import Engine
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Work, Workload
@@ -86,7 +87,8 @@ def test_every_shipped_job(file: Path, topology: str, schedule: str, p2p: str) -
         batch = make_batch(**job)
     except (PlanError, ScheduleError) as error:
         pytest.skip(str(error))
-    check_equal(batch, {}, [job])
+    for engine in Engine:
+        check_equal(batch, {}, [job | {"engine": engine}])
     if schedule != "auto-zb":
         latencies = [0, 6_600_000]
         network = stepsim.load_topology(topology)
