@@ -63,7 +63,7 @@ def kept_beside(
     def of_object(it: _Object, *more: _More.args, **_: _More.kwargs) -> _Result:
         if id(it) not in every:
             every[id(it)] = {}
-            finalize(it, every.pop, id(it)).atexit = False
+            finalize(it, every.pop, id(it), None).atexit = False
         known = every[id(it)]
         if more not in known:
             known[more] = cast("Callable[..., _Result]", function)(it, *more)

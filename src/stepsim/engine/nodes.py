@@ -128,11 +128,12 @@ def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
     ):
         stages = tuple(laid.program.stage for laid in programs)
         known: dict[object, NodeGraph] = shapes[0].family.known
-        if (stages, far) not in known:
-            if len(known) == _VARIANTS:
-                known.clear()
-            known[stages, far] = _flat_nodes(shapes, far)
-        return known[stages, far]
+        found = known.get((stages, far))
+        if found is None:
+            if len(known) >= _VARIANTS:
+                known.clear()  # perhaps beside another thread that has just found the same
+            found = known[stages, far] = _flat_nodes(shapes, far)
+        return found
     tasks = [_Tasks(laid.program.shape, laid.first, laid.after) for laid in programs]
     firsts = bounds(np.array([len(laid) for laid in programs]))
     first = _with_messages(tasks, far, firsts)

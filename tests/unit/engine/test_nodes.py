@@ -1,6 +1,7 @@
 """Times found level by level are those of the events, and nobody asks for the wrong ones."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,18 @@ def test_every_rank_of_a_shipped_job_runs_as_the_one_that_stands_for_it(
         one, other = folded.tasks(rank), every.tasks(rank)
         assert np.array_equal(one.start, other.start)
         assert np.array_equal(one.end, other.end)
+
+
+def test_nodes_that_another_thread_forgets_at_once_are_those_of_the_run() -> None:
+    class Forgetful(dict[object, Any]):
+        def __setitem__(self, key: object, value: object) -> None:
+            self.clear()
+
+    schedule = build("1f1b", ranks=4, microbatches=4)
+    graph = pipeline_graph(schedule, [3] * 4, [5] * 4, P2PMode.EAGER)
+    object.__setattr__(graph.programs[0].shape.family, "known", Forgetful())
+    timeline = run_graph(graph, prices_of(graph, 0), engine=Engine.LEVELS)
+    assert timeline.pipeline_time_ps == (4 + 4 - 1) * (3 + 5)
 
 
 def test_what_cannot_run_is_told_as_by_the_events() -> None:
