@@ -137,6 +137,15 @@ def test_sixteen_thousand_ranks_are_no_matter() -> None:
     assert carried["fabric"] == pytest.approx((1 << 20) * 2047 / 2048)
 
 
+def test_a_ring_of_as_many_is_no_matter_either() -> None:
+    """The sum of the shorter ways, n * n / 4, goes half each way round: n * n / 8 of S / n."""
+    topology = load_topology("ring").fit(16384)
+    (links,) = (
+        probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16384)).rows[0].links
+    )
+    assert links.busiest_bytes == (1 << 20) * 16384 / 8
+
+
 def test_one_rank_less_is_no_matter_either() -> None:
     """The last rack has 39 of 72: its ranks send most to other racks."""
     topology = load_topology("gb200-nvl72").fit(16384)

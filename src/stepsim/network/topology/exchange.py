@@ -25,7 +25,7 @@ from stepsim.base.arrays import (
     spans,
 )
 from stepsim.network.topology.placed import PlacedWiring
-from stepsim.network.topology.wiring import Flows
+from stepsim.network.topology.wiring import Digit, Flows, Wiring
 
 _PAIRS_AT_ONCE = 1 << 20
 
@@ -134,7 +134,25 @@ def _within(axis: PlacedWiring, positions: Ints, sent: Ints, received: Ints) -> 
             [sent * _others(positions, size, received) for size in sizes],
             [received * _others(positions, size, sent) for size in sizes],
         )
-    return add_up([add_up(axis.wiring.load(flows)) for flows in _pairs(axis, positions)])
+    found = add_up([add_up(axis.wiring.load(flows)) for flows in _pairs(axis, positions)])
+    return _turned(axis.wiring, positions, found) if _turns(axis.wiring, positions) else found
+
+
+def _turns(wiring: Wiring, positions: Ints) -> bool:
+    """Whether shifts by the distance of neighbours take the positions, and the links, to others."""
+    apart = wiring.size // len(positions)
+    even = np.arange(len(positions)) * apart + positions[0] % apart
+    alike = wiring.digits == (Digit(size=wiring.size, turns=True),) and wiring.per_position > 0
+    return alike and apart * len(positions) == wiring.size and bool((positions == even).all())
+
+
+def _turned(wiring: Wiring, positions: Ints, part: Summand) -> Summand:
+    """What the flows of all positions put on links, where those of one put this on them."""
+    count, each = len(positions), wiring.per_position
+    period, row = wiring.size // count * each, wiring.size * each
+    links, loads = part
+    first, load = add_up([(links // row * row + links % row % period, loads)])
+    return (first[:, None] + np.arange(count) * period).reshape(-1), np.repeat(load, count)
 
 
 def _paths_of_grid(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Ints:
@@ -224,10 +242,14 @@ def _block(axis: PlacedWiring) -> int:
 
 
 def _pairs(axis: PlacedWiring, positions: Ints) -> Iterator[Flows]:
-    """Flows between any two positions of one copy, about a million at a time."""
+    """Flows between any two positions of one copy, about a million at a time.
+
+    Where positions are like each other, those of the first alone.
+    """
     several = max(1, _PAIRS_AT_ONCE // len(positions))
-    for first in range(0, len(positions), several):
-        some = positions[first : first + several]
+    starts = positions[:1] if _turns(axis.wiring, positions) else positions
+    for first in range(0, len(starts), several):
+        some = starts[first : first + several]
         yield _flows(axis, np.repeat(some, len(positions)), np.tile(positions, len(some)))
 
 
