@@ -20,6 +20,7 @@ Summand = tuple[Ints, Floats]
 """Numbers of things and a value of each; a thing may occur several times."""
 
 _Number = TypeVar("_Number", bound=np.number)
+_Whole = TypeVar("_Whole", bound=np.integer)
 _SPARSE = 16
 _AT_ONCE = 1 << 18
 _PLAIN = 1 << 12
@@ -94,6 +95,12 @@ def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
     places: Ints = (starts - (ends - counts)).repeat(counts)
     places += np.arange(len(places), dtype=np.int64)
     return places
+
+
+def divided(numbers: NDArray[_Whole], by: int) -> tuple[NDArray[_Whole], NDArray[_Whole]]:
+    """Quotients and remainders: as `np.divmod`, which takes five times as long."""
+    quotients = numbers // by
+    return quotients, numbers - quotients * by
 
 
 def narrowed(numbers: NDArray[np.integer], most: int) -> NDArray[np.integer]:

@@ -99,7 +99,7 @@ class LaidOut:
     @property
     def duration_ps(self) -> Times:
         """How long each task takes."""
-        found: Times = self.row_ps[self.row]
+        found: Times = self.row_ps.take(self.row)
         return found
 
     def alike(self) -> Iterator[tuple[Look, int, Ints]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Lists, Small, bounds, lists_of, row_numbers, spans
+from stepsim.base.arrays import Lists, Small, bounds, lists_of, row_numbers, spans
 from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.compiled import compiled_passes
@@ -48,7 +48,7 @@ class NodeGraph:
         """How long each node takes: as long as its first task."""
         found = np.empty(len(self), dtype=np.int64)
         for nodes, laid in zip(self.node_of[::-1], programs[::-1], strict=True):
-            found[nodes[::-1]] = laid.duration_ps[::-1]
+            found[nodes] = laid.duration_ps
         return found
 
 
@@ -67,10 +67,9 @@ class NodeTimes:
 
     def of_tasks(self) -> tuple[list[Times], list[Times]]:
         """Start and end of every task of every actor, as the events give them."""
-        ends = [self.end[nodes] for nodes in self.graph.node_of]
-        start = self.graph.duration_ps(self.programs)
-        np.subtract(self.end, start, out=start)
-        return [start[nodes] for nodes in self.graph.node_of], ends
+        ends = [self.end.take(nodes) for nodes in self.graph.node_of]
+        starts = [end - laid.duration_ps for end, laid in zip(ends, self.programs, strict=True)]
+        return starts, ends
 
 
 def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) -> NodeTimes | None:
@@ -96,7 +95,7 @@ def _by_levels(graph: NodeGraph, time: Times) -> None:
     edges = starts[graph.levels].tolist()
     for level in range(1, len(levels) - 1):
         low, high = levels[level], levels[level + 1]
-        ends = time[values[edges[level] : edges[level + 1]]]
+        ends = time.take(values[edges[level] : edges[level + 1]])
         time[low:high] += np.maximum.reduceat(ends, starts[low:high] - edges[level])
 
 
@@ -138,14 +137,15 @@ def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
     firsts = bounds(np.array([len(laid) for laid in programs]))
     first = _with_messages(tasks, far, firsts)
     _join_groups(first, programs, actors, firsts)
-    return _ordered(first, tasks, firsts)
+    return _ordered(_numbered(first, firsts), [each.after for each in tasks])
 
 
 def _flat_nodes(shapes: tuple[Shape, ...], far: tuple[_Far, ...]) -> NodeGraph:
     """The nodes of actors whose segments are one task each."""
     tasks = [_Tasks(shape, shape.numbers, shape.after) for shape in shapes]
     firsts = bounds(np.array([len(shape) for shape in shapes]))
-    return _ordered(_with_messages(tasks, far, firsts), tasks, firsts)
+    nodes = _numbered(_with_messages(tasks, far, firsts), firsts)
+    return _ordered(nodes, [each.after for each in tasks])
 
 
 def _with_messages(tasks: Sequence[_Tasks], far: Sequence[_Far], firsts: Small) -> Small:
@@ -177,70 +177,52 @@ def _join_groups(node: Small, programs: Sequence[LaidOut], actors: Actors, first
         node[members] = members[first][key]
 
 
-def _ordered(first: Small, tasks: Sequence[_Tasks], firsts: Small) -> NodeGraph:
-    """The nodes level by level; `first[i]` is the first task of the node that task i is of."""
+def _numbered(first: Small, firsts: Small) -> list[Small]:
+    """The node of every task of every actor; `first[i]` is the first task of that of task i."""
     is_first = first == np.arange(len(first), dtype=np.int32)
-    node = (np.cumsum(is_first, dtype=np.int32) - 1)[first]
-    after = [each.after for each in tasks]
-    order, levels = _levels(*_waiting(node, after, firsts))
+    node = (np.cumsum(is_first, dtype=np.int32) - 1).take(first)
+    return [node[a:b] for a, b in pairwise(firsts.tolist())]
+
+
+def _ordered(nodes: Sequence[Small], after: Sequence[Lists]) -> NodeGraph:
+    """The nodes level by level, from the node of every task and what each task waits for."""
+    place, levels = _places(nodes, after)
+    nodes = tuple(place.take(mine) for mine in nodes)
+    return NodeGraph(node_of=nodes, after=_waits(nodes, after, len(place)), levels=levels)
+
+
+def _places(nodes: Sequence[Small], after: Sequence[Lists]) -> tuple[Small, Small]:
+    """The place of every node in an order of levels, and where levels start."""
+    missing = np.zeros(1 + max(int(mine.max(initial=-1)) for mine in nodes), dtype=np.int32)
+    for mine, each in zip(nodes, after, strict=True):
+        np.add.at(missing, mine, each.counts)
+    order, levels = _levels(missing, _waits(nodes, after, len(missing), turned=True))
     place = np.empty_like(order)
     place[order] = np.arange(len(order), dtype=np.int32)
-    node = place[node]
-    return NodeGraph(
-        node_of=tuple(node[a:b] for a, b in pairwise(firsts.tolist())),
-        after=_joined_after(node, is_first, after, firsts),
-        levels=levels,
-    )
+    return place, levels
 
 
-def _waiting(node: Small, after: Sequence[Lists], firsts: Small) -> tuple[Small, Lists]:
-    """How many each node waits for, and which wait for each, ascending."""
-    missing = np.zeros(int(node.max(initial=-1)) + 1, dtype=np.int32)
+def _waits(
+    nodes: Sequence[Small], after: Sequence[Lists], most: int, *, turned: bool = False
+) -> Lists:
+    """What each node waits for; `turned`, what waits for it: ascending."""
     code = np.empty(sum(len(each.values) for each in after), dtype=np.int64)
     past = 0
-    for each, (a, b) in zip(after, pairwise(firsts.tolist()), strict=True):
-        mine, counts = node[a:b], each.counts
-        np.add.at(missing, mine, counts)
-        here = code[past : past + len(each.values)]
-        here[:] = mine[each.values]
+    for mine, each in zip(nodes, after, strict=True):
+        earlier, later = mine.take(each.values), mine.repeat(each.counts)
+        here = code[past : past + len(earlier)]
+        here[:] = earlier if turned else later
         here <<= 32
-        here |= np.repeat(mine, counts)
+        here |= later if turned else earlier
         past += len(here)
-    return missing, lists_of(code, len(missing))
-
-
-def _joined_after(node: Small, is_first: Bools, after: Sequence[Lists], firsts: Small) -> Lists:
-    """What nodes wait for: what their first task does, then what each other task does."""
-    starts, place = _places(node, is_first, np.concatenate([each.counts for each in after]))
-    values = np.empty(int(starts[-1]), dtype=np.int32)
-    for each, (a, b) in zip(after, pairwise(firsts.tolist()), strict=True):
-        values[spans(place[a:b], each.counts)] = node[a:b][each.values]
-    return Lists(starts, values)
-
-
-def _places(node: Small, is_first: Bools, counts: Small) -> tuple[Small, Small]:
-    """Where the list of every node starts, and in it what each task waits for.
-
-    `counts` says how many each task waits for.
-    """
-    whole = np.empty(np.count_nonzero(is_first), dtype=np.int32)
-    whole[node[is_first]] = counts[is_first]
-    others = np.flatnonzero(~is_first)
-    others = others[np.argsort(node[others], kind="stable")]
-    own, more = node[others], counts[others]
-    before = bounds(more)[:-1]
-    before = whole[own] + before - before[np.searchsorted(own, own)]
-    np.add.at(whole, own, more)
-    starts = bounds(whole)
-    place = starts[node]
-    place[others] += before
-    return starts, place
+    return lists_of(code, most)
 
 
 def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
     """Nodes level by level and where levels start; those that can never run come last.
 
-    `missing` says how many each node waits for: it counts down.
+    `missing` says how many each node waits for: it counts down, and tells the last mention of what
+    several nodes have freed.
     """
     starts, counts, values = followers.starts, followers.counts, followers.values
     compiled = compiled_passes(len(values))
@@ -248,15 +230,14 @@ def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
         return compiled.levels(missing, starts, values)
     level = np.flatnonzero(missing == 0).astype(np.int32)
     order, sizes = [level], [len(level)]
-    mark = np.zeros(len(missing), dtype=np.int32)
     one = np.int32(1)  # a number of another kind takes ten times as long
     while len(level):
         freed = values.take(spans(starts.take(level), counts.take(level)))
         np.subtract.at(missing, freed, one)
         ready = freed.compress(missing.take(freed) == 0)
-        turn = np.arange(len(ready), dtype=np.int32)
-        mark[ready] = turn
-        level = ready.compress(mark.take(ready) == turn)
+        turn = np.arange(-len(ready), 0, dtype=np.int32)
+        missing[ready] = turn
+        level = ready.compress(missing.take(ready) == turn)
         order.append(level)
         sizes.append(len(level))
     left = np.flatnonzero(missing > 0).astype(np.int32)

@@ -242,23 +242,24 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
         here = np.flatnonzero(rows.kind >= 0)
         if len(here) > len(numbers):
             numbers = np.arange(len(here), dtype=np.int32)
-        ends = rows.end[here]
-        place[ends[ends >= 0]] = np.flatnonzero(ends >= 0)
+        ends = rows.end.take(here)
+        messages = np.flatnonzero(ends >= 0)
+        place[ends.take(messages)] = messages
         shapes.append(
             Shape(
                 numbers=numbers[: len(here)],
-                kind=rows.kind[here],
-                stream=rows.stream[here],
-                entry=rows.entry[here],
-                peer_stage=rows.peer_stage[here],
+                kind=rows.kind.take(here),
+                stream=rows.stream.take(here),
+                entry=rows.entry.take(here),
+                peer_stage=rows.peer_stage.take(here),
                 peer=ends,
-                after=waits_of(rows),
+                after=waits_of(rows, place),
                 family=family,
             )
         )
     for stage, shape in enumerate(shapes):
         messages = np.flatnonzero(shape.peer >= 0)
-        found = place[shape.peer[messages] ^ 1]
+        found = place.take(shape.peer.take(messages) ^ 1)
         alone = messages[found < 0]
         if len(alone):
             raise ScheduleError(_unmatched(schedule, stage, int(shape.peer[alone[0]])))

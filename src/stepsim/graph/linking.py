@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Lists, Small, bounds, spans
+from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, spans
 from stepsim.base.records import dataclass
 
 NONE = -1
@@ -29,10 +29,11 @@ class Joins(IntEnum):
 class Rows:
     """Rows of a program as columns.
 
-    A row is a segment of a `kind` on a `stream`, or, where that is -1, a wait for the row `joined`.
-    `end` is the end of a message that it is, -1 for others.
+    A row is a segment of a `kind` on a `stream`, or, where that is -1, a wait. `end` is the end of
+    a message that it is or waits for, -1 for others.
     `reads` says whether it waits for the front; else it waits for row `waits`, if any. It is queued
-    behind the last row that `sets` the stream it is `behind`. Row `joined` joins the front.
+    behind the last row that `sets` the stream it is `behind`. It `joins` the front, or what it
+    waits for does.
     """
 
     kind: NDArray[np.int8]
@@ -45,7 +46,6 @@ class Rows:
     behind: NDArray[np.int8]
     sets: NDArray[np.int8]
     joins: NDArray[np.int8]
-    joined: Small
 
     @classmethod
     def of(cls, **columns: NDArray[np.integer | np.bool_]) -> Self:
@@ -58,43 +58,52 @@ class Rows:
         )
 
 
-def waits_of(rows: Rows) -> Lists:
-    """What every segment waits for, by the numbers of segments: front first, its stream last."""
-    is_segment = rows.kind >= 0
-    number = np.cumsum(is_segment, dtype=np.int32) - 1
-    segments = np.flatnonzero(is_segment)
+def waits_of(rows: Rows, posted: Small) -> Lists:
+    """What every segment waits for, by the numbers of segments: front first, its stream last.
+
+    `posted[e]` is the segment that is end e of a message.
+    """
+    segments = np.flatnonzero(rows.kind >= 0)
+    number = np.full(len(rows.kind), NONE, dtype=np.int32)
+    number[segments] = np.arange(len(segments), dtype=np.int32)
     joins = rows.joins > 0
-    front = number[rows.joined[joins]]
+    front = number.compress(joins)
+    front = np.where(front >= 0, front, posted.take(rows.end.compress(joins)))
     past = np.cumsum(joins, dtype=np.int32) - joins
     since = np.zeros(len(past) + 1, dtype=np.int32)
     np.maximum.accumulate(past * (rows.joins == Joins.ALONE), out=since[1:])
-    first = since[segments]
-    counts = (past[segments] - first) * rows.reads[segments]
-    pieces = front[spans(first, counts)]
-    named = np.flatnonzero(rows.waits[segments] >= 0)
-    queued = _queued(rows.behind[segments], rows.sets[segments])
-    there = np.repeat(np.arange(len(queued), dtype=np.int32), counts)
-    queued[there[pieces == queued[there]]] = NONE
-    more = queued >= 0
-    sizes = counts + more
+    first = since.take(segments)
+    sizes = (past.take(segments) - first) * rows.reads.take(segments)
+    waits = rows.waits.take(segments)
+    named = np.flatnonzero(waits >= 0)
+    behind, before = _queued(rows.behind.take(segments), rows.sets.take(segments))
+    is_new = ~_among(before, front, first.take(behind), sizes.take(behind))
+    behind, before = behind.compress(is_new), before.compress(is_new)
+    sizes[behind] += 1
     sizes[named] += 1
     starts = bounds(sizes)
-    values = np.empty(starts[-1], dtype=np.int32)
-    is_piece = np.ones(len(values), dtype=bool)
-    is_piece[starts[named]] = False
-    is_piece[starts[1:][more] - 1] = False
-    values[is_piece] = pieces
-    values[starts[named]] = number[rows.waits[segments[named]]]
-    values[starts[1:][more] - 1] = queued[more]
+    values = front.take(spans(first, sizes), mode="clip")  # all but one of a list that has more
+    values[starts.take(named)] = number.take(waits.take(named))
+    values[starts[1:].take(behind) - 1] = before
     return Lists(starts, values)
 
 
-def _queued(behind: NDArray[np.int8], sets: NDArray[np.int8]) -> Small:
-    """The last segment of the stream that each segment is behind, -1 for none."""
-    found = np.full(len(behind), NONE, dtype=np.int32)
-    for stream in np.flatnonzero(np.bincount(behind[behind >= 0])).tolist():
-        mine, setters = behind == stream, sets == stream
-        before = np.cumsum(setters, dtype=np.int32) - setters
-        numbers = np.append(NONE, np.flatnonzero(setters))
-        found[mine] = numbers[before[mine]]
+def _queued(behind: NDArray[np.int8], sets: NDArray[np.int8]) -> tuple[Ints, Small]:
+    """Segments that a stream has something before, and the last segment of it before each."""
+    found, last = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+    for stream in np.flatnonzero(np.bincount(behind.compress(behind >= 0))).tolist():
+        here = np.flatnonzero((behind == stream) | (sets == stream))
+        setting = sets.take(here) == stream
+        before = np.cumsum(setting, dtype=np.int32) - setting
+        queued = (behind.take(here) == stream) & (before > 0)
+        found.append(here.compress(queued))
+        last.append(here.compress(setting).take(before.compress(queued) - 1))
+    return np.concatenate(found), np.concatenate(last, dtype=np.int32)
+
+
+def _among(numbers: Small, front: Small, first: Small, counts: Small) -> Bools:
+    """Whether each number is in its piece of the front: so many from the first on."""
+    found = np.zeros(len(numbers), dtype=bool)
+    same = front.take(spans(first, counts)) == numbers.repeat(counts)
+    found[np.arange(len(numbers)).repeat(counts).compress(same)] = True
     return found

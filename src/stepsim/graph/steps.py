@@ -1,6 +1,7 @@
 """The rows of a stage that follow its point-to-point program step by step."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.graph.linking import NONE, Joins, Rows
@@ -9,6 +10,12 @@ from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.axes import Stream
+
+_QUEUES = np.array(
+    [Stream.PP_BACKWARD, Stream.PP_FORWARD, Stream.PP_BACKWARD_RECV, Stream.PP_FORWARD_RECV],
+    dtype=np.int8,
+)
+"""Streams of sends to the rank before and to the next, and of receipts of such."""
 
 
 def step_rows(
@@ -25,13 +32,11 @@ def step_rows(
     ends = np.where(is_run, np.int32(NONE), what)
     receives = (ends & 1 == 1) & ~is_run
     posts, runs = np.flatnonzero(is_post), np.flatnonzero(is_run)
-    posted = np.zeros(int(ends.max(initial=0)) + 1, dtype=np.int32)  # mostly never touched
-    posted[ends[posts]] = posts + 1
     peer = np.full(len(step), NONE, dtype=np.int32)
     stream = np.full(len(step), NONE, dtype=np.int8)
-    peer[posts], stream[posts] = _messages(schedule, stage, ends[posts])
+    peer[posts], stream[posts] = _messages(schedule, stage, ends.take(posts))
     queue = np.full(len(step), NONE, dtype=np.int8) if free else stream.copy()
-    queue[runs[on_dp[what[runs]]]] = Stream.DP
+    queue[runs.compress(on_dp.take(what.take(runs)))] = Stream.DP
     if free:
         stream[posts] = Stream.EAGER
         waits &= receives
@@ -45,8 +50,6 @@ def step_rows(
     kind[-1] = SegmentKind.PER_STEP if tail else NONE
     joins = begins + np.int8(Joins.BESIDE)
     joins[~(is_run | waits)] = Joins.NOT
-    joined = np.where(waits, posted[ends] - 1, NONE)
-    joined[runs] = runs
     reads = is_run | (is_post & ~(receives & free))
     reads[-1] = True
     behind = queue.copy()
@@ -55,27 +58,25 @@ def step_rows(
         kind=kind,
         stream=stream,
         entry=np.where(is_run, what, np.int32(NONE)),
-        end=np.where(is_post, ends, np.int32(NONE)),
+        end=ends,
         peer_stage=peer,
         reads=reads,
         waits=np.full(len(step), NONE, dtype=np.int32),
         behind=behind,
         sets=queue,
         joins=joins,
-        joined=joined,
     )
 
 
-def _messages(schedule: Schedule, stage: int, ends: Small) -> tuple[Ints, Ints]:
+def _messages(schedule: Schedule, stage: int, ends: Small) -> tuple[Ints, NDArray[np.int8]]:
     """The stage at the other side of ends, and the stream they queue on.
 
     To the next rank or to the one before; with two ranks activations go forward.
     """
-    ranks, receives = schedule.placement.ranks, ends % 2 == 1
+    ranks, receives = schedule.placement.ranks, ends & 1
     peer = far_ranks(schedule, ends)
-    ahead = np.where(receives, stage - peer, peer - stage) % ranks == 1
+    hop = (stage - peer) * (2 * receives - 1)
+    ahead = (hop == 1) | (hop == 1 - ranks)
     if ranks == 2:
-        ahead = ends // 2 < schedule.placement.stages * schedule.microbatches
-    sends = np.where(ahead, Stream.PP_FORWARD, Stream.PP_BACKWARD)
-    comes = np.where(ahead, Stream.PP_FORWARD_RECV, Stream.PP_BACKWARD_RECV)
-    return peer, np.where(receives, comes, sends)
+        ahead = ends >> 1 < schedule.placement.stages * schedule.microbatches
+    return peer, _QUEUES.take(2 * receives + ahead)

@@ -78,7 +78,7 @@ class Written:
         def column(name: str, theirs: Small) -> Ints:
             mine = np.array([row.get(name, NONE) for row in self.rows])
             theirs = theirs[kept]
-            if name in ("waits", "joined"):
+            if name == "waits":
                 mine = np.where(mine >= 0, final[len(kept) + mine], NONE)
                 theirs = np.where(theirs >= 0, moved[theirs], NONE)
             return np.concatenate((theirs, mine))[order]
@@ -326,7 +326,7 @@ class ProgramWriter:
         """Write a row, and say which it is."""
         number = len(self.rows)
         row = {"kind": kind, "stream": stream, "task_list": task_list, "place": place}
-        self.rows.append({**_NOTHING, **row, **more, "joined": number if "joins" in more else NONE})
+        self.rows.append({**_NOTHING, **row, **more})
         return number
 
 

@@ -101,17 +101,18 @@ def task_rows(tasks: Sequence[tuple[Part, tuple[int, ...]]]) -> _TaskRows:
 
 def find_gaps(rows: _TaskRows) -> Gaps:
     """The gaps of a program; those with equally many and like transfers are shared out together."""
-    is_busy = _IS_BUSY[rows.part]
+    is_busy = _IS_BUSY.take(rows.part)
     busy = np.flatnonzero(is_busy)
     claimer = _claimers(rows, is_busy)
     left = np.flatnonzero((claimer == len(is_busy)) & ~is_busy & ~rows.detached)
     claimed = np.flatnonzero(~is_busy & (claimer < len(is_busy)))
-    before: Ints = np.cumsum(is_busy) - is_busy
-    gap = np.append(before[claimer[claimed]], np.full(len(left), len(busy)))
+    before = np.zeros(len(is_busy), dtype=np.int64)
+    before[busy] = np.arange(len(busy))
+    gap = np.append(before.take(claimer.take(claimed)), np.full(len(left), len(busy)))
     order = np.argsort(gap, kind="stable")
     awaited = Lists(
         bounds(np.bincount(gap, minlength=len(busy) + 1)),
-        np.append(claimed, left)[order].astype(np.int32),
+        np.append(claimed, left).take(order).astype(np.int32),
     )
     return Gaps(
         busy=busy,
@@ -127,16 +128,16 @@ def _claimers(rows: _TaskRows, is_busy: Bools) -> Ints:
 
     A transfer is waited for directly, or by another that is waited for.
     """
-    owner, before = rows.after.owners, rows.after.values
     nobody = len(is_busy)
     claimer = np.full(nobody, nobody, dtype=np.int64)
-    flies = ~is_busy[before]
-    owner, before = owner[flies], before[flies]
-    direct = is_busy[owner]
-    claimer[before[direct][::-1]] = owner[direct][::-1]  # the first owner is written last
-    owner, before = owner[~direct], before[~direct]
+    flies = ~is_busy.take(rows.after.values)
+    owner, before = rows.after.owners.compress(flies), rows.after.values.compress(flies)
+    direct = is_busy.take(owner)
+    # the first owner is written last
+    claimer[before.compress(direct)[::-1]] = owner.compress(direct)[::-1]
+    owner, before = owner.compress(~direct), before.compress(~direct)
     while True:
-        sooner = claimer[owner] < claimer[before]
+        sooner = claimer.take(owner) < claimer.take(before)
         if not sooner.any():
             return claimer
         np.minimum.at(claimer, before[sooner], claimer[owner[sooner]])
@@ -144,23 +145,23 @@ def _claimers(rows: _TaskRows, is_busy: Bools) -> Ints:
 
 def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
     """Gaps by how many transfers are awaited in each, and by what these are if all are the same."""
-    parts = part[awaited.values]
+    parts, starts = part.take(awaited.values), awaited.starts
     counts = awaited.counts.astype(np.int64)
     some = np.flatnonzero(counts)
-    low, high = np.full((2, len(counts)), _COALESCED, dtype=np.int8)
-    if len(some):
-        low[some] = np.minimum.reduceat(parts, awaited.starts[some])
-        high[some] = np.maximum.reduceat(parts, awaited.starts[some])
-    flight = np.where(low == high, low, np.int8(_COALESCED))
+    flight = np.full(len(counts), _COALESCED, dtype=np.int8)
+    flight[some] = parts.take(starts.take(some))
+    changes = np.flatnonzero(parts[1:] != parts[:-1]) + 1
+    inside = np.searchsorted(starts, changes, side="right") - 1
+    flight[inside[starts[inside] < changes]] = _COALESCED
     looks = flight + 1 + len(_IS_BUSY) * ((np.arange(len(counts)) > 0) + 2 * counts)
     first, look = numbers_of(looks)
     for number in np.argsort(first).tolist():
         mine = np.flatnonzero(look == number)
-        several = spans(awaited.starts[mine], counts[mine]).reshape(len(mine), -1)
+        several = spans(starts.take(mine), counts.take(mine)).reshape(len(mine), -1)
         kind = int(flight[mine[0]])
         yield _Alike(
             gaps=mine,
-            transfers=awaited.values[several].astype(np.int64).T,
+            transfers=awaited.values.take(several).astype(np.int64).T,
             idle=Part.INNER if mine[0] else Part.HEAD,
             flight=None if kind == _COALESCED else _PARTS[kind],
         )
@@ -173,7 +174,7 @@ def _share_even_gaps(
 
     Then only the union of the flights matters: starts and ends may be sorted each by itself.
     """
-    starts, ends = _sorted(start[alike.transfers]), _sorted(end[alike.transfers])
+    starts, ends = (_sorted(times.take(alike.transfers, axis=0)) for times in (start, end))
     flight = alike.flight or Part.COMPUTE
     waiting = alike.idle if flight is Part.EXPOSED_PP else Part.SKEW
     idle, cursor = (until - begin).sum(axis=0), begin
@@ -286,6 +287,8 @@ class ProgramGaps:
 
         `place[i]` is where task i lies in them, if not at i.
         """
+        if place is None and not self.closing:
+            return start, end
         source = self.source if place is None else place[self.source]
         starts, ends = start[source], end[source]
         for row, mine in self.closing:
@@ -309,11 +312,11 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
             part[row] = part_of(inside[inner], graph)
             closes[row] = inner == len(inside) - 1 and look.kind is not SegmentKind.REDUCTION
     rows = _TaskRows(
-        part=part[laid.row],
+        part=part.take(laid.row),
         after=laid.after,
-        detached=laid.program.stream[laid.segment] == Stream.EAGER,
+        detached=laid.program.stream.take(laid.segment) == Stream.EAGER,
     )
-    closed = np.flatnonzero(closes[laid.row])
+    closed = np.flatnonzero(closes.take(laid.row))
     first = laid.first[laid.segment[closed]]
     source, ending = np.arange(len(laid)), closed
     if len(closed):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, divided
 from stepsim.parallel.p2p.steps import P2PProgram, StepKind
 from stepsim.parallel.schedules import ActionKind, Schedule
 
@@ -48,10 +48,10 @@ def exchanges(schedule: Schedule, rank: int) -> MessageEnds:
 
 def far_ranks(schedule: Schedule, ends: NDArray[np.integer]) -> Ints:
     """Ranks at the other side of ends of messages."""
-    rest, microbatch = np.divmod(ends // 2, schedule.microbatches)
-    backward, source = np.divmod(rest, schedule.placement.stages)
-    target = np.where(backward, source - 1, source + 1)
-    return schedule.placement.rank(np.where(ends % 2, source, target), microbatch)
+    rest, microbatch = divided(ends >> 1, schedule.microbatches)
+    backward, source = divided(rest, schedule.placement.stages)
+    onwards = (1 - 2 * backward) * (1 - (ends & 1))
+    return schedule.placement.rank(source + onwards, microbatch)
 
 
 class StepWriter:
@@ -68,12 +68,11 @@ class StepWriter:
 
     def program(self) -> P2PProgram:
         """The steps in the order of their keys; of equal ones in that in which they were put."""
-        order = np.argsort(np.concatenate([keys for keys, *_ in self._columns]), kind="stable")
-        sizes = [len(keys) for keys, *_ in self._columns]
-        kind, alone = (
-            np.repeat([column[i] for column in self._columns], sizes)[order] for i in (2, 3)
-        )
-        what = np.concatenate([what for _, what, *_ in self._columns])[order]
+        keys, what, kind, alone = zip(*self._columns, strict=True)
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        column = np.repeat(np.arange(len(keys), dtype=np.int8), [*map(len, keys)]).take(order)
         return P2PProgram(
-            kind=kind.astype(np.int8), what=what.astype(np.int32), alone=alone.astype(bool)
+            kind=np.array(kind, dtype=np.int8).take(column),
+            what=np.concatenate(what, dtype=np.int32).take(order),
+            alone=np.array(alone, dtype=bool).take(column),
         )

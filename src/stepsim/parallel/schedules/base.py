@@ -105,7 +105,7 @@ class Placement:
         """Rank that runs a virtual stage for a microbatch; the same of columns."""
         match self.kind:
             case PlacementKind.LOOP:
-                return stage % self.ranks
+                return stage - stage // self.ranks * self.ranks  # quicker than % for columns
             case PlacementKind.V:
                 return stage + (stage >= self.ranks) * (2 * self.ranks - 1 - 2 * stage)
             case PlacementKind.BIDIRECTIONAL:
