@@ -10,7 +10,7 @@ _More = ParamSpec("_More")
 _Result = TypeVar("_Result")
 
 
-class _Same(Generic[_Object]):
+class Same(Generic[_Object]):
     """An object as a key: equal to itself alone, whatever it holds."""
 
     __slots__ = ("it",)
@@ -22,7 +22,7 @@ class _Same(Generic[_Object]):
         return id(self.it)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.it is self.it
+        return isinstance(other, Same) and other.it is self.it
 
 
 def kept(
@@ -40,11 +40,11 @@ def kept(
         function: Callable[Concatenate[_Object, _More], _Result],
     ) -> Callable[Concatenate[_Object, _More], _Result]:
         @lru_cache(maxsize=most)
-        def of_same(same: _Same[_Object], *more: Hashable) -> _Result:
+        def of_same(same: Same[_Object], *more: Hashable) -> _Result:
             return cast("Callable[..., _Result]", function)(same.it, *more)
 
         def of_object(it: _Object, *more: _More.args, **_: _More.kwargs) -> _Result:
-            return of_same(_Same(it), *more)
+            return of_same(Same(it), *more)
 
         return update_wrapper(cast("Callable[..., _Result]", of_object), function)
 

@@ -21,7 +21,8 @@ from stepsim.engine.shared_links import (
     colour_sites,
     find_transfer_sites,
 )
-from stepsim.graph.build import TaskGraph, Use
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Use
 from stepsim.network.flights import Transfer, TransferPhase, level_alone
 from stepsim.workload.axes import Stream
 

@@ -19,8 +19,8 @@ from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.prices import Prices
 from stepsim.graph.actions import Task, TaskKind, TaskList
-from stepsim.graph.build import TaskGraph, Use
-from stepsim.graph.programs import Look, Program, SegmentKind
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Look, Program, SegmentKind, Use
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 

@@ -14,7 +14,8 @@ from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.orbits import stages_turn
 from stepsim.engine.patterns import GroupPatterns, find_patterns
-from stepsim.graph.build import TaskGraph, Use
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Use
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,

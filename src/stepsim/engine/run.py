@@ -20,8 +20,7 @@ from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
-from stepsim.graph.build import Use
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.programs import SegmentKind, Use
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group

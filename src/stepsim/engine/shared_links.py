@@ -17,7 +17,8 @@ from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.records import dataclass
 from stepsim.engine.patterns import GroupPatterns
 from stepsim.engine.prices import PhasePrice, Prices
-from stepsim.graph.build import TaskGraph, Use
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Use
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group

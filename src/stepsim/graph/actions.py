@@ -183,16 +183,18 @@ class HostTimes:
     loss_ps: int = 0
 
     @classmethod
-    def of(
-        cls,
-        options: StepOptions,
-        action: Action,
-        *,
-        last_stage: int,
-        rows: int,
-        part: range | None = None,
-    ) -> Self:
-        """What is asked for an action of so many rows, or for those of them in `part`.
+    def of(cls, options: StepOptions) -> Self:
+        """All that is asked for."""
+        return cls(
+            overhead_ps=options.host_overhead_ps,
+            get_batch_ps=options.get_batch_ps,
+            loss_ps=options.loss_time_ps,
+        )
+
+    def around(
+        self, action: Action, *, last_stage: int, rows: int, part: range | None = None
+    ) -> "HostTimes":
+        """Those of an action of so many rows, or of those of them in `part`.
 
         Overhead is before an action's first part, which of a backward has its last rows. The first
         stage's forwards get their batch, the last stage's compute the loss.
@@ -201,10 +203,10 @@ class HostTimes:
         forward = action.kind is ActionKind.FORWARD
         begins = part.start == 0 if forward else part.stop == rows
         ends = forward and part.stop == rows
-        return cls(
-            overhead_ps=options.host_overhead_ps if begins else 0,
-            get_batch_ps=options.get_batch_ps if forward and begins and action.stage == 0 else 0,
-            loss_ps=options.loss_time_ps if ends and action.stage == last_stage else 0,
+        return HostTimes(
+            overhead_ps=self.overhead_ps if begins else 0,
+            get_batch_ps=self.get_batch_ps if forward and begins and action.stage == 0 else 0,
+            loss_ps=self.loss_ps if ends and action.stage == last_stage else 0,
         )
 
 

@@ -5,21 +5,19 @@ each a task list of tasks or one end of a message. Collectives join the ranks of
 join a segment of one stage's program with a segment of another's.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import kept_beside
+from stepsim.base.kept import Same, kept, kept_beside
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.linking import NONE, Rows, waits_of
-from stepsim.graph.programs import Program, Shape, ShapeFamily, looks_of
+from stepsim.graph.programs import Program, Shape, ShapeFamily, Use, looks_of
 from stepsim.graph.steps import step_rows
-from stepsim.graph.task_lists import TaskLists
+from stepsim.graph.task_lists import TaskLists, TaskOptions
 from stepsim.graph.writer import ProgramWriter, Written
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
@@ -38,29 +36,14 @@ from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 _SMALL = 1 << 13
-"""Segments of a stage up to which its programs are kept for the next graph."""
+"""Segments of a stage up to which its programs are kept for the next graph.
+
+All programs of a graph are where its schedule has as many entries.
+"""
+_KEPT = 64
+"""Graphs whose programs are kept."""
 _VARIANTS = 8
 """Programs of one shape that are kept."""
-
-
-class Use(NamedTuple):
-    """A communication as a stage uses it.
-
-    For messages `peer_stage` is the stage at the other end (-1 for collectives) and `sends` says
-    whether this one sends.
-    """
-
-    comm: int
-    stage: int
-    peer_stage: int = -1
-    sends: bool = False
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """Stages of sender and receiver of a message; of a collective, its stage twice."""
-        if self.peer_stage < 0:
-            return self.stage, self.stage
-        return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,36 +73,55 @@ class TaskGraph:
 
     def uses(self, stage: int) -> list[Use]:
         """The communications of a stage."""
-        return self._uses[stage]
+        return self.programs[stage].uses
 
     def counts(self, stage: int) -> Mapping[Use, int]:
         """How often a rank of a stage takes part in each communication."""
-        return self._counts[stage]
+        return self.programs[stage].counts
 
-    @cached_property
-    def _uses(self) -> list[list[Use]]:
-        return [sorted(counts) for counts in self._counts]
 
-    @cached_property
-    def _counts(self) -> list[Counter[Use]]:
-        return [self._count(program) for program in self.programs]
+class _Parts(NamedTuple):
+    """What of a task graph depends on nothing else than its `_Asked`, named as there."""
 
-    def _count(self, program: Program) -> Counter[Use]:
-        stage = program.stage
-        found = {
-            Use(comm, stage, peer, sends): count
-            for (comm, peer, sends), count in program.counts.items()
-        }
-        return Counter(found)
+    programs: tuple[Program, ...]
+    task_lists: tuple[TaskList, ...]
+    comms: tuple[CommOp, ...]
+    warnings: tuple[str, ...]
+
+
+class _Asked(NamedTuple):
+    """What programs depend on beside schedule and stages; groups that are `alone` are one rank."""
+
+    alone: frozenset[Group]
+    tasks: TaskOptions
+    p2p: P2PMode
+    switches: P2POptions
+    free: bool
 
 
 def build_taskgraph(
     stages: Stages, schedule: Schedule, plan: ParallelPlan, options: StepOptions
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
+    p2p = options.p2p or default_mode(schedule)
+    asked = _Asked(
+        alone=plan.alone,
+        tasks=TaskOptions.of(options),
+        p2p=p2p,
+        switches=_switches(options),
+        free=p2p.free or options.eager_transfers,
+    )
+    small = sum(map(len, schedule.orders)) <= _SMALL
+    parts = (_known_parts if small else _parts)(stages, Same(schedule), asked)
+    return TaskGraph(plan=plan, schedule=schedule, options=options, p2p=p2p, **parts._asdict())
+
+
+def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts:
+    """Programs of all stages: jobs that differ in their number of replicas alone share them."""
+    schedule = of_schedule.it
     task_lists = TaskLists(
-        comms=CommNumbers(alone=plan.alone),
-        options=options,
+        comms=CommNumbers(alone=asked.alone),
+        options=asked.tasks,
         last_stage=schedule.placement.stages - 1,
     )
     message = task_lists.comms.number(
@@ -130,27 +132,23 @@ def build_taskgraph(
             size_bytes=stages.pp_comm_bytes,
         )
     )
-    p2p = options.p2p or default_mode(schedule)
     written = [
         ProgramWriter(stage=stage, work=work, schedule=schedule, task_lists=task_lists).write()
         for stage, work in enumerate(stages.works)
     ]
-    free = p2p.free or options.eager_transfers
-    return TaskGraph(
-        plan=plan,
-        schedule=schedule,
-        options=options,
-        p2p=p2p,
+    shapes = _shaped(schedule, asked, written)
+    return _Parts(
         programs=tuple(
             _program(schedule, shape, each, NONE if message is None else message, task_lists.lists)
-            for shape, each in zip(
-                _shaped(schedule, p2p, _switches(options), free, written), written, strict=True
-            )
+            for shape, each in zip(shapes, written, strict=True)
         ),
         task_lists=tuple(task_lists.lists),
         comms=tuple(task_lists.comms.ops),
         warnings=_dropped_warnings(task_lists.comms),
     )
+
+
+_known_parts = kept(_KEPT)(_parts)
 
 
 def _program(
@@ -180,22 +178,17 @@ def _program(
     return program
 
 
-def _shaped(
-    schedule: Schedule,
-    p2p: P2PMode,
-    switches: P2POptions,
-    free: bool,
-    written: Sequence[Written],
-) -> Sequence[Shape]:
+def _shaped(schedule: Schedule, asked: _Asked, written: Sequence[Written]) -> Sequence[Shape]:
     """The segments of every stage."""
     if all(each.is_plain for each in written):
         tails = tuple(each.has_tail for each in written)
-        return _plain_shapes(schedule, p2p, switches, free, tails)
+        return _plain_shapes(schedule, asked.p2p, asked.switches, asked.free, tails)
 
     def rows() -> Iterator[Rows]:
-        for each, steps in zip(written, p2p.programs(schedule, switches), strict=True):
+        every = asked.p2p.programs(schedule, asked.switches)
+        for each, steps in zip(written, every, strict=True):
             own = step_rows(
-                schedule, each.stage, steps, free=free, tail=each.has_tail, on_dp=each.on_dp
+                schedule, each.stage, steps, free=asked.free, tail=each.has_tail, on_dp=each.on_dp
             )
             yield each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
 

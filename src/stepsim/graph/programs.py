@@ -45,6 +45,26 @@ class Segment(NamedTuple):
     peer: int = -1
 
 
+class Use(NamedTuple):
+    """A communication as a stage uses it.
+
+    For messages `peer_stage` is the stage at the other end (-1 for collectives) and `sends` says
+    whether this one sends.
+    """
+
+    comm: int
+    stage: int
+    peer_stage: int = -1
+    sends: bool = False
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Stages of sender and receiver of a message; of a collective, its stage twice."""
+        if self.peer_stage < 0:
+            return self.stage, self.stage
+        return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
+
+
 class Look(NamedTuple):
     """What segments that do the same have in common, and how often a rank runs such a one."""
 
@@ -168,19 +188,24 @@ class Program:
         return tuple(map(self.segment, range(len(self))))
 
     @cached_property
-    def counts(self) -> Counter[tuple[int, int, bool]]:
-        """How often a rank takes part in each communication: its number, peer stage, if it sends.
+    def counts(self) -> Counter[Use]:
+        """How often a rank takes part in each communication.
 
         Segments that look alike are counted first: there are few looks and many segments.
         """
-        counts: Counter[tuple[int, int, bool]] = Counter()
+        counts: Counter[Use] = Counter()
         for kind, task_list, peer, count in self.looks:
             if task_list < 0:
-                counts[self.message, peer, kind is SegmentKind.SEND] += count
+                counts[Use(self.message, self.stage, peer, kind is SegmentKind.SEND)] += count
                 continue
             for comm, times in self.lists[task_list].comms.items():
-                counts[comm, -1, False] += count * times
+                counts[Use(comm, self.stage)] += count * times
         return counts
+
+    @cached_property
+    def uses(self) -> list[Use]:
+        """The communications that it takes part in, ascending."""
+        return sorted(self.counts)
 
 
 def looks_of(shape: Shape, task_list: Small) -> tuple[tuple[Look, ...], NDArray[np.integer]]:

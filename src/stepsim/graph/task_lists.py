@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from typing import Self
 from weakref import WeakValueDictionary
 
 from stepsim.base.kept import kept
@@ -33,20 +34,42 @@ _KEPT = 256
 _every: WeakValueDictionary[tuple[Task, ...], TaskList] = WeakValueDictionary()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """What of a step's options its task lists depend on, each as it is named there."""
+
+    host: HostTimes
+    tp_overlap: bool
+    dp_overlap: bool
+    dp_bucket_bytes: int
+    fused_factor: float
+
+    @classmethod
+    def of(cls, options: StepOptions) -> Self:
+        """Those of a step."""
+        return cls(
+            host=HostTimes.of(options),
+            tp_overlap=options.tp_overlap,
+            dp_overlap=options.dp_overlap,
+            dp_bucket_bytes=options.dp_bucket_bytes,
+            fused_factor=options.fused_factor,
+        )
+
+
 @dataclass(slots=True, kw_only=True)
 class TaskLists:
     """Makes each distinct task list once: rows that say the same share one."""
 
     comms: CommNumbers
-    options: StepOptions
+    options: TaskOptions
     last_stage: int
     lists: list[TaskList] = field(default_factory=list)
     _numbers: dict[TaskList, int] = field(default_factory=dict)
 
     def action(self, action: Action, rows: tuple[Row, ...], part: range | None = None) -> int:
         """Number of the task list of an action, or of some rows' share of it."""
-        host = HostTimes.of(
-            self.options, action, last_stage=self.last_stage, rows=len(rows), part=part
+        host = self.options.host.around(
+            action, last_stage=self.last_stage, rows=len(rows), part=part
         )
         alone, overlaps = self.comms.alone, self.options.tp_overlap
         return self._number(_of_action(rows, action.kind, part, host, overlaps, alone))

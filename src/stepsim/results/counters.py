@@ -11,8 +11,8 @@ from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import Times
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
-from stepsim.graph.build import TaskGraph, Use
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import SegmentKind, Use
 from stepsim.network.collectives.flows import step_load
 from stepsim.parallel.schedules import ActionKind
 from stepsim.results.traffic import alike_groups

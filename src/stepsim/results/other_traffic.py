@@ -17,8 +17,8 @@ from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import Times
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.build import TaskGraph, Use
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import SegmentKind, Use
 from stepsim.results.counters import transfers
 from stepsim.results.critical_path import PathRuns
 from stepsim.results.traffic import Traffic

@@ -18,7 +18,8 @@ from stepsim.base.units import PS_PER_S
 from stepsim.engine.orbits import lies_in, lowered, stages_turn, turns_of_ranks
 from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import mixed, sums_at
-from stepsim.graph.build import TaskGraph, Use
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Use
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.topology.placed import Turn
 from stepsim.parallel.ranks import Ranks

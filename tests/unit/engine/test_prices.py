@@ -11,7 +11,7 @@ import pytest
 from helpers import collective, line_of_npus, two_levels
 
 from stepsim.engine.prices import Prices
-from stepsim.graph.build import Use
+from stepsim.graph.programs import Use
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.modes import RankOrder, Sharing

@@ -129,11 +129,11 @@ def test_host_times_come_before_and_the_loss_after() -> None:
 
 
 def test_host_times_are_those_of_the_action() -> None:
-    options = StepOptions(host_overhead_ps=1, get_batch_ps=2, loss_time_ps=4)
+    every = HostTimes.of(StepOptions(host_overhead_ps=1, get_batch_ps=2, loss_time_ps=4))
 
     def of(kind: ActionKind, stage: int, part: range | None = None) -> HostTimes:
         action = Action(kind=kind, stage=stage, chunk=0, microbatch=0)
-        return HostTimes.of(options, action, last_stage=1, rows=3, part=part)
+        return every.around(action, last_stage=1, rows=3, part=part)
 
     forward_kind, backward_kind = ActionKind.FORWARD, ActionKind.BACKWARD
     assert of(forward_kind, 0) == HostTimes(overhead_ps=1, get_batch_ps=2)

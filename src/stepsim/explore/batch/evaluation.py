@@ -242,11 +242,7 @@ def make_batch(
             "(--contention siblings or none can)"
         )
     scale = options.compute_scale or ComputeScale()
-    host = HostTimes(
-        overhead_ps=options.host_overhead_ps,
-        get_batch_ps=options.get_batch_ps,
-        loss_ps=options.loss_time_ps,
-    )
+    host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
     unscaled = replace(
         options, compute_scale=None, host_overhead_ps=1, get_batch_ps=1, loss_time_ps=1

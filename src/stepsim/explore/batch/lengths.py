@@ -19,7 +19,8 @@ from stepsim.engine.lay_out import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.scenarios import AXES, HOST, PHASES, Scenarios
 from stepsim.graph.actions import Task, TaskKind, TaskList
-from stepsim.graph.build import TaskGraph, Use
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Use
 from stepsim.network.collectives import (
     CollectiveShape,
     collective_times_ps,

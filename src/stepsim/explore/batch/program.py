@@ -17,8 +17,7 @@ from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
-from stepsim.graph.build import Use
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.programs import SegmentKind, Use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from dataclasses import field
 from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.graph.actions import Task, TaskKind
-from stepsim.graph.build import TaskGraph, Use
-from stepsim.graph.programs import Program, SegmentKind
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Program, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
 from stepsim.show.trace.document import Category, Fact, Label

@@ -6,8 +6,7 @@ from dataclasses import field
 from itertools import accumulate
 
 from stepsim.base.records import dataclass
-from stepsim.graph.build import Use
-from stepsim.graph.programs import Program, Segment, SegmentKind
+from stepsim.graph.programs import Program, Segment, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
 from stepsim.show.trace.document import Category, Label, Slice
