@@ -6,7 +6,8 @@ A task list that nothing outside its rank's class can delay is one task whose in
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,11 @@ _Number = TypeVar("_Number", bound=np.integer)
 GROUPS = tuple(Group)
 """Kinds of groups by the numbers that columns have for them."""
 MESSAGES = GROUPS.index(Group.PP)
+
+_SMALL = 1 << 13
+"""Segments up to which layouts of a program are kept for other prices."""
+_VARIANTS = 4
+"""Layouts of a program that are kept."""
 
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
@@ -146,32 +152,27 @@ def lay_out(
     none is without `coalesce`.
     """
     known: dict[tuple[object, ...], LaidOut] = {}
-    used = [graph.uses(stage) for stage in range(len(graph.programs))]
     runnable = Runnable(programs=[], transfers=[])
     for actor in range(len(actors)):
-        stage = int(actors.stages[actor])
-        rank = int(actors.ranks[actor])
-        alone = frozenset(
-            kind for kind, group in actors.groups.items() if actors.sizes[kind][group[actor]] == 1
-        )
-        costs = {use: _cost(use, rank, prices, contention) for use in used[stage]}
-        transfers = {u: cost for u, cost in costs.items() if not isinstance(cost, int)}
-        paid = {u: cost if isinstance(cost, int) else cost.duration_ps for u, cost in costs.items()}
-        factor = 1.0 if slow is None else float(slow[rank])
-        looks = [_look(use, rank, prices) for use in used[stage]] if by_look else []
-        key = stage, factor, alone, *paid.values(), *transfers, *looks
-        if key not in known:
-            laying_out = _LayingOut(
-                graph=graph,
-                factor=factor,
-                paid=paid,
-                slowed={use: i for i, use in enumerate(paid) if use in transfers},
-                alone=alone,
-                coalesce=coalesce,
-            )
-            known[key] = laying_out.run(stage)
-        runnable.programs.append(known[key])
+        program = graph.programs[int(actors.stages[actor])]
+        rank, uses = int(actors.ranks[actor]), program.uses
+        costs = [_cost(use, rank, prices, contention) for use in uses]
+        paid = tuple(cost if isinstance(cost, int) else cost.duration_ps for cost in costs)
+        transfers = {
+            u: each for u, each in zip(uses, costs, strict=True) if not isinstance(each, int)
+        }
         runnable.transfers.append(transfers)
+        alone = {kind: actors.sizes[kind][of[actor]] == 1 for kind, of in actors.groups.items()}
+        met = tuple(
+            _Met(group, alone.get(group, False), use in transfers)
+            for use, group in ((use, graph.comms[use.comm].group) for use in uses)
+        )
+        factor = 1.0 if slow is None else float(slow[rank])
+        looks = [_look(use, rank, prices) for use in uses] if by_look else []
+        key = id(program), factor, met, paid, *looks
+        if key not in known:
+            known[key] = _laid_out(program, met, factor, paid, coalesce=coalesce)
+        runnable.programs.append(known[key])
     return runnable
 
 
@@ -187,114 +188,154 @@ def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") 
     return contention.cost(use, group)
 
 
-@dataclass(slots=True, kw_only=True)
-class _LayingOut:
-    """Lays one program out; `paid` are the prices, `alone` the groups with nobody to wait for.
+class _Met(NamedTuple):
+    """Whom an actor meets in a use: the group, if nobody else is in it, if others may slow it."""
 
-    `factor` slows compute, `slowed` numbers the communications that others may slow.
+    group: Group
+    alone: bool
+    slowed: bool
+
+
+def _laid_out(
+    program: Program,
+    met: tuple[_Met, ...],
+    factor: float,
+    paid: tuple[int, ...],
+    *,
+    coalesce: bool,
+) -> LaidOut:
+    """A program at such a factor on compute, whose uses take what is `paid` and are `met` so."""
+    layout = program.layouts.get((met, coalesce))
+    if layout is None:
+        layout = _layout(program, met, coalesce)
+        if len(program) <= _SMALL and len(program.layouts) < _VARIANTS:
+            program.layouts[met, coalesce] = layout
+    times: dict[int, TaskListTimes] = {}
+    row_ps = []
+    for (look, inner), use in zip(layout.rows, layout.uses, strict=True):
+        number = look.task_list
+        if use >= 0:
+            row_ps.append(paid[use])
+        elif inner >= 0:
+            row_ps.append(_own_ps(program.lists[number].tasks[inner], factor))
+        else:
+            if number not in times:
+                times[number] = _times_of(program.lists[number], program.uses, factor, paid)
+            row_ps.append(times[number].duration_ps)
+    if any(each > MAX_INT64 for each in row_ps):
+        raise SimulationError(_TOO_LONG)
+    return layout.make(program=program, row_ps=np.array(row_ps, dtype=np.int64), times=times)
+
+
+def _times_of(
+    task_list: TaskList, uses: Sequence[Use], factor: float, paid: tuple[int, ...]
+) -> TaskListTimes:
+    prices = {use.comm: each for use, each in zip(uses, paid, strict=True) if use.peer_stage < 0}
+    return _times_at(task_list, factor, tuple(prices[comm] for comm in task_list.comms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Layout:
+    """A program laid out whatever its tasks take: `make` adds it, and the times of `rows`.
+
+    `uses[r]` is the place of the use among the program's that row r is, -1 for other work.
     """
 
-    graph: TaskGraph
-    factor: float
-    paid: dict[Use, int]
-    slowed: dict[Use, int]
-    alone: frozenset[Group]
+    make: Callable[..., LaidOut]
+    rows: tuple[tuple[Look, int], ...]
+    uses: tuple[int, ...]
+
+
+def _layout(program: Program, met: tuple[_Met, ...], coalesce: bool) -> _Layout:
+    """How a program is laid out whose uses are `met` so."""
+    pieces = _Pieces(program=program, met=met, coalesce=coalesce).of_looks()
+    uses = tuple(use for piece in pieces for use in piece.uses)
+    rows = tuple(
+        (each, number)
+        for each, piece in zip(program.looks, pieces, strict=True)
+        for number in piece.inner
+    )
+    inner = np.array([number for _, number in rows], dtype=np.int32)
+    group = np.array([GROUPS.index(met[use].group) if use >= 0 else -1 for use in uses], np.int8)
+    slowed = np.array([use if use >= 0 and met[use].slowed else -1 for use in uses], np.int16)
+    look, after = program.look, program.after
+    segment = first = program.shape.numbers
+    row = look
+    if len(inner) > len(pieces):
+        sizes = np.array([len(piece.inner) for piece in pieces], dtype=np.int64)
+        row = narrowed(spans(bounds(sizes)[look], sizes[look]), len(inner))
+        first = bounds(sizes[look])[:-1]
+        segment = np.repeat(segment, sizes[look])
+        after = _after(after, first, look, pieces, row)
+    make = partial(
+        LaidOut,
+        uses=tuple(program.uses),
+        segment=segment,
+        inner=_column(inner, row),
+        row=row,
+        rows=rows,
+        group=group[row],
+        slowed=_column(slowed, row),
+        after=after,
+        first=first,
+        meets=tuple(distinct(group[(group >= 0) & (group != MESSAGES)]).tolist()),
+    )
+    return _Layout(make=make, rows=rows, uses=uses)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pieces:
+    """Takes the segments of a program apart, whose uses are `met` so."""
+
+    program: Program
+    met: tuple[_Met, ...]
     coalesce: bool
-    collectives: dict[int, Use] = field(init=False)
-    messages: dict[tuple[int, bool], tuple[int, int]] = field(init=False)
+    _uses: dict[tuple[int, int, bool], int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.collectives = {use.comm: use for use in self.paid if use.peer_stage < 0}
-        self.messages = {
-            (use.peer_stage, use.sends): (paid, self.slowed.get(use, -1))
-            for use, paid in self.paid.items()
-            if use.peer_stage >= 0
+        self._uses = {
+            (use.comm, use.peer_stage, use.sends): place
+            for place, use in enumerate(self.program.uses)
         }
 
-    def run(self, stage: int) -> LaidOut:
-        program = self.graph.programs[stage]
-        times: dict[int, TaskListTimes] = {}
-        pieces = [self._piece(each, times) for each in program.looks]
-        if any(each > MAX_INT64 for piece in pieces for each in piece.duration_ps):
-            raise SimulationError(_TOO_LONG)
-        inner, duration, group, slowed = (
-            np.array([each for piece in pieces for each in getattr(piece, name)])
-            for name in ("inner", "duration_ps", "group", "slowed")
-        )
-        look, after = program.look, program.after
-        segment = first = program.shape.numbers
-        row = look
-        if len(inner) > len(pieces):
-            sizes = np.array([len(piece.inner) for piece in pieces], dtype=np.int64)
-            row = narrowed(spans(bounds(sizes)[look], sizes[look]), len(inner))
-            first = bounds(sizes[look])[:-1]
-            segment = np.repeat(segment, sizes[look])
-            after = _after(after, first, look, pieces, row)
-        return LaidOut(
-            program=program,
-            uses=tuple(self.paid),
-            segment=segment,
-            inner=_column(inner.astype(np.int32), row),
-            row=row,
-            rows=tuple(
-                (each, number)
-                for each, piece in zip(program.looks, pieces, strict=True)
-                for number in piece.inner
-            ),
-            row_ps=duration.astype(np.int64),
-            group=group.astype(np.int8)[row],
-            slowed=_column(slowed.astype(np.int16), row),
-            after=after,
-            first=first,
-            meets=tuple(distinct(group[(group >= 0) & (group != MESSAGES)]).tolist()),
-            times=times,
-        )
+    def of_looks(self) -> "list[_Piece]":
+        """What a segment of each look is laid out as; a list that is one task stays so."""
+        coalesced: set[int] = set()
+        pieces = []
+        for look in self.program.looks:
+            if look.task_list in coalesced or self._is_private(look):
+                coalesced.add(look.task_list)
+                pieces.append(_Piece.one(-1))
+            else:
+                pieces.append(self._piece(look))
+        return pieces
 
-    def _piece(self, look: Look, times: dict[int, TaskListTimes]) -> "_Piece":
-        """What a segment is laid out as; a task list that is one task gets its `times`."""
-        number = look.task_list
-        if number < 0:
+    def _piece(self, look: Look) -> "_Piece":
+        if look.task_list < 0:
             sends = look.kind is SegmentKind.SEND
-            return _Piece.one(-1, *self.messages[look.peer_stage, sends], Group.PP)
-        if number in times or self._is_private(look):
-            times[number] = self._times(number)
-            return _Piece.one(-1, times[number].duration_ps, -1, None)
-        tasks = self.graph.task_lists[number].tasks
-        uses = [self.collectives[task.comm] if task.comm >= 0 else None for task in tasks]
+            return _Piece.one(self._uses[self.program.message, look.peer_stage, sends])
+        tasks = self.program.lists[look.task_list].tasks
         waited_for = {i for task in tasks for i in task.after}
         return _Piece(
             inner=range(len(tasks)),
-            duration_ps=[self._task_ps(task) for task in tasks],
-            group=[
-                -1 if task.comm < 0 else GROUPS.index(self.graph.comms[task.comm].group)
-                for task in tasks
-            ],
-            slowed=[-1 if use is None else self.slowed.get(use, -1) for use in uses],
+            uses=[self._collective(task.comm) if task.comm >= 0 else -1 for task in tasks],
             after=[task.after for task in tasks],
             ends=[i for i in range(len(tasks)) if i not in waited_for],
         )
 
-    def _times(self, task_list: int) -> TaskListTimes:
-        mine = self.graph.task_lists[task_list]
-        paid = tuple(self.paid[self.collectives[comm]] for comm in mine.comms)
-        return _times_at(mine, self.factor, paid)
-
-    def _task_ps(self, task: Task) -> int:
-        if task.comm >= 0:
-            return self.paid[self.collectives[task.comm]]
-        return _own_ps(task, self.factor)
+    def _collective(self, comm: int) -> int:
+        """The place among the uses of a collective."""
+        return self._uses[comm, -1, False]
 
     def _is_private(self, look: Look) -> bool:
         """Whether nobody outside the actor can delay or slow the task list's collectives.
 
         Reductions stay apart: each of them may be waited for beside transfers of other kinds.
         """
-        if not self.coalesce or look.kind is SegmentKind.REDUCTION:
+        if not self.coalesce or look.task_list < 0 or look.kind is SegmentKind.REDUCTION:
             return False
-        return all(
-            self.graph.comms[comm].group in self.alone and self.collectives[comm] not in self.slowed
-            for comm in self.graph.task_lists[look.task_list].comms
-        )
+        met = [self.met[self._collective(c)] for c in self.program.lists[look.task_list].comms]
+        return all(each.alone and not each.slowed for each in met)
 
 
 def _column(values: NDArray[_Number], rows: NDArray[np.integer]) -> NDArray[_Number]:
@@ -325,23 +366,14 @@ class _Piece:
     """The tasks that a segment is laid out as; nothing in it waits for those at its `ends`."""
 
     inner: Sequence[int]
-    duration_ps: Sequence[int]
-    group: Sequence[int]
-    slowed: Sequence[int]
+    uses: Sequence[int]
     after: Sequence[tuple[int, ...]]
     ends: Sequence[int]
 
     @classmethod
-    def one(cls, inner: int, duration_ps: int, slowed: int, group: Group | None) -> "_Piece":
+    def one(cls, use: int) -> "_Piece":
         """A segment that is one task."""
-        return cls(
-            inner=(inner,),
-            duration_ps=(duration_ps,),
-            group=(-1 if group is None else GROUPS.index(group),),
-            slowed=(slowed,),
-            after=((),),
-            ends=(0,),
-        )
+        return cls(inner=(-1,), uses=(use,), after=((),), ends=(0,))
 
 
 def _after(

@@ -32,6 +32,7 @@ class GroupPatterns:
     group_of: Ranks
     beside: tuple[Beside | None, ...]
     rows_of: dict[int, list[Ints]] = field(default_factory=dict, repr=False)
+    _keys: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def row(self, rank: int) -> int:
         """The group of a rank, or the like one."""
@@ -59,9 +60,11 @@ class GroupPatterns:
 
     def key(self, pattern: int) -> bytes:
         """What tells a look from those of all kinds of groups."""
-        alone: bytes = self.distinct[pattern].tobytes()
-        beside = self.beside[pattern]
-        return alone + beside.key() if beside else alone
+        if pattern not in self._keys:
+            beside = self.beside[pattern]
+            alone = self.distinct[pattern].tobytes()
+            self._keys[pattern] = alone + beside.key() if beside else alone
+        return self._keys[pattern]
 
 
 def find_patterns(

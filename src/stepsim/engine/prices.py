@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from stepsim.engine.fold import Actors
     from stepsim.network.measured_times import CommTable
 
+_MOST = 4096
+"""Prices of a network up to which the next job on it takes what is known."""
 _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
 """Kind and loads of a communication, and the look of its group."""
 
@@ -85,18 +87,22 @@ class Prices:
     _steps: dict[tuple[object, ...], list[FlowStep]] = field(default_factory=dict)
     _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
     _phases: dict[tuple[CommOp, bytes], tuple[PhasePrice, ...]] = field(default_factory=dict)
+    _durations: dict[tuple[int, bytes], int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         is_shared = self.sharing is Sharing.FAIR
         self._stages_alike = not is_shared and stages_turn(self.plan, self.topology)
 
-    def serve(self, plan: ParallelPlan, options: StepOptions) -> bool:
+    def serve(self, plan: ParallelPlan) -> bool:
         """Whether prices of another job hold on their network: they know no microbatches."""
         if (self.plan.pp, self.plan.npus) != (plan.pp, plan.npus):
             return False
-        mine = replace(self.plan, microbatches=plan.microbatches)
+        return replace(self.plan, microbatches=plan.microbatches) == plan
+
+    def follow(self, options: StepOptions) -> bool:
+        """Whether they are found as is asked for."""
         asked = parse_algorithms(options.algorithm), options.comm_table, options.contention
-        return (mine, (self.algorithms, self.table, self.sharing)) == (plan, asked)
+        return (self.algorithms, self.table, self.sharing) == asked
 
     def of(self, graph: TaskGraph) -> "Prices":
         """The prices of a graph that these serve; what is found for one is known to both."""
@@ -106,9 +112,18 @@ class Prices:
         """The prices on a network with other numbers: how groups lie and flow is found already."""
         return replace(self, topology=topology, _costs={}, _phases={})
 
+    def beside(self, graph: TaskGraph) -> "Prices | None":
+        """The prices of another job on this network: how its groups lie is to be found.
+
+        None where so much is known that all is better found anew.
+        """
+        if len(self._costs) > _MOST:
+            return None
+        return replace(self.of(graph), folds={}, quotients={}, _groups={}, _pairs={})
+
     def are(self, other: "Prices") -> bool:
-        """Whether what is found for one is known to the other."""
-        return self._costs is other._costs
+        """Whether all that is found for one is known to the other."""
+        return self._costs is other._costs and self.folds is other.folds
 
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""
@@ -140,7 +155,11 @@ class Prices:
 
     def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
         """Picoseconds of communication number `comm` in one group."""
-        return self.cost(self.comms[comm], patterns, patterns.pattern[group]).time_ps
+        pattern = int(patterns.pattern[group])
+        key = comm, patterns.key(pattern)
+        if key not in self._durations:
+            self._durations[key] = self.cost(self.comms[comm], patterns, pattern).time_ps
+        return self._durations[key]
 
     def cost(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> Cost:
         """What a communication costs in groups of one look, and its algorithm."""
@@ -233,15 +252,20 @@ def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
 def prices_like(
     known: Sequence[Prices], graph: TaskGraph, topology: Topology, options: StepOptions
 ) -> Prices | None:
-    """Prices found before that hold for a graph, or on a network that differs in numbers alone."""
-    able = [each for each in known if each.serve(graph.plan, options)]
-    for each in able:
-        if each.topology == topology:
+    """Prices found before that hold for a graph, or from which others can be found.
+
+    Those are of the same job on a network that differs in numbers alone, or of another job on the
+    same network.
+    """
+    able = [each for each in known if each.follow(options)]
+    here = [each for each in able if each.topology == topology]
+    for each in here:
+        if each.serve(graph.plan):
             return each.of(graph)
     for each in reversed(able):
-        if same_but_numbers(each.topology, topology):
+        if each.serve(graph.plan) and same_but_numbers(each.topology, topology):
             return each.on(topology).of(graph)
-    return None
+    return here[-1].beside(graph) if here else None
 
 
 def make_prices(graph: TaskGraph, topology: Topology, options: StepOptions) -> Prices:

@@ -113,7 +113,7 @@ class Program:
 
     `entries` is the schedule's order, `message` the number of the communication of all messages,
     `lists` are its task lists by their numbers. Segment i has the look `looks[look[i]]`; looks
-    stand in the order in which they appear.
+    stand in the order in which they appear. `layouts` are those that the engine knows of it.
     """
 
     stage: int
@@ -123,6 +123,7 @@ class Program:
     lists: Mapping[int, TaskList]
     looks: tuple[Look, ...]
     look: NDArray[np.integer]
+    layouts: dict[object, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.shape)

@@ -15,6 +15,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
+from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.network.topology import alike
 from stepsim.network.topology.dimension import Dimension
@@ -85,9 +86,7 @@ class NestedTopology:
     def fit(self, npus: int) -> "NestedTopology":
         """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
         if self.grows:
-            inside = prod(dimension.size for dimension in self.dimensions[:-1])
-            outermost = self.dimensions[-1].grown(-(-npus // inside), inside)
-            return replace(self, dimensions=(*self.dimensions[:-1], outermost))
+            return _grown(self, npus)
         check_room(self, npus)
         return self
 
@@ -322,6 +321,14 @@ class NestedTopology:
                 if k == last or (k > last and not axis.joins_inside):
                     route[list(axis.classes)] += axis.wiring.farthest
         return routes
+
+
+@kept(32)
+def _grown(topology: NestedTopology, npus: int) -> NestedTopology:
+    """The topology with an outermost dimension of the size that so many NPUs need."""
+    inside = prod(dimension.size for dimension in topology.dimensions[:-1])
+    outermost = topology.dimensions[-1].grown(-(-npus // inside), inside)
+    return replace(topology, dimensions=(*topology.dimensions[:-1], outermost))
 
 
 def _meet(axis: PlacedWiring, members: Ints) -> bool:
