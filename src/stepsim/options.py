@@ -570,7 +570,7 @@ class StepOptions:
 
     def changed(self) -> Iterator[Option]:
         """The options that are not the default."""
-        return (each for each in OPTIONS.values() if getattr(self, each.field) != each.default)
+        return (each for field, each in _BY_FIELD if getattr(self, field) != each.default)
 
     def settings(self) -> dict[str, str]:
         """What was set, as text by name, e.g. `{"slow": "12:1.3"}`, but what a report shows."""
@@ -598,6 +598,7 @@ def _by_name() -> Iterator[tuple[str, Option]]:
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_by_name()))
 """Every option by its name: what flags, axes, files and Python call it."""
+_BY_FIELD = tuple((option.field, option) for option in OPTIONS.values())
 
 ALIASES: Mapping[str, str] = MappingProxyType(
     {

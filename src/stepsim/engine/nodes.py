@@ -5,11 +5,13 @@ its duration after the last node that it waits for, so all nodes of a level, whi
 levels only, are one operation on columns.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepsim.base.arrays import Lists, Small, bounds, lists_of, row_numbers, spans
 from stepsim.base.records import dataclass
@@ -20,8 +22,19 @@ from stepsim.engine.lay_out import GROUPS, LaidOut, Times, far_actor
 from stepsim.graph.programs import SegmentKind, Shape
 from stepsim.parallel.ranks import ParallelPlan
 
+_SMALL = 1 << 14
+"""Nodes of a graph up to which its levels are kept one by one."""
 _VARIANTS = 8
 """Nodes that are kept of graphs whose segments are the same."""
+
+
+class _Level(NamedTuple):
+    """Nodes from `low` to below `high`: those that each waits for begin at `begins` in `waits`."""
+
+    low: int
+    high: int
+    waits: NDArray[np.intp]
+    begins: NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,6 +56,11 @@ class NodeGraph:
     def is_complete(self) -> bool:
         """Whether every node can run."""
         return int(self.levels[-1]) == len(self)
+
+    @cached_property
+    def passes(self) -> list[_Level]:
+        """The levels that wait for others, for a graph that is run again and again."""
+        return list(_passes(self))
 
     def duration_ps(self, programs: Sequence[LaidOut]) -> Times:
         """How long each node takes: as long as its first task."""
@@ -91,12 +109,19 @@ def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
 
 def _by_levels(graph: NodeGraph, time: Times) -> None:
     """Make how long every node takes its end, in ps: all of a level at a time."""
-    levels, starts, values = graph.levels.tolist(), graph.after.starts, graph.after.values
-    edges = starts[graph.levels].tolist()
-    for level in range(1, len(levels) - 1):
-        low, high = levels[level], levels[level + 1]
-        ends = time.take(values[edges[level] : edges[level + 1]])
-        time[low:high] += np.maximum.reduceat(ends, starts[low:high] - edges[level])
+    latest = np.maximum.reduceat
+    for level in graph.passes if len(graph) <= _SMALL else _passes(graph):
+        here = time[level.low : level.high]
+        np.add(here, latest(time.take(level.waits), level.begins), here)
+
+
+def _passes(graph: NodeGraph) -> Iterator[_Level]:
+    """The levels that wait for others."""
+    levels, (starts, values) = graph.levels, (graph.after.starts, graph.after.values)
+    rows = zip(pairwise(levels.tolist()), pairwise(starts[levels].tolist()), strict=True)
+    for (low, high), (begin, end) in islice(rows, 1, None):
+        waits, begins = values[begin:end].astype(np.intp), starts[low:high].astype(np.intp)
+        yield _Level(low, high, waits, begins - begin)
 
 
 class _Tasks(NamedTuple):

@@ -1,9 +1,9 @@
 """Pipeline schedules by name: pure functions from (ranks, microbatches, chunks) to actions."""
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
-from inspect import signature
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from inspect import Parameter, signature
 from weakref import WeakValueDictionary
 
 from stepsim.base.errors import ScheduleError, bad_value
@@ -85,7 +85,7 @@ def build(
             f"schedule {name}: {size}: expected a product of at most {_MAX_ACTIONS}"
         )
     shape = {} if held is None else {"chunks": held}
-    if shape and "chunks" not in signature(builder).parameters:
+    if shape and "chunks" not in _parameters(known):
         if held != 1:
             raise ScheduleError(bad_value(f"schedule {name}", "chunks", held, "1"))
         shape = {}
@@ -116,8 +116,14 @@ def needs_times(name: str) -> bool:
 
 def options_of(name: str) -> list[str]:
     """Options that a schedule has beside ranks, microbatches and chunks; none if unknown."""
-    builder = BUILDERS.get(name.partition(":")[0])
-    return [p for p in signature(builder).parameters if p not in _SHAPE] if builder else []
+    known = name.partition(":")[0]
+    return [each for each in _parameters(known) if each not in _SHAPE] if known in BUILDERS else []
+
+
+@cache
+def _parameters(name: str) -> Mapping[str, Parameter]:
+    """What the builder of a schedule takes."""
+    return signature(BUILDERS[name]).parameters
 
 
 SCHEDULE_OPTIONS = frozenset(option for name in BUILDERS for option in options_of(name))
@@ -127,7 +133,7 @@ SCHEDULE_OPTIONS = frozenset(option for name in BUILDERS for option in options_o
 def _check_options(name: str, options: dict[str, object], known: list[str]) -> None:
     needed = [
         p.name
-        for p in signature(BUILDERS[name]).parameters.values()
+        for p in _parameters(name).values()
         if p.default is p.empty and p.name in known and p.name not in options
     ]
     if needed:
