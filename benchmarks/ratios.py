@@ -26,6 +26,7 @@ from typing import Any, cast
 import numpy as np
 from sizes import sized
 
+from stepsim.base import garbage
 from stepsim.engine import compiled, nodes
 from stepsim.engine.contention import find_contention
 from stepsim.engine.fold import fold
@@ -128,13 +129,17 @@ def totals() -> Callable[[Workload, Topology, StepOptions], object]:
 
 
 def distinct_plans() -> float:
-    """Plans per second of all that differ in NPUs, stages, microbatches and schedule; each once."""
+    """Plans per second of all that differ in NPUs, stages, microbatches and schedule; each once.
+
+    The garbage collector runs seldom, as in every command.
+    """
     workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
     npus = sized((512, 1024, 2048, 4096), (32, 64))
     every = [replace(plan, npus=each) for each in npus for plan in PLANS]
     ask = totals()
     ask(workload, topology, StepOptions(microbatches=8))
-    return len(every) / call(lambda: [ask(workload, topology, plan) for plan in every])()
+    with garbage.seldom():
+        return len(every) / call(lambda: [ask(workload, topology, plan) for plan in every])()
 
 
 def large(engine: Engine) -> Callable[[], object]:

@@ -205,11 +205,8 @@ def _laid_out(
     coalesce: bool,
 ) -> LaidOut:
     """A program at such a factor on compute, whose uses take what is `paid` and are `met` so."""
-    layout = program.layouts.get((met, coalesce))
-    if layout is None:
-        layout = _layout(program, met, coalesce)
-        if len(program) <= _SMALL and len(program.layouts) < _VARIANTS:
-            program.layouts[met, coalesce] = layout
+    layout = _layout_of(program, met, coalesce)
+    prices = {use.comm: each for use, each in zip(program.uses, paid, strict=True)}
     times: dict[int, TaskListTimes] = {}
     row_ps = []
     for (look, inner), use in zip(layout.rows, layout.uses, strict=True):
@@ -220,18 +217,12 @@ def _laid_out(
             row_ps.append(_own_ps(program.lists[number].tasks[inner], factor))
         else:
             if number not in times:
-                times[number] = _times_of(program.lists[number], program.uses, factor, paid)
+                mine = program.lists[number]
+                times[number] = _times_at(mine, factor, tuple(prices[comm] for comm in mine.comms))
             row_ps.append(times[number].duration_ps)
     if any(each > MAX_INT64 for each in row_ps):
         raise SimulationError(_TOO_LONG)
     return layout.make(program=program, row_ps=np.array(row_ps, dtype=np.int64), times=times)
-
-
-def _times_of(
-    task_list: TaskList, uses: Sequence[Use], factor: float, paid: tuple[int, ...]
-) -> TaskListTimes:
-    prices = {use.comm: each for use, each in zip(uses, paid, strict=True) if use.peer_stage < 0}
-    return _times_at(task_list, factor, tuple(prices[comm] for comm in task_list.comms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -244,6 +235,16 @@ class _Layout:
     make: Callable[..., LaidOut]
     rows: tuple[tuple[Look, int], ...]
     uses: tuple[int, ...]
+
+
+def _layout_of(program: Program, met: tuple[_Met, ...], coalesce: bool) -> _Layout:
+    """The layout of a program, that of before where one is kept."""
+    found: _Layout | None = program.layouts.get((met, coalesce))
+    if found is None:
+        found = _layout(program, met, coalesce)
+        if len(program) <= _SMALL and len(program.layouts) < _VARIANTS:
+            program.layouts[met, coalesce] = found
+    return found
 
 
 def _layout(program: Program, met: tuple[_Met, ...], coalesce: bool) -> _Layout:
