@@ -12,7 +12,8 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, bounds, spans
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import Runnable, Times
+from stepsim.engine.lay_out import Runnable
+from stepsim.engine.layouts import Times
 from stepsim.engine.nodes import NodeTimes, run_levels
 from stepsim.network.flights import Transfer
 from stepsim.parallel.ranks import ParallelPlan

@@ -18,7 +18,8 @@ from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.compiled import compiled_passes
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import GROUPS, LaidOut, Times, far_actor
+from stepsim.engine.lay_out import far_actor
+from stepsim.engine.layouts import GROUPS, LaidOut, Times
 from stepsim.graph.programs import SegmentKind, Shape
 from stepsim.parallel.ranks import ParallelPlan
 

@@ -19,7 +19,8 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
+from stepsim.engine.lay_out import Runnable, far_actor
+from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
 from stepsim.graph.programs import SegmentKind, Use
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.parallel.ranks import ParallelPlan

@@ -10,7 +10,7 @@ from stepsim.base.arrays import Ints, Small
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import LaidOut, Times
+from stepsim.engine.layouts import LaidOut, Times
 from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Segment, SegmentKind

@@ -11,7 +11,8 @@ from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import every_rank
-from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, lay_out
+from stepsim.engine.lay_out import lay_out
+from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
 from stepsim.engine.orbits import lowered
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, numbers_of, spans
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
+from stepsim.engine.layouts import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
 from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph

@@ -8,7 +8,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.build import TaskGraph

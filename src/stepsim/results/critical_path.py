@@ -14,7 +14,8 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import GROUPS, TaskListTimes, Times, far_actor
+from stepsim.engine.lay_out import far_actor
+from stepsim.engine.layouts import GROUPS, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.actions import TaskList
 from stepsim.graph.build import TaskGraph

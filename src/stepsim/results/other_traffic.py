@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph

@@ -7,7 +7,7 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explore.batch import Batch
 from stepsim.graph.build import TaskGraph

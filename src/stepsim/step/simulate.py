@@ -11,7 +11,8 @@ from stepsim.base.arrays import Floats
 from stepsim.base.log import said
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors, every_rank, fold
-from stepsim.engine.lay_out import Runnable, Times, lay_out
+from stepsim.engine.lay_out import Runnable, lay_out
+from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices, make_prices, prices_like
 from stepsim.engine.timeline import Timeline, make_timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph

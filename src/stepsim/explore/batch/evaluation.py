@@ -13,7 +13,8 @@ from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.fold import Actors, every_rank, fold
-from stepsim.engine.lay_out import LaidOut, Times, lay_out
+from stepsim.engine.lay_out import lay_out
+from stepsim.engine.layouts import LaidOut, Times
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.passes import Passes, Totals
 from stepsim.explore.batch.program import compile_program

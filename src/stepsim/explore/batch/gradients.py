@@ -11,7 +11,7 @@ import numpy as np
 
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.lengths import (
     BlockLength,

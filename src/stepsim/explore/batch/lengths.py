@@ -15,7 +15,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.scenarios import AXES, HOST, PHASES, Scenarios
 from stepsim.graph.actions import Task, TaskKind, TaskList

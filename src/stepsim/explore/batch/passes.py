@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.explore.batch.program import BatchProgram
 from stepsim.results.critical_path import walk_back
 

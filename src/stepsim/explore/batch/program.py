@@ -14,7 +14,7 @@ from stepsim.base.arrays import Floats, Small
 from stepsim.base.errors import SimulationError
 from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import LaidOut
+from stepsim.engine.layouts import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.graph.programs import SegmentKind, Use

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import GROUPS, Times
+from stepsim.engine.layouts import GROUPS, Times
 from stepsim.engine.orbits import lowered
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.workload.rows import Group

@@ -19,7 +19,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.fields import Picoseconds
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes

@@ -12,7 +12,7 @@ import numpy as np
 from stepsim.base import garbage as collector
 from stepsim.base.records import dataclass
 from stepsim.base.units import format_time_ps, time_unit
-from stepsim.engine.lay_out import Times
+from stepsim.engine.layouts import Times
 from stepsim.engine.timeline import TaskSpan, Timeline
 from stepsim.graph.programs import SegmentKind
 from stepsim.parallel.schedules import OrderEntry
