@@ -96,7 +96,7 @@ class Met(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layout:
+class ProgramLayout:
     """A program laid out whatever its tasks take: `make` adds it, and the times of `rows`.
 
     `uses[r]` is the place of the use among the program's that row r is, -1 for other work.
@@ -107,9 +107,9 @@ class Layout:
     uses: tuple[int, ...]
 
 
-def layout_of(program: Program, met: tuple[Met, ...], coalesce: bool) -> Layout:
+def layout_of(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLayout:
     """The layout of a program, that of before where one is kept."""
-    found: Layout | None = program.layouts.get((met, coalesce))
+    found: ProgramLayout | None = program.layouts.get((met, coalesce))
     if found is None:
         found = _layout(program, met, coalesce)
         if len(program) <= _SMALL and len(program.layouts) < _VARIANTS:
@@ -117,7 +117,7 @@ def layout_of(program: Program, met: tuple[Met, ...], coalesce: bool) -> Layout:
     return found
 
 
-def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> Layout:
+def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLayout:
     """How a program is laid out whose uses are `met` so."""
     pieces = _Pieces(program=program, met=met, coalesce=coalesce).of_looks()
     uses = tuple(use for piece in pieces for use in piece.uses)
@@ -151,7 +151,7 @@ def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> Layout:
         first=first,
         meets=tuple(distinct(group[(group >= 0) & (group != MESSAGES)]).tolist()),
     )
-    return Layout(make=make, rows=rows, uses=uses)
+    return ProgramLayout(make=make, rows=rows, uses=uses)
 
 
 @dataclass(slots=True, kw_only=True)
