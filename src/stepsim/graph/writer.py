@@ -8,10 +8,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Small, numbers_of
+from stepsim.base.arrays import Bools, Ints, Small, narrowed, numbers_of
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import kept
+from stepsim.base.kept import kept, kept_beside
 from stepsim.base.records import dataclass
 from stepsim.graph.linking import NONE, Joins, Rows
 from stepsim.graph.programs import SegmentKind
@@ -23,8 +24,6 @@ from stepsim.workload.axes import Stream
 from stepsim.workload.rows import CommOp, Row, Shards
 
 _KEPT = 256
-_SMALL = 1 << 12
-"""Entries of an order up to which their looks are kept for the next graph."""
 _NOTHING = {"reads": False, "joins": Joins.NOT}
 
 
@@ -40,7 +39,7 @@ class Written:
 
     stage: int
     numbers: tuple[int, ...]
-    look: Ints
+    look: NDArray[np.integer]
     tail: int
     alike: tuple[tuple[int, ...], ...]
     on_dp: Bools
@@ -93,8 +92,8 @@ class Written:
 
     def _plain_lists(self, entry: Small) -> Small:
         """The task list of segments that are one for each entry; the tail is the last of them."""
-        lists = np.array(self.numbers, dtype=np.int32)[self.look]
-        found: Small = np.append(lists, np.int32(NONE))[entry]
+        lists = np.array(self.numbers, dtype=np.int32).take(self.look)
+        found: Small = np.append(lists, np.int32(NONE)).take(entry)
         if self.has_tail:
             found[-1] = self.tail
         return found
@@ -124,8 +123,8 @@ class ProgramWriter:
         """
         order = self.schedule.columns[self.stage]
         apart = self._apart(order)
-        looks = _looks if len(order) > _SMALL else _known_looks
-        first, look = looks(order, self._kinds.alike, tuple(np.flatnonzero(apart).tolist()))
+        alone = tuple(np.flatnonzero(apart).tolist())
+        first, look = _looks(self.schedule, self.stage, self._kinds.alike, alone)
         numbers = [NONE] * len(first)
         for number, place in sorted(enumerate(first.tolist()), key=itemgetter(1)):
             if apart[place]:
@@ -139,7 +138,7 @@ class ProgramWriter:
             look=look,
             tail=self._per_step(),
             alike=self._kinds.alike,
-            on_dp=np.array(uses_dp, dtype=bool)[look],
+            on_dp=np.array(uses_dp, dtype=bool).take(look),
             rows=self.rows,
         )
 
@@ -360,14 +359,16 @@ def _reduces_gradients(rows: Sequence[Row]) -> bool:
     return any(row.weight_grad.comms for row in rows)
 
 
+@kept_beside
 def _looks(
-    order: Order, alike: tuple[tuple[int, ...], ...], apart: tuple[int, ...]
-) -> tuple[Ints, Ints]:
-    """The first entry of each look, and the look of every entry.
+    schedule: Schedule, stage: int, alike: tuple[tuple[int, ...], ...], apart: tuple[int, ...]
+) -> tuple[Ints, NDArray[np.integer]]:
+    """The first entry of each look of a stage, and the look of every entry.
 
     Entries look alike where kinds, chunks and rows of their parts are the same. `alike[c][b]` is
     the first block of chunk c with the rows of block b. Those `apart` are like no other.
     """
+    order = schedule.columns[stage]
     blocks = np.array([len(chunk) for chunk in alike])
     most, chunks = int(blocks.max()), len(blocks)
     block = order.microbatch % blocks[order.chunk]
@@ -380,7 +381,5 @@ def _looks(
     for part in range(1, code.shape[1]):
         several = several * (len(ACTION_KINDS) * chunks * most + 1) + code[:, part]
     several[list(apart)] = several.max(initial=0) + 1 + np.arange(len(apart))
-    return numbers_of(several)
-
-
-_known_looks = kept(2 * _KEPT)(_looks)
+    first, look = numbers_of(several)
+    return first, narrowed(look, len(first))

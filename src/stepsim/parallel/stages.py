@@ -80,8 +80,9 @@ def _split_stages(
     """The stages of a workload that tells whole sizes; rows that are the same are one object."""
     if workload.layout is not None:
         return _as_laid_out(workload, workload.layout, pp, placement)
-    layers = [_stage_layers(block, workload, pp) for block in workload.microbatches]
-    warnings = list(_check_chunks(workload, layers, pp, placement))
+    distinct = {id(block): block for block in workload.microbatches}.values()
+    layers = [(block, _stage_layers(block, workload, pp)) for block in distinct]
+    warnings = list(_check_chunks(workload, [each for _, each in layers], pp, placement))
     if pp != workload.made_for.pp:
         warnings.append(
             f"the file has pp {workload.made_for.pp}, you asked for {pp}: layers are split "
@@ -219,26 +220,27 @@ def _check_chunks(
 
 def _chunk_rows(
     workload: Workload,
-    layers: list[list[list[_Rows]]],
+    layers: Iterable[tuple[Microbatch, list[list[_Rows]]]],
     placement: Placement,
     rank: int,
     chunk: int,
     stage_rows: StageRows,
 ) -> tuple[_Rows, ...]:
-    """Rows of one chunk for every block, in forward order."""
+    """Rows of one chunk for every block, in forward order; `layers` are of distinct blocks."""
     every = stage_rows is StageRows.EVERY
     stage = placement.stage(rank, chunk)
     first = stage == 0 or (every and chunk == 0)
     last = stage == placement.stages - 1 or (every and chunk == placement.chunks - 1)
-    return tuple(
-        (
+    rows = {
+        id(block): (
             *(block.embedding if first else ()),
             *chain.from_iterable(_chunk_layers(stages, placement, rank, chunk)),
             *(block.head if last else ()),
             *(workload.loss if last and not every else ()),
         )
-        for block, stages in zip(workload.microbatches, layers, strict=True)
-    )
+        for block, stages in layers
+    }
+    return tuple(rows[id(block)] for block in workload.microbatches)
 
 
 def _chunk_layers(
