@@ -47,7 +47,8 @@ class Lists:
         return len(self.starts) - 1
 
     def __getitem__(self, number: int) -> list[int]:
-        values: list[int] = self.values[self.starts[number] : self.starts[number + 1]].tolist()
+        starts = self.starts
+        values: list[int] = self.values[starts.item(number) : starts.item(number + 1)].tolist()
         return values
 
     @property
@@ -204,7 +205,7 @@ def _ranks(codes: Ints) -> Ints:
         return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
     there = np.zeros(room, dtype=np.int64)
     there[codes] = 1
-    return (np.cumsum(there) - 1)[codes]
+    return (np.cumsum(there) - 1).take(codes)
 
 
 def count_rows(rows: Ints, counts: Ints) -> tuple[Ints, Ints]:

@@ -61,7 +61,10 @@ class NodeGraph:
     @cached_property
     def passes(self) -> list[_Level]:
         """The levels that wait for others, for a graph that is run again and again."""
-        return list(_passes(self))
+        return [
+            _Level(low, high, waits.astype(np.intp), begins.astype(np.intp))
+            for low, high, waits, begins in _passes(self)
+        ]
 
     def duration_ps(self, programs: Sequence[LaidOut]) -> Times:
         """How long each node takes: as long as its first task."""
@@ -111,18 +114,17 @@ def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
 def _by_levels(graph: NodeGraph, time: Times) -> None:
     """Make how long every node takes its end, in ps: all of a level at a time."""
     latest = np.maximum.reduceat
-    for level in graph.passes if len(graph) <= _SMALL else _passes(graph):
-        here = time[level.low : level.high]
-        np.add(here, latest(time.take(level.waits), level.begins), here)
+    for low, high, waits, begins in graph.passes if len(graph) <= _SMALL else _passes(graph):
+        here = time[low:high]
+        np.add(here, latest(time.take(waits), begins), here)
 
 
-def _passes(graph: NodeGraph) -> Iterator[_Level]:
-    """The levels that wait for others."""
+def _passes(graph: NodeGraph) -> Iterator[tuple[int, int, Small, Small]]:
+    """The levels that wait for others, each as a `_Level` has it."""
     levels, (starts, values) = graph.levels, (graph.after.starts, graph.after.values)
     rows = zip(pairwise(levels.tolist()), pairwise(starts[levels].tolist()), strict=True)
     for (low, high), (begin, end) in islice(rows, 1, None):
-        waits, begins = values[begin:end].astype(np.intp), starts[low:high].astype(np.intp)
-        yield _Level(low, high, waits, begins - begin)
+        yield low, high, values[begin:end], starts[low:high] - begin
 
 
 class _Tasks(NamedTuple):
@@ -256,17 +258,17 @@ def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
         return compiled.levels(missing, starts, values)
     if len(missing) <= _SMALL:
         return _few_levels(missing.tolist(), starts.tolist(), values.tolist())
-    level = np.flatnonzero(missing == 0).astype(np.int32)
-    order, sizes = [level], [len(level)]
+    level = np.flatnonzero(missing == 0)
+    order, sizes = [level.astype(np.int32)], [len(level)]
     one = np.int32(1)  # a number of another kind takes ten times as long
     while len(level):
-        freed = values.take(spans(starts.take(level), counts.take(level)))
+        freed = values.take(spans(starts.take(level), counts.take(level))).astype(np.intp)
         np.subtract.at(missing, freed, one)
         ready = freed.compress(missing.take(freed) == 0)
         turn = np.arange(-len(ready), 0, dtype=np.int32)
         missing[ready] = turn
         level = ready.compress(missing.take(ready) == turn)
-        order.append(level)
+        order.append(level.astype(np.int32))
         sizes.append(len(level))
     left = np.flatnonzero(missing > 0).astype(np.int32)
     return np.concatenate((*order, left)), bounds(np.array(sizes[:-1]))

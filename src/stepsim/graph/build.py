@@ -163,7 +163,12 @@ def _program(
     key = (message, written.alike, written.numbers, *used.items())
     if key in shape.programs:
         return shape.programs[key]
-    looks, look = looks_of(shape, written.of_segments(shape.entry))
+    lists = written.alike, written.numbers, written.tail
+    if lists not in shape.looks:
+        if len(shape.looks) == _VARIANTS:
+            shape.looks.clear()
+        shape.looks[lists] = looks_of(shape, written.of_segments(shape.entry))
+    looks, look = shape.looks[lists]
     program = Program(
         stage=written.stage,
         entries=schedule.orders[written.stage],

@@ -85,7 +85,8 @@ class ShapeFamily:
 class Shape:
     """The segments of a stage but for what they compute, as columns, each named as in `Segment`.
 
-    `numbers` are those of the segments, `programs` those of this shape, by what they compute.
+    `numbers` are those of the segments, `programs` those of this shape, by what they compute, and
+    `looks` those of its segments, by the numbers of their task lists.
     """
 
     numbers: Small
@@ -97,6 +98,7 @@ class Shape:
     after: Lists
     family: ShapeFamily
     programs: "dict[tuple[object, ...], Program]" = field(default_factory=dict)
+    looks: "dict[tuple[object, ...], Looks]" = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -104,7 +106,8 @@ class Shape:
     @cached_property
     def senders(self) -> tuple[int, ...]:
         """Stages that send to this one."""
-        return tuple(np.unique(self.peer_stage[self.kind == SegmentKind.RECV]).tolist())
+        stages = self.peer_stage.compress(self.kind == SegmentKind.RECV)
+        return tuple(np.flatnonzero(np.bincount(stages)).tolist())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -209,7 +212,11 @@ class Program:
         return sorted(self.counts)
 
 
-def looks_of(shape: Shape, task_list: Small) -> tuple[tuple[Look, ...], NDArray[np.integer]]:
+Looks = tuple[tuple[Look, ...], NDArray[np.integer]]
+"""The looks of segments as they appear, and the look of each."""
+
+
+def looks_of(shape: Shape, task_list: Small) -> Looks:
     """The looks of segments with these task lists, as they appear, and the look of each."""
     kinds, stages = len(SegmentKind), int(shape.peer_stage.max(initial=0)) + 2
     code = (task_list.astype(np.int64) + 1) * stages + shape.peer_stage + 1
@@ -221,4 +228,4 @@ def looks_of(shape: Shape, task_list: Small) -> tuple[tuple[Look, ...], NDArray[
     columns = (shape.kind[first], task_list[first], shape.peer_stage[first], counts)
     looks = zip(*(column[order].tolist() for column in columns), strict=True)
     every = tuple(Look(SegmentKind(kind), *each) for kind, *each in looks)
-    return every, narrowed(place, len(every))[number]
+    return every, narrowed(place, len(every)).take(number)

@@ -118,10 +118,10 @@ class PathRuns:
 
 def path_runs(timeline: Timeline, path: Sequence[_PathStep]) -> list[PathRuns]:
     """The path by what runs on it, coalesced task lists laid out; what runs first comes first."""
+    rows = {rank: timeline.place(rank)[0].laid.row for rank in {step.rank for step in path}}
     steps: dict[tuple[int, int], list[_PathStep]] = defaultdict(list)
     for step in path:
-        laid = timeline.place(step.rank)[0].laid
-        steps[step.rank, int(laid.row[step.task])].append(step)
+        steps[step.rank, rows[step.rank].item(step.task)].append(step)
     inside: dict[TaskListTimes, Ints] = {}
     return [_runs_of(timeline, several, inside) for several in steps.values()]
 
@@ -216,12 +216,12 @@ class Walk:
     def start_ps(self, place: _Place) -> int:
         """When a task starts."""
         cohort, column = self.columns[place[0]]
-        return int(cohort.start[place[1], column])
+        return cohort.start.item(place[1], column)
 
     def end_ps(self, place: _Place) -> int:
         """When a task ends."""
         cohort, column = self.columns[place[0]]
-        return int(cohort.end[place[1], column])
+        return cohort.end.item(place[1], column)
 
     def before(self, place: _Place) -> Iterator[_Place]:
         """What the members of a task wait for, the task's own first, the latest first."""
@@ -237,13 +237,14 @@ class Walk:
         """The task itself first, then those that start together with it."""
         actor, task = place
         laid = self.columns[actor][0].laid
-        if laid.group[task] < 0:
+        kind, number = laid.group.item(task), laid.segment.item(task)
+        if kind < 0:
             return [place]
-        group, number = GROUPS[laid.group[task]], int(laid.segment[task])
+        group = GROUPS[kind]
         if group is Group.PP:
-            peer = self.far(actor, int(laid.program.peer_stage[number]))
+            peer = self.far(actor, laid.program.peer_stage.item(number))
             first = self.columns[peer][0].laid.first
-            return [place, (peer, int(first[laid.program.peer[number]]))]
+            return [place, (peer, first.item(laid.program.peer.item(number)))]
         where = int(self.timeline.actors.groups[group][actor])
         others = [a for a in self.meeting[group, where] if a != actor]
         inner = int(laid.inner[task])
