@@ -7,7 +7,7 @@ weight gradients stay.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, divided
 from stepsim.parallel.p2p.steps import P2PProgram, StepKind
@@ -60,11 +60,11 @@ class StepWriter:
     def __init__(self) -> None:
         self._columns: list[tuple[Ints, Ints, int, bool]] = []
 
-    def put(self, kind: StepKind, key: ArrayLike, what: Ints, *, alone: bool = False) -> None:
-        """Add steps of a kind with their keys."""
-        keys = np.broadcast_to(np.asarray(key, dtype=np.int64), what.shape)
-        there = what >= 0
-        self._columns.append((keys[there], what[there], int(kind), alone))
+    def put(self, kind: StepKind, key: Ints | int, what: Ints, *, alone: bool = False) -> None:
+        """Add steps of a kind with their keys, or one for all."""
+        there = np.flatnonzero(what >= 0)
+        keys = np.full(len(there), key) if isinstance(key, int) else key.take(there)
+        self._columns.append((keys, what.take(there), int(kind), alone))
 
     def program(self) -> P2PProgram:
         """The steps in the order of their keys; of equal ones in that in which they were put."""
