@@ -23,6 +23,7 @@ _Number = TypeVar("_Number", bound=np.number)
 _Whole = TypeVar("_Whole", bound=np.integer)
 _SPARSE = 16
 _AT_ONCE = 1 << 18
+_ROUNDING = 1e-12
 _PLAIN = 1 << 12
 """Bytes that are as good a key as a digest of them."""
 
@@ -123,6 +124,14 @@ def add_up(parts: Sequence[Summand]) -> Summand:
         return distinct, totals(place, values, len(distinct))
     present = np.flatnonzero(np.bincount(numbers - first, minlength=span)).astype(np.int64)
     return present + first, totals(numbers - first, values, span)[present]
+
+
+def first_largest(sums: Floats) -> int:
+    """The place of the first of the largest sums.
+
+    Sums that differ by less than the order in which they were added up can make are the same.
+    """
+    return int(np.argmax(sums >= sums.max() * (1 - _ROUNDING)))
 
 
 def carried(parts: Sequence[Summand]) -> Summand:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, distinct
+from stepsim.base.arrays import Floats, Ints, distinct, first_largest
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_size_bytes
@@ -208,7 +208,7 @@ def _row(
 def _link_traffic(
     topology: Topology, c: int, links: Ints, carried: Floats, time_ps: int
 ) -> LinkTraffic:
-    top = int(np.argmax(carried))
+    top = first_largest(carried)
     link = topology.link_classes[c]
     busy_ps = carried[top] / link.capacity * PS_PER_S
     return LinkTraffic(

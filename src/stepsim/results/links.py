@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Summand, add_up
+from stepsim.base.arrays import Ints, Summand, add_up, first_largest
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.graph.build import TaskGraph
@@ -70,7 +70,7 @@ def _class_use(
 ) -> LinkUse:
     link = topology.link_classes[c]
     links, loads = total
-    top = int(links[np.argmax(loads)]) if loads.size else -1
+    top = int(links[first_largest(loads)]) if loads.size else -1
     most = float(loads.max(initial=0.0))
     busy_ps = round(most / link.capacity * PS_PER_S)
     return LinkUse(

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.base.arrays import Lists, numbers_of, row_numbers, spans
+from stepsim.base.arrays import Lists, first_largest, numbers_of, row_numbers, spans
 
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6)
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 10**6)), min_size=1, max_size=40)
@@ -37,3 +37,13 @@ def test_rows_are_numbered_as_numpy_numbers_them(rows: list[tuple[int, int]]) ->
     _, first, number = np.unique(table[:, 1], return_index=True, return_inverse=True)
     found = numbers_of(table[:, 1])
     assert (found[0].tolist(), found[1].tolist()) == (first.tolist(), number.tolist())
+
+
+def test_sums_that_differ_by_rounding_are_the_same() -> None:
+    """Who is told as the largest does not depend on the order in which parts were added up."""
+    parts, turned = 0.1 + 0.2, 0.3
+    assert parts > turned
+    assert first_largest(np.array([0.1, turned, parts])) == 1
+    assert first_largest(np.array([parts, turned])) == 0
+    assert first_largest(np.array([0.3, 0.3 * (1 + 1e-9)])) == 1
+    assert first_largest(np.zeros(3)) == 0
