@@ -6,6 +6,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 from weakref import finalize
 
 _Object = TypeVar("_Object")
+_Key = TypeVar("_Key")
 _More = ParamSpec("_More")
 _Result = TypeVar("_Result")
 
@@ -23,6 +24,16 @@ class Same(Generic[_Object]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Same) and other.it is self.it
+
+
+def keep(known: dict[_Key, _Result], key: _Key, value: _Result, most: int) -> None:
+    """Keep a value; where `most` are kept, these are forgotten first.
+
+    Another thread may do so at any moment: who looks a value up takes what `get` gives.
+    """
+    if len(known) >= most:
+        known.clear()
+    known[key] = value
 
 
 def kept(

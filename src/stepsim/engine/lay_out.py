@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from stepsim.engine.contention import Contention
     from stepsim.network.flights import Transfer
 
+_KEPT = 256
+"""Task lists at some prices whose times are kept."""
+
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
 
@@ -126,10 +129,11 @@ def _laid_out(
 ) -> LaidOut:
     """A program at such a factor on compute, whose uses take what is `paid` and are `met` so."""
     layout = layout_of(program, met, coalesce)
-    prices = {use.comm: each for use, each in zip(program.uses, paid, strict=True)}
+    every = zip(program.uses, paid, strict=True)
+    prices = {use.comm: each for use, each in every if use.peer_stage < 0}
     times: dict[int, TaskListTimes] = {}
     row_ps = []
-    for (look, inner), use in zip(layout.rows, layout.uses, strict=True):
+    for (look, inner), use in zip(layout.rows, layout.use_of_row, strict=True):
         number = look.task_list
         if use >= 0:
             row_ps.append(paid[use])
@@ -151,7 +155,7 @@ def _own_ps(task: Task, factor: float) -> int:
     return round(task.duration_ps * factor) if slows else task.duration_ps
 
 
-@kept(256)
+@kept(_KEPT)
 def _times_at(task_list: TaskList, factor: float, paid: tuple[int, ...]) -> TaskListTimes:
     """Times of a task list at such a factor, whose communications take what is `paid`."""
     prices = dict(zip(task_list.comms, paid, strict=True))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Lists, Small, bounds, distinct, narrowed, spans
+from stepsim.base.kept import keep
 from stepsim.base.records import dataclass
 from stepsim.graph.programs import Look, Program, SegmentKind, Use
 from stepsim.workload.rows import Group
@@ -25,7 +26,7 @@ GROUPS = tuple(Group)
 MESSAGES = GROUPS.index(Group.PP)
 
 _SMALL = 1 << 13
-"""Segments up to which layouts of a program are kept for other prices."""
+"""Tasks up to which the layout of a program is kept for other prices."""
 _VARIANTS = 4
 """Layouts of a program that are kept."""
 
@@ -99,12 +100,14 @@ class Met(NamedTuple):
 class ProgramLayout:
     """A program laid out whatever its tasks take: `make` adds it, and the times of `rows`.
 
-    `uses[r]` is the place of the use among the program's that row r is, -1 for other work.
+    It has so many `tasks`. `use_of_row[r]` is the place of the use among the program's that row r
+    is, -1 for other work.
     """
 
     make: Callable[..., LaidOut]
+    tasks: int
     rows: tuple[tuple[Look, int], ...]
-    uses: tuple[int, ...]
+    use_of_row: tuple[int, ...]
 
 
 def layout_of(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLayout:
@@ -112,15 +115,15 @@ def layout_of(program: Program, met: tuple[Met, ...], coalesce: bool) -> Program
     found: ProgramLayout | None = program.layouts.get((met, coalesce))
     if found is None:
         found = _layout(program, met, coalesce)
-        if len(program) <= _SMALL and len(program.layouts) < _VARIANTS:
-            program.layouts[met, coalesce] = found
+        if found.tasks <= _SMALL:
+            keep(program.layouts, (met, coalesce), found, _VARIANTS)
     return found
 
 
 def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLayout:
     """How a program is laid out whose uses are `met` so."""
     pieces = _Pieces(program=program, met=met, coalesce=coalesce).of_looks()
-    uses = tuple(use for piece in pieces for use in piece.uses)
+    uses = tuple(use for piece in pieces for use in piece.use_of_task)
     rows = tuple(
         (each, number)
         for each, piece in zip(program.looks, pieces, strict=True)
@@ -140,7 +143,7 @@ def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLa
         after = _after(after, first, look, pieces, row)
     make = partial(
         LaidOut,
-        uses=tuple(program.uses),
+        uses=program.uses,
         segment=segment,
         inner=_column(inner, row),
         row=row,
@@ -151,7 +154,7 @@ def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLa
         first=first,
         meets=tuple(distinct(group[(group >= 0) & (group != MESSAGES)]).tolist()),
     )
-    return ProgramLayout(make=make, rows=rows, uses=uses)
+    return ProgramLayout(make=make, tasks=len(row), rows=rows, use_of_row=uses)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -189,7 +192,7 @@ class _Pieces:
         waited_for = {i for task in tasks for i in task.after}
         return _Piece(
             inner=range(len(tasks)),
-            uses=[self._collective(task.comm) if task.comm >= 0 else -1 for task in tasks],
+            use_of_task=[self._collective(t.comm) if t.comm >= 0 else -1 for t in tasks],
             after=[task.after for task in tasks],
             ends=[i for i in range(len(tasks)) if i not in waited_for],
         )
@@ -222,14 +225,14 @@ class _Piece:
     """The tasks that a segment is laid out as; nothing in it waits for those at its `ends`."""
 
     inner: Sequence[int]
-    uses: Sequence[int]
+    use_of_task: Sequence[int]
     after: Sequence[tuple[int, ...]]
     ends: Sequence[int]
 
     @classmethod
     def one(cls, use: int) -> "_Piece":
         """A segment that is one task."""
-        return cls(inner=(-1,), uses=(use,), after=((),), ends=(0,))
+        return cls(inner=(-1,), use_of_task=(use,), after=((),), ends=(0,))
 
 
 def _after(

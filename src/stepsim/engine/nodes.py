@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Lists, Small, bounds, lists_of, row_numbers, spans
+from stepsim.base.kept import keep
 from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.compiled import compiled_passes
@@ -40,7 +41,7 @@ class _Level(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NodeGraph:
-    """Nodes in an order in which each follows those that it waits for, `after[i]`.
+    """Nodes in an order in which each follows those that it waits for, `after[i]`, ascending.
 
     `node_of[a]` has the node of every task of actor a. Level l is the nodes from `levels[l]` to
     `levels[l + 1]`; where programs wait for each other in a circle, nodes behind it are in none.
@@ -157,9 +158,8 @@ def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
         known: dict[object, NodeGraph] = shapes[0].family.known
         found = known.get((stages, far))
         if found is None:
-            if len(known) >= _VARIANTS:
-                known.clear()  # perhaps beside another thread that has just found the same
-            found = known[stages, far] = _flat_nodes(shapes, far)
+            found = _flat_nodes(shapes, far)
+            keep(known, (stages, far), found, _VARIANTS)
         return found
     tasks = [_Tasks(laid.program.shape, laid.first, laid.after) for laid in programs]
     firsts = bounds(np.array([len(laid) for laid in programs]))

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import Same, kept, kept_beside
+from stepsim.base.kept import Same, keep, kept, kept_beside
 from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.linking import NONE, Rows, waits_of
-from stepsim.graph.programs import Program, Shape, ShapeFamily, Use, looks_of
+from stepsim.graph.programs import Looks, Program, Shape, ShapeFamily, Use, looks_of
 from stepsim.graph.steps import step_rows
 from stepsim.graph.task_lists import TaskLists, TaskOptions
 from stepsim.graph.writer import ProgramWriter, Written
@@ -38,12 +38,12 @@ from stepsim.workload.rows import CollectiveKind, CommOp, Group
 _SMALL = 1 << 13
 """Segments of a stage up to which its programs are kept for the next graph.
 
-All programs of a graph are where its schedule has as many entries.
+All programs of a graph are kept where its schedule has at most as many entries.
 """
 _KEPT = 64
 """Graphs whose programs are kept."""
 _VARIANTS = 8
-"""Programs of one shape that are kept."""
+"""Programs, and looks of segments, that are kept of one shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class TaskGraph:
             for posted in (steps.what[steps.kind == StepKind.POST] for steps in every)
         ]
 
-    def uses(self, stage: int) -> list[Use]:
+    def uses(self, stage: int) -> tuple[Use, ...]:
         """The communications of a stage."""
         return self.programs[stage].uses
 
@@ -81,7 +81,7 @@ class TaskGraph:
 
 
 class _Parts(NamedTuple):
-    """What of a task graph depends on nothing else than its `_Asked`, named as there."""
+    """What of a task graph depends on stages, schedule and `_Asked` alone, named as there."""
 
     programs: tuple[Program, ...]
     task_lists: tuple[TaskList, ...]
@@ -93,7 +93,7 @@ class _Asked(NamedTuple):
     """What programs depend on beside schedule and stages; groups that are `alone` are one rank."""
 
     alone: frozenset[Group]
-    tasks: TaskOptions
+    task_options: TaskOptions
     p2p: P2PMode
     switches: P2POptions
     free: bool
@@ -106,7 +106,7 @@ def build_taskgraph(
     p2p = options.p2p or default_mode(schedule)
     asked = _Asked(
         alone=plan.alone,
-        tasks=TaskOptions.of(options),
+        task_options=TaskOptions.of(options),
         p2p=p2p,
         switches=_switches(options),
         free=p2p.free or options.eager_transfers,
@@ -121,7 +121,7 @@ def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts
     schedule = of_schedule.it
     task_lists = TaskLists(
         comms=CommNumbers(alone=asked.alone),
-        options=asked.tasks,
+        options=asked.task_options,
         last_stage=schedule.placement.stages - 1,
     )
     message = task_lists.comms.number(
@@ -136,11 +136,11 @@ def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts
         ProgramWriter(stage=stage, work=work, schedule=schedule, task_lists=task_lists).write()
         for stage, work in enumerate(stages.works)
     ]
-    shapes = _shaped(schedule, asked, written)
+    number = NONE if message is None else message
+    every = zip(_shaped(schedule, asked, written), written, strict=True)
     return _Parts(
         programs=tuple(
-            _program(schedule, shape, each, NONE if message is None else message, task_lists.lists)
-            for shape, each in zip(shapes, written, strict=True)
+            _program(schedule, shape, each, number, task_lists.lists) for shape, each in every
         ),
         task_lists=tuple(task_lists.lists),
         comms=tuple(task_lists.comms.ops),
@@ -160,27 +160,31 @@ def _program(
 ) -> Program:
     """What a stage runs: the program of before where it computes and sends the same."""
     used = {number: task_lists[number] for number in written.used}
-    key = (message, written.alike, written.numbers, *used.items())
-    if key in shape.programs:
-        return shape.programs[key]
-    lists = written.alike, written.numbers, written.tail
-    if lists not in shape.looks:
-        if len(shape.looks) == _VARIANTS:
-            shape.looks.clear()
-        shape.looks[lists] = looks_of(shape, written.of_segments(shape.entry))
-    looks, look = shape.looks[lists]
-    program = Program(
-        stage=written.stage,
-        entries=schedule.orders[written.stage],
-        message=message,
-        shape=shape,
-        lists=used,
-        looks=looks,
-        look=look,
-    )
-    if len(shape) <= _SMALL and len(shape.programs) < _VARIANTS:
-        shape.programs[key] = program
+    key = (message, *written.key, *used.items())
+    program = shape.programs.get(key)
+    if program is None:
+        looks, look = _looks(shape, written)
+        program = Program(
+            stage=written.stage,
+            entries=schedule.orders[written.stage],
+            message=message,
+            shape=shape,
+            lists=used,
+            looks=looks,
+            look=look,
+        )
+        if written.is_plain and len(shape) <= _SMALL:
+            keep(shape.programs, key, program, _VARIANTS)
     return program
+
+
+def _looks(shape: Shape, written: Written) -> Looks:
+    """What the segments of a stage do: found before where they do the same."""
+    found = shape.looks.get(written.key)
+    if found is None:
+        found = looks_of(shape, written.of_segments(shape.entry))
+        keep(shape.looks, written.key, found, _VARIANTS)
+    return found
 
 
 def _shaped(schedule: Schedule, asked: _Asked, written: Sequence[Written]) -> Sequence[Shape]:

@@ -207,9 +207,9 @@ class Program:
         return counts
 
     @cached_property
-    def uses(self) -> list[Use]:
+    def uses(self) -> tuple[Use, ...]:
         """The communications that it takes part in, ascending."""
-        return sorted(self.counts)
+        return tuple(sorted(self.counts))
 
 
 Looks = tuple[tuple[Look, ...], NDArray[np.integer]]

@@ -57,6 +57,11 @@ class Written:
         return not (self.rows or self.on_dp.any())
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """What stages share whose entries do the same, by the numbers of their task lists."""
+        return self.alike, self.numbers, self.tail
+
+    @property
     def used(self) -> list[int]:
         """The task lists that it runs, ascending."""
         return sorted({*self.numbers, self.tail, *(row["task_list"] for row in self.rows)} - {NONE})

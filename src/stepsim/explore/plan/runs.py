@@ -197,7 +197,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[_PlanRuns]:
 class _Simulator:
     """Simulates plans of a job, one after the other.
 
-    The fastest step is kept for its report, prices for plans that differ in their order alone.
+    The fastest step is kept for its report, prices for other plans on the network.
     """
 
     job: PlanJob
