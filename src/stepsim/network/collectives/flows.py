@@ -130,10 +130,13 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     `members` has shape (ranks,) or (groups, ranks): then all groups step at once. Flows are traced
     a million at a time, so that an all-to-all of thousands of ranks fits.
     """
-    if step.everyone >= _MANY:
-        found = _exchanged(topology, np.atleast_2d(members), step)
-        if found is not None:
-            return found
+    whole = _exchanged(topology, np.atleast_2d(members), step)
+    if whole:
+        return sum_loads(
+            [(load.links, load.loads) for load in whole],
+            np.concatenate([load.hops for load in whole]),
+            np.concatenate([load.flows for load in whole]),
+        )
     step = step.listed
     uneven = isinstance(step.fraction, np.ndarray)
     weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
@@ -153,29 +156,27 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     return load if uneven else replace(load, loads=load.loads * step.fraction)
 
 
-def _exchanged(topology: Topology, groups: Ints, step: FlowStep) -> Load | None:
-    """What all pairs of each group put on links, found without listing the pairs."""
-    found = [topology.exchange(group) for group in groups]
-    loads = [load for load in found if load is not None]
-    if len(loads) < len(found):
-        return None
-    hops = np.concatenate([load.hops for load in loads])
-    flows = np.concatenate([load.flows for load in loads])
-    return sum_loads([(load.links, load.loads * step.fraction) for load in loads], hops, flows)
+def _exchanged(topology: Topology, groups: Ints, step: FlowStep) -> list[Load]:
+    """What all pairs of each group put on links, found without listing the pairs.
+
+    Nothing where there are few, or where a group's pairs have to be listed.
+    """
+    found: list[Load] = []
+    for group in groups if step.everyone >= _MANY else ():
+        load = topology.exchange(group)
+        if load is None:
+            return []
+        found.append(replace(load, loads=load.loads * step.fraction))
+    return found
 
 
 def loads_by_owner(
     topology: Topology, members: Ints, owners: Ints, step: FlowStep
 ) -> tuple[Ints, Ints, Floats]:
     """What groups (rows of `members`) put on links, by their owners: owner, link and load."""
-    whole = [_exchanged(topology, each[None], step) for each in members if step.everyone >= _MANY]
-    known = [each for each in whole if each]
-    found = [
-        (np.full(len(each.links), owner), each.links, each.loads)
-        for owner, each in zip(owners.tolist(), known, strict=False)
-    ]
-    if not known or len(known) < len(whole):
-        found = [*_listed_by_owner(topology, members, owners, step.listed)]
+    whole = zip(owners.tolist(), _exchanged(topology, members, step), strict=False)
+    found = [(np.full(len(each.links), owner), each.links, each.loads) for owner, each in whole]
+    found = found or [*_listed_by_owner(topology, members, owners, step.listed)]
     owner, link, load = (np.concatenate(column) for column in zip(*found, strict=True))
     if len(found) > 1:
         links = int(link.max(initial=0)) + 1
