@@ -90,11 +90,13 @@ def comms(draw: st.DrawFn, groups: list[Group]) -> tuple[CommOp, ...]:
 @st.composite
 def rows(draw: st.DrawFn, *, reduces: bool = False) -> Row:
     """A row that computes and communicates; `reduces` its gradients by itself."""
+    host = st.sampled_from([0, 0, 0, 1]).flatmap(lambda some: TIMES if some else st.just(0))
+    reduced = draw(comms(DATA)) if reduces else ()
     return replace(
         row(0, 0),
-        forward=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL))),
-        input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL))),
-        weight_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(DATA)) if reduces else ()),
+        forward=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL)), host_ps=draw(host)),
+        input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL)), host_ps=draw(host)),
+        weight_grad=Work(compute_ps=draw(TIMES), comms=reduced, host_ps=draw(host)),
         recompute=draw(st.integers(0, 9)) == 0,
         forward_lag=draw(st.sampled_from([0, 0, 0, 1])),
     )

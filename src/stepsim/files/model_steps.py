@@ -23,7 +23,13 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
-from stepsim.workload.model.plan import AttentionKernel, ModelPlan, Precision, Recompute
+from stepsim.workload.model.plan import (
+    AttentionKernel,
+    ExpertDispatch,
+    ModelPlan,
+    Precision,
+    Recompute,
+)
 
 _SHAPE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "act", "vocab")
 _PLAN = ("gpu", "n_gpus", "seq", "gbs", "mbs", "tp", "pp", "dp", "precision", "framework")
@@ -47,6 +53,7 @@ _NODE_GBPS = {
 _OUT = re.compile(r"\boom\b|out of memory", re.IGNORECASE)
 _YEAR = re.compile(r"[_-](20\d\d)-?(?:0[1-9]|1[0-2])(?!\d)")
 _BITS = 8
+_DEEPEP = re.compile(r"\b(deepep|hybridep)\b", re.IGNORECASE)
 _LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
 
@@ -232,10 +239,16 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         zero=_count(row, "zero", 0),
         recompute=_choice(row, "recompute", _RECOMPUTE),
         attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
+        dispatch=_dispatch(row.get("note", "")),
         tp_comm_overlap=row.get("tp_overlap") == "1",
         dp_overlap=row.get("dp_overlap") == "1",
         cuda_graph=row.get("cuda_graph") == "1",
     )
+
+
+def _dispatch(note: str) -> ExpertDispatch:
+    """How tokens reach experts, where a note names the library that sends them."""
+    return ExpertDispatch.DEEPEP if _DEEPEP.search(note) else ExpertDispatch.ALL_TO_ALL
 
 
 def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:

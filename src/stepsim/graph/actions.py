@@ -108,6 +108,7 @@ class _TaskListBuilder:
     detached: Stream | None = None
     tasks: list[Task] = field(default_factory=list)
     _last: dict[Stream, int] = field(default_factory=dict)
+    _launches: tuple[int, ...] = ()
 
     def compute(
         self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
@@ -135,6 +136,18 @@ class _TaskListBuilder:
         if not duration_ps:
             return after
         return self._add(TaskKind.HOST, Stream.COMPUTE, label, Phase.FORWARD, after, duration_ps)
+
+    def launch(self, label: str, phase: Phase, host_ps: int, after: tuple[int, ...]) -> None:
+        """Add the host's launches, which begin after `after`; `launched` waits for them."""
+        if host_ps:
+            if not self.tasks and self.detached is None:
+                after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
+            self._launches = self._add(TaskKind.HOST, Stream.HOST, label, phase, after, host_ps)
+
+    def launched(self, after: tuple[int, ...]) -> tuple[int, ...]:
+        """What kernels wait for that the host launches next: `after`, and its launches so far."""
+        after, self._launches = tuple(sorted({*after, *self._launches})), ()
+        return after
 
     def copy(self, task: Task, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
         """Add a task of another task list with its own duration and predecessors."""
@@ -236,6 +249,10 @@ class BackwardParts:
     tp_overlap: bool = True
     part: range | None = None
 
+    def host_ps(self, row: Row) -> int:
+        """Host time of a row's launches in the parts that are held."""
+        return row.input_grad.host_ps * self.input_grad + row.weight_grad.host_ps * self.weight_grad
+
 
 def backward_tasks(
     rows: Sequence[Row], comms: CommNumbers, parts: BackwardParts, host: HostTimes
@@ -254,7 +271,9 @@ def backward_tasks(
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):
         row = rows[i]
-        gradient = reduced = after
+        host_ps = parts.host_ps(row)
+        after = builder.launched(after) if host_ps else after
+        begun = gradient = reduced = after
         if parts.input_grad:
             if row.recompute:
                 after = _forward_rows(builder, rows[_last_checkpoint(rows, i) : i], after)
@@ -264,6 +283,7 @@ def backward_tasks(
         if parts.weight_grad:
             beside = gradient if parts.tp_overlap else reduced
             weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
+        builder.launch(row.name, Phase.INPUT_GRAD, host_ps, begun)
         if row.backward_lag and reduced != gradient:
             last = max(i - row.backward_lag, part.start)
             due[last] = (*due.get(last, ()), *reduced)
@@ -289,8 +309,10 @@ def fused_tasks(
     computed = 0
     for half, number in _turns(halves, comms):
         task = halves[half].tasks[number]
-        scaled = round((computed + task.duration_ps) * factor) - round(computed * factor)
-        computed += task.duration_ps
+        scaled = task.duration_ps
+        if task.kind is not TaskKind.HOST:
+            scaled = round((computed + task.duration_ps) * factor) - round(computed * factor)
+            computed += task.duration_ps
         after = tuple(i for earlier in task.after for i in place[half, earlier])
         place[half, number] = builder.copy(task, scaled, after)
     return builder.build("fused", Phase.FORWARD)
@@ -333,7 +355,10 @@ def per_step_tasks(items: Sequence[StepItem], comms: CommNumbers) -> TaskList:
     builder = _TaskListBuilder(comms=comms)
     after: tuple[int, ...] = ()
     for item in items:
+        begun = after
         after = builder.compute(item.name, item.phase, item.work, after)
+        builder.launch(item.name, item.phase, item.work.host_ps, begun)
+        after = builder.launched(after)
         after = builder.collectives(item.name, item.phase, item.work, after)
     return builder.build("per-step", Phase.FORWARD)
 
@@ -357,7 +382,10 @@ def _forward_rows(
 ) -> tuple[int, ...]:
     due: dict[int, tuple[int, ...]] = {}
     for i, row in enumerate(rows):
+        after = builder.launched(after) if row.forward.host_ps else after
+        begun = after
         after = builder.compute(row.name, Phase.FORWARD, row.forward, after)
+        builder.launch(row.name, Phase.FORWARD, row.forward.host_ps, begun)
         done = builder.collectives(row.name, Phase.FORWARD, row.forward, after)
         if row.forward_lag:
             last = min(i + row.forward_lag, len(rows) - 1)
@@ -366,7 +394,7 @@ def _forward_rows(
             after = done
         if i in due:
             after = tuple(sorted({*after, *due[i]}))
-    return after
+    return builder.launched(after)
 
 
 def _last_checkpoint(rows: Sequence[Row], i: int) -> int:

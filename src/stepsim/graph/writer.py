@@ -14,6 +14,7 @@ from stepsim.base.arrays import Bools, Ints, Small, narrowed, numbers_of
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import kept, kept_beside
 from stepsim.base.records import dataclass
+from stepsim.graph.launches import spread_launches
 from stepsim.graph.linking import NONE, Joins, Rows
 from stepsim.graph.programs import SegmentKind
 from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
@@ -225,7 +226,7 @@ class ProgramWriter:
 
     def _row_by_row(self, action: Action, place: int) -> None:
         """A backward in as many segments as rows, each followed by its reductions."""
-        rows = self._rows(action)
+        rows = spread_launches(self._rows(action))
         for i in reversed(range(len(rows))):
             task_list = self.task_lists.action(action, rows, range(i, i + 1))
             self._in_order(SegmentKind.ACTION, task_list, place)

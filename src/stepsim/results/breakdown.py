@@ -358,5 +358,7 @@ def _with_ends(rows: _TaskRows, first: Small, closed: Ints) -> tuple[_TaskRows, 
 
 
 def part_of(task: Task, graph: TaskGraph) -> Part:
-    """The part that a task of a task list is; of a transfer, when it is waited for."""
-    return _WORK[task.kind] if task.comm < 0 else graph.comms[task.comm].axis.exposed
+    """The part that a task of a task list is; of a transfer or a launch, when it is waited for."""
+    if task.comm >= 0:
+        return graph.comms[task.comm].axis.exposed
+    return Part.EXPOSED_HOST if task.stream is Stream.HOST else _WORK[task.kind]

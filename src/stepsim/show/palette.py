@@ -64,6 +64,7 @@ PART_COLOURS: Mapping[Part, str] = MappingProxyType(
         Part.INNER: "#cccccc",
         Part.TAIL: "#808080",
         Part.HOST: "#332288",
+        Part.EXPOSED_HOST: "#330033",
     }
 )
 BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
@@ -78,6 +79,7 @@ ON_DARK: Mapping[str, str] = MappingProxyType(
         PART_COLOURS[Part.HEAD]: "#30363d",
         PART_COLOURS[Part.INNER]: "#484f58",
         PART_COLOURS[Part.HOST]: "#6622ee",
+        PART_COLOURS[Part.EXPOSED_HOST]: "#995577",
     }
 )
 """What stands on a dark page for the colours that could not be seen there."""

@@ -14,7 +14,7 @@ class Stream(IntEnum):
 
     Collectives lie on the stream of their axis, sends on `PP_FORWARD` (to the next stage) and
     `PP_BACKWARD`, their receipt on the peer's `_RECV` streams. `EAGER` is no queue: messages in
-    flight that nobody waits to send.
+    flight that nobody waits to send. `HOST` is the processor that launches kernels.
     """
 
     COMPUTE = 0
@@ -28,17 +28,20 @@ class Stream(IntEnum):
     PP_FORWARD_RECV = 8
     PP_BACKWARD_RECV = 9
     EAGER = 10
+    HOST = 11
 
 
 class PartKind(StrEnum):
     """What a part of the step is.
 
-    What the rank does itself, a transfer that is in flight while compute waits for it, or idle time
-    for want of others: of a collective's slowest member, of a neighbour in the pipeline.
+    What the rank does itself, a transfer that is in flight while compute waits for it, kernels that
+    the host has not launched yet, or idle time for want of others: of a collective's slowest
+    member, of a neighbour in the pipeline.
     """
 
     WORK = "work"
     EXPOSED = "exposed"
+    LAUNCH = "launch"
     SKEW = "skew"
     IDLE = "idle"
 
@@ -48,7 +51,7 @@ class Part(IntEnum):
 
     `HEAD`, `INNER` and `TAIL` are idle with nothing in flight: before the first task, between, and
     after the last one until the step ends. Exposed time is idle while an awaited transfer is in
-    flight.
+    flight, or while the host launches (`EXPOSED_HOST`); `HOST` is time that the device gives it.
     `label` is what tables and figures call a part, `key` what documents do.
     """
 
@@ -75,6 +78,7 @@ class Part(IntEnum):
     INNER = 9, "idle, inner", PartKind.IDLE
     TAIL = 10, "idle, tail", PartKind.IDLE
     HOST = 11, "host", PartKind.WORK
+    EXPOSED_HOST = 12, "exposed host", PartKind.LAUNCH
 
     @property
     def key(self) -> str:

@@ -76,7 +76,8 @@ def _rows(rows: Iterable[Row], loads: tuple[float, ...]) -> Iterator[Row]:
 
 def _loaded(factor: float, loads: tuple[float, ...], _: Phase, work: Work) -> Work:
     """A row's work with more tokens; its exchanges between experts carry the loads instead."""
-    return Work(
+    return replace(
+        work,
         compute_ps=round(work.compute_ps * factor),
         comms=tuple(
             replace(op, loads=loads)

@@ -89,14 +89,22 @@ class CommOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one row does in one phase: compute, then its collectives in order."""
+    """What one row does in one phase: compute, then its collectives in order.
+
+    `host_ps` is how long the host takes to launch the kernels of this row and of those that follow
+    it up to the next row with such a time: the host begins when the row does, and that next row
+    waits for it. No factor on compute changes it.
+    """
 
     compute_ps: int = 0
     comms: tuple[CommOp, ...] = ()
+    host_ps: int = 0
 
     def __post_init__(self) -> None:
         if self.compute_ps < 0:
             raise WorkloadError(f"compute time is {self.compute_ps} ps: it cannot be negative")
+        if self.host_ps < 0:
+            raise WorkloadError(f"host time is {self.host_ps} ps: it cannot be negative")
 
 
 class Role(StrEnum):

@@ -89,7 +89,8 @@ def enlarge_microbatches(workload: Workload, samples: int) -> Workload:
         return workload
 
     def grown(phase: Phase, work: Work) -> Work:
-        return Work(
+        return replace(
+            work,
             compute_ps=work.compute_ps * samples,
             comms=tuple(
                 replace(op, size_bytes=op.size_bytes * samples) if _is_tokens(phase, op) else op

@@ -20,13 +20,25 @@ def write(path: Path, model: str, **options: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        ("llama-3-8b", {"npus": 16, "tp": 4, "global_batch": 16, "sequence": 4096}),
+        (
+            "llama-3-8b",
+            {"npus": 16, "tp": 4, "global_batch": 16, "sequence": 4096, "cuda_graph": True},
+        ),
         ("llama-3-8b", {"npus": 8, "zero": 0, "global_batch": 8, "sequence": 2048}),
         (
             "llama-3-8b",
             {"npus": 16, "tp": 2, "global_batch": 16, "sequence": 4096, "recompute": "full"},
         ),
-        ("gpt3-5b", {"npus": 16, "tp": 8, "global_batch": 8, "sequence_parallel": False}),
+        (
+            "gpt3-5b",
+            {
+                "npus": 16,
+                "tp": 8,
+                "global_batch": 8,
+                "sequence_parallel": False,
+                "cuda_graph": True,
+            },
+        ),
         ("mixtral-8x7b", {"npus": 16, "ep": 8, "global_batch": 16, "sequence": 4096}),
     ],
 )
@@ -43,6 +55,7 @@ def test_what_is_written_takes_the_same_picoseconds(
 
 def test_stages_that_are_alike_keep_their_pipeline(tmp_path: Path) -> None:
     options: dict[str, Any] = {"npus": 32, "tp": 4, "pp": 4, "global_batch": 32, "sequence": 4096}
+    options["cuda_graph"] = True
     path = tmp_path / "workload.txt"
     notes = write(path, "llama-3-8b", **options)
     expected = simulate("llama-3-8b", "hgx-h100", **options).report
@@ -50,6 +63,15 @@ def test_stages_that_are_alike_keep_their_pipeline(tmp_path: Path) -> None:
     assert found.pipeline_time_ps == expected.pipeline_time_ps
     assert found.step_time_ps == pytest.approx(expected.step_time_ps, rel=0.02)
     assert any("--microbatches 16" in note for note in notes)
+
+
+def test_launches_that_the_format_cannot_say_are_told(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"npus": 16, "tp": 8, "global_batch": 16, "sequence": 2048}
+    path = tmp_path / "workload.txt"
+    assert any("launches are left out" in note for note in write(path, "llama-3-8b", **options))
+    launched = simulate("llama-3-8b", "hgx-h100", **options).report
+    found = simulate(path, "hgx-h100", microbatches=8).report
+    assert found.step_time_ps < launched.step_time_ps
 
 
 @pytest.mark.parametrize(

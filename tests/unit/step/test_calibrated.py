@@ -89,7 +89,7 @@ def machine(tmp_path: Path) -> Path:
     return path
 
 
-SMALL = ("--tp", "8", "--npus", "8", "--global-batch", "4", "--sequence", "8192")
+SMALL = ("--tp", "8", "--npus", "8", "--global-batch", "4", "--sequence", "8192", "--cuda-graph")
 SEARCH = (
     "--fix",
     "tp=8",

@@ -350,6 +350,8 @@ class _Reader:
             bias=self._mlp_bias(),
             router_bias=family.router_bias,
             shared_gate=family.shared_gate and shared > 0,
+            groups=fields.count("n_group", default=1),
+            token_groups=fields.count("topk_group", default=1),
         )
 
     # layers that differ one by one, as a search found them

@@ -187,6 +187,8 @@ def _experts(arguments: _Arguments, hidden: int) -> ExpertMlp | None:
         bias=_biased(arguments),
         router_bias=arguments.has("moe-router-bias"),
         shared_gate=arguments.has("moe-shared-expert-gate"),
+        groups=arguments.count("moe-router-num-groups", 1),
+        token_groups=arguments.count("moe-router-group-topk", 1),
     )
 
 

@@ -170,8 +170,10 @@ def _ids(key: str, rows: Sequence[Row], before: int) -> str:
     return f"{key}: {len(ids)} {' '.join(map(str, ids))}".rstrip()
 
 
-def _notes(workload: Workload, rows: Iterable[Row]) -> Iterator[str]:
+def _notes(workload: Workload, rows: Sequence[Row]) -> Iterator[str]:
     made = workload.made_for
+    if any(work.host_ps for row in rows for _, work in row.works()):
+        yield "the host's launches are left out, as if kernels had never to wait for them"
     if (made.microbatches or 1) > 1:
         yield f"a text holds one microbatch: read it with --microbatches {made.microbatches}"
     if made.ep > 1 and made.expert_tp == 1 < made.tp:

@@ -198,7 +198,8 @@ class ExpertMlp:
     """Mixture of experts: each token goes to `top_k` of `experts`, and through the shared one.
 
     `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
-    a correction that is no parameter does not.
+    a correction that is no parameter does not. Experts lie in `groups`, and those of one token in
+    at most `token_groups` of them (node-limited routing of DeepSeek-V3).
     """
 
     experts: int
@@ -209,9 +210,15 @@ class ExpertMlp:
     bias: bool = False
     router_bias: bool = False
     shared_gate: bool = False
+    groups: int = 1
+    token_groups: int = 1
 
     def __post_init__(self) -> None:
-        _need_counts(self, experts=1, top_k=1, width=1, shared_width=0)
+        _need_counts(self, experts=1, top_k=1, width=1, shared_width=0, groups=1, token_groups=1)
+        if self.token_groups > self.groups:
+            raise WorkloadError(
+                bad_value("experts", "token_groups", self.token_groups, f"1 to {self.groups}")
+            )
         if self.top_k > self.experts:
             raise WorkloadError(bad_value("experts", "top_k", self.top_k, f"1 to {self.experts}"))
 

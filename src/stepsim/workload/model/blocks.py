@@ -6,6 +6,7 @@ reduce-scatter; without it products alone end with an all-reduce.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,11 +38,38 @@ from stepsim.workload.rows import CollectiveKind, Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none."""
+    """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
+
+    One that carries tokens to or from their experts names these in `experts`.
+    """
 
     kind: CollectiveKind
     group: Group
     size_bytes: Floats
+    experts: ExpertMlp | None = None
+
+    def sent_bytes(self, columns: PlanColumns, domain: int) -> Floats:
+        """What ranks send where `domain` of them share a node: see `sent_share`."""
+        if self.experts is None:
+            return self.size_bytes
+        return self.size_bytes * sent_share(self.experts, columns, domain)
+
+
+def sent_share(mlp: ExpertMlp, columns: PlanColumns, domain: int) -> Floats:
+    """Share of the tokens' copies that leave a rank, less than 1 where a token is sent once a node.
+
+    Of n nodes (ranks, if there is one node) that a token's k experts lie on at random, n (1 - (1 -
+    1/n)^k) differ. Experts of `token_groups` of `groups` lie on as many nodes at most, or on their
+    part of the nodes where there are more nodes than groups. For example 8 experts on 8 nodes are
+    on 5.25 of them: 0.66 of the copies leave.
+    """
+    nodes = np.ceil(columns.ep * columns.expert_tp / domain)
+    reached = np.where(nodes > 1, nodes, columns.ep)
+    if mlp.groups > 1:
+        limited = np.minimum(reached, mlp.token_groups * np.maximum(reached / mlp.groups, 1.0))
+        reached = np.where(nodes > 1, limited, reached)
+    once = reached * (1 - (1 - 1 / reached) ** mlp.top_k) / mlp.top_k
+    return np.where((columns.sends_once > 0) & (columns.ep > 1), once, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,21 +190,22 @@ def _expert_blocks(
 ) -> Iterator[Block]:
     """Tokens go to their experts and come back: 2skh bytes each way, in both passes.
 
+    The way to the experts may take fewer bytes an element in the forward.
     Experts split over `expert_tp` ranks gather their tokens and scatter their sums besides.
     """
     sent = 2.0 * columns.shard_tokens * mlp.top_k * architecture.hidden
+    moved = np.where(columns.ep > 1, sent, 0.0)
     dispatch = Exchange(
-        kind=CollectiveKind.ALL_TO_ALL,
-        group=Group.EP,
-        size_bytes=np.where(columns.ep > 1, sent, 0.0),
+        kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, size_bytes=moved, experts=mlp
     )
+    first = replace(dispatch, size_bytes=moved * columns.dispatch_bytes / 2)
     split = np.where(columns.expert_tp > 1, sent * columns.expert_tp, 0.0)
     gather = Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.ETP, size_bytes=split)
     scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
     yield Block(
         name="router",
         operators=(before, *router_operators(mlp, architecture, columns)),
-        forward=(dispatch, gather),
+        forward=(first, gather),
         backward=(),
     )
     yield Block(

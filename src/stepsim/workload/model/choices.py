@@ -86,7 +86,24 @@ class AttentionKernel(StrEnum):
 
 
 class ExpertDispatch(StrEnum):
-    """How tokens reach experts: one all-to-all, or DeepEP's, which sends each token once a node."""
+    """How tokens reach experts: one all-to-all, or DeepEP's, which sends each token once a node.
 
-    ALL_TO_ALL = "all_to_all"
-    DEEPEP = "deepep"
+    `DEEPEP_FP8` sends tokens to their experts in 8 bits, with a scale for 128 elements; all that
+    comes back is in 16 (DeepSeek-V3 technical report, section 3.3.2). `once` says that a token goes
+    to a node once, `element_bytes` what its elements take on the way to experts.
+    """
+
+    once: bool
+    element_bytes: float
+
+    def __new__(cls, name: str, once: bool, element_bytes: float) -> "ExpertDispatch":
+        """A dispatcher with its name, whether it sends once, and the bytes of an element."""
+        dispatch = str.__new__(cls, name)
+        dispatch._value_ = name
+        dispatch.once = once
+        dispatch.element_bytes = element_bytes
+        return dispatch
+
+    ALL_TO_ALL = "all_to_all", False, 2.0
+    DEEPEP = "deepep", True, 2.0
+    DEEPEP_FP8 = "deepep_fp8", True, 1 + 4 / 128

@@ -51,6 +51,8 @@ class PlanColumns:
     tp_comm_overlap: Floats
     dp_overlap: Floats
     cuda_graph: Floats
+    sends_once: Floats
+    dispatch_bytes: Floats
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -72,7 +74,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
-    selective, operators, all_to_all, ring, tp_overlap, dp_overlap, graph = others
+    selective, operators, all_to_all, ring, tp_overlap, dp_overlap, graph, once, sent = others
     tokens = size * sequence / cp
     return PlanColumns(
         tp=tp,
@@ -102,6 +104,8 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         tp_comm_overlap=tp_overlap,
         dp_overlap=dp_overlap,
         cuda_graph=graph,
+        sends_once=once,
+        dispatch_bytes=sent,
     )
 
 
@@ -134,4 +138,6 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.tp_comm_overlap,
         plan.dp_overlap,
         plan.cuda_graph,
+        plan.dispatch.once,
+        plan.dispatch.element_bytes,
     )

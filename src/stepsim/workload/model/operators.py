@@ -22,6 +22,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     LinearBlock,
+    QkNorm,
 )
 from stepsim.workload.model.columns import PlanColumns
 
@@ -179,6 +180,9 @@ def attention_operators(
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
     keys = kv * attention.head_dim
     yield from _products(columns, ("qkv", t, h, queries + keys + kv * attention.values))
+    normed = heads * attention.head_dim + keys
+    if attention.qk_norm is not QkNorm.NONE:
+        yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed)
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
     yield from _core(attention, heads, attention.window, columns)

@@ -103,7 +103,7 @@ class StepModel:
             bubble=bubble,
             data_parallel=exposed,
             optimizer=self._optimizer(columns),
-            host=np.full(len(columns), self.framework.host_step_ps / PS_PER_S),
+            host=self._graphed(columns) * self.framework.host_step_ps / PS_PER_S,
         )
 
     # parts of a microbatch
@@ -134,13 +134,16 @@ class StepModel:
         host_ps = (
             self.framework.host_expert_layer_ps if layer.is_sparse else self.framework.host_layer_ps
         )
-        graph = np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
-        host = host_ps * graph + self.framework.host_tp_ps * columns.tp * far
+        host = host_ps * self._graphed(columns) + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
         part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
         return self._sharded(layer, part, columns)
+
+    def _graphed(self, columns: PlanColumns) -> Floats:
+        """Share of the host's launches that CUDA graphs leave, 1 without them."""
+        return np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
 
     def _part(
         self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
@@ -201,7 +204,8 @@ class StepModel:
             Group.CP: (columns.cp, columns.tp),
             Group.EP: (columns.ep, columns.expert_tp),
         }[exchange.group]
-        return self.interconnect.seconds(exchange.kind, exchange.size_bytes, ranks, stride)
+        sent = exchange.sent_bytes(columns, self.interconnect.domain)
+        return self.interconnect.seconds(exchange.kind, sent, ranks, stride)
 
     def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanColumns) -> _PartSeconds:
         """The layer with parameters gathered and gradients scattered beside it (FSDP)."""

@@ -25,6 +25,7 @@ from stepsim.workload.model.blocks import (
 )
 from stepsim.workload.model.building.flops import step_effort
 from stepsim.workload.model.building.gaps import with_gaps
+from stepsim.workload.model.building.launches import with_launches
 from stepsim.workload.model.building.sharding import Sharding
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
@@ -35,7 +36,6 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.plan import (
     ContextParallelKind,
-    ExpertDispatch,
     ModelPlan,
     Recompute,
 )
@@ -281,58 +281,40 @@ class _Builder:
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
+        domain = self.interconnect.domain if self.interconnect else 1
         for each in exchanges:
-            share = self._sent_once if each.group is Group.EP else 1.0
-            size = round(_one(each.size_bytes) * share)
+            size = round(_one(each.sent_bytes(self.columns, domain)))
             if size:
                 axis = _AXES[each.group]
                 yield CommOp(kind=each.kind, group=each.group, axis=axis, size_bytes=size)
 
-    @cached_property
-    def _sent_once(self) -> float:
-        """Share of the tokens' copies that leave a rank: DeepEP sends one to each node, or rank.
-
-        Of n nodes that a token's k experts lie on at random, n (1 - (1 - 1/n)^k) are different.
-        """
-        plan = self.plan
-        if plan.dispatch is not ExpertDispatch.DEEPEP or plan.ep == 1:
-            return 1.0
-        domain = self.interconnect.domain if self.interconnect else 1
-        nodes = -(-plan.ep * plan.expert_degree // domain)
-        places = nodes if nodes > 1 else plan.ep
-        layers = self.model.architecture.layers
-        top_k = max(layer.mlp.top_k for layer in layers if isinstance(layer.mlp, ExpertMlp))
-        return places * (1 - (1 - 1 / places) ** top_k) / top_k
-
     def _held_up(self, layer: Layer, rows: _Rows, *, again: bool) -> _Rows:
-        """Rows slowed by gathers beside them, by stragglers, and by a host that launches slower."""
+        """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
         computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
-        forward, backward = computed[0], computed[1] + computed[2]
-        slow_f, slow_b = self._gather_slowdown(layer, forward, backward)
-        slow = {Phase.FORWARD: slow_f}
-        alone = forward * slow_f * (2 if again else 1) + backward * slow_b
-        launched, exchanged = self._host_ps(layer, again=again), self._exchanged(rows)
-        missing = max(launched - (alone + exchanged), 0.0)
-        if (launched > alone and exchanged) or (slow_b > 1 and self.framework.fsdp_slowdown):
+        slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
+        if slow_b > 1 and self.framework.fsdp_slowdown:
             self.networked.append(layer)
-        if missing:
+        slow = {Phase.FORWARD: slow_f}
+        slowed = tuple(
+            row.with_works(
+                lambda phase, work: replace(
+                    work, compute_ps=round(work.compute_ps * slow.get(phase, slow_b))
+                )
+            )
+            for row in rows
+        )
+        alone = slow_f * computed[0] * (2 if again else 1)
+        alone += slow_b * (computed[1] + computed[2])
+        launched = self._host_ps(layer)
+        if launched * (4 / 3 if again else 1) > alone:
             experts = " with experts" if layer.is_sparse else ""
             self.notes.append(
                 f"the host launches a layer{experts} in {format_time_ps(round(launched))} "
                 f"({self.framework.name}), longer than its kernels run: it decides"
             )
-        longer = 1 + missing / max(forward * slow_f + backward * slow_b, 1.0)
-        return tuple(
-            row.with_works(
-                lambda phase, work: replace(
-                    work,
-                    compute_ps=round(work.compute_ps * slow.get(phase, slow_b) * longer),
-                )
-            )
-            for row in rows
-        )
+        return with_launches(slowed, round(launched))
 
-    def _host_ps(self, layer: Layer, *, again: bool) -> float:
+    def _host_ps(self, layer: Layer) -> float:
         """Host time of a layer's kernels in both passes."""
         sparse = self.framework.host_expert_layer_ps
         host = sparse if layer.is_sparse else self.framework.host_layer_ps
@@ -340,16 +322,7 @@ class _Builder:
         plan, network = self.plan, self.interconnect
         far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
         more = self.framework.host_tp_ps * plan.tp if far else 0
-        return (host * graph + more) * (4 / 3 if again else 1.0)
-
-    def _exchanged(self, rows: _Rows) -> float:
-        """Communication of a layer that its weight gradients do not hide, ps."""
-        total = 0.0
-        for row in rows:
-            total += sum(map(self._alone_ps, row.forward.comms))
-            back = sum(map(self._alone_ps, row.input_grad.comms))
-            total += max(back - row.weight_grad.compute_ps, 0.0)
-        return total
+        return host * graph + more
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
@@ -389,9 +362,11 @@ class _Builder:
         return float(self.interconnect.seconds(op.kind, size, n, step)[0]) * PS_PER_S
 
     def _host_step(self) -> Iterator[StepItem]:
-        """Host time that every step costs besides."""
-        if self.framework.host_step_ps:
-            work = Work(compute_ps=self.framework.host_step_ps)
+        """Host time that every step costs besides; a graph of the step leaves a share of it."""
+        host = self.framework.host_step_ps
+        host = round(host * self.framework.graph_share) if self.plan.cuda_graph else host
+        if host:
+            work = Work(host_ps=host)
             yield StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
 
 

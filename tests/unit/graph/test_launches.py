@@ -1,0 +1,96 @@
+"""The host's launches: a stream beside the kernels, which no factor on compute touches."""
+
+from dataclasses import replace
+
+import pytest
+from helpers import row
+
+import stepsim
+from stepsim.graph.actions import (
+    BackwardParts,
+    CommNumbers,
+    HostTimes,
+    TaskKind,
+    TaskList,
+    backward_tasks,
+    forward_tasks,
+)
+from stepsim.graph.launches import spread_launches
+from stepsim.workload.axes import Part, Stream
+from stepsim.workload.model.building.launches import with_launches
+from stepsim.workload.rows import Row, Work
+
+NUMBERS = CommNumbers(alone=frozenset())
+
+
+def layer(*, compute_ps: int, host_ps: int) -> tuple[Row, ...]:
+    """Two rows of so much compute in each phase, with the launches of the layer."""
+    works = {name: Work(compute_ps=compute_ps) for name in ("forward", "input_grad", "weight_grad")}
+    return with_launches((replace(row(0, 0), **works),) * 2, host_ps)
+
+
+def length(task_list: TaskList) -> int:
+    """The longest path through a task list."""
+    ends: list[int] = []
+    for task in task_list.tasks:
+        ends.append(max((ends[i] for i in task.after), default=0) + task.duration_ps)
+    return max(ends)
+
+
+@pytest.mark.parametrize(
+    ("compute", "host", "forward", "backward"),
+    [
+        (100, 0, 400, 800),
+        (100, 300, 400, 800),  # 100 of launches beside 200 of kernels
+        (100, 900, 600, 1200),  # 300 beside 200, 600 beside 400
+    ],
+)
+def test_a_layer_takes_the_longer_of_its_kernels_and_its_launches(
+    compute: int, host: int, forward: int, backward: int
+) -> None:
+    rows = layer(compute_ps=compute, host_ps=host) * 2
+    assert length(forward_tasks(rows, NUMBERS, HostTimes())) == forward
+    assert length(backward_tasks(rows, NUMBERS, BackwardParts(), HostTimes())) == backward
+    halves = [
+        BackwardParts(weight_grad=False),
+        BackwardParts(input_grad=False),
+    ]
+    split = [length(backward_tasks(rows, NUMBERS, half, HostTimes())) for half in halves]
+    assert sum(split) == backward
+
+
+def test_a_forward_that_runs_again_is_launched_again() -> None:
+    rows = layer(compute_ps=100, host_ps=900)
+    again = replace(row(0, 0), recompute=True)
+    tasks = backward_tasks((*rows, again), NUMBERS, BackwardParts(), HostTimes())
+    assert length(tasks) == 300 + 600
+    launches = [task for task in tasks.tasks if task.stream is Stream.HOST]
+    assert [task.duration_ps for task in launches] == [300, 600]
+    assert {task.kind for task in launches} == {TaskKind.HOST}
+
+
+def test_rows_that_run_one_by_one_take_no_longer_than_together() -> None:
+    rows = layer(compute_ps=100, host_ps=900) * 3
+    parts = [BackwardParts(part=range(i, i + 1)) for i in range(len(rows))]
+    alone = sum(
+        length(backward_tasks(spread_launches(rows), NUMBERS, part, HostTimes())) for part in parts
+    )
+    assert alone == length(backward_tasks(rows, NUMBERS, BackwardParts(), HostTimes())) == 1800
+
+
+def test_launches_are_a_part_of_the_step_and_a_floor_of_it() -> None:
+    """32 layers of 4.9 ms each microbatch, whatever the kernels take."""
+    asked = {"npus": 8, "tp": 8, "sequence": 4096, "global_batch": 8}
+    steps = [
+        stepsim.simulate("llama-3-8b", "hgx-h100", compute_scale=scale, **asked).report
+        for scale in ("1", "0.5", "0.1")
+    ]
+    launches_ps = 8 * 32 * 4_900_000_000
+    for report in steps:
+        assert report.step_time_ps > launches_ps
+        parts = report.mean_breakdown_ps()
+        assert sum(parts.values()) == report.step_time_ps
+        assert parts[Part.EXPOSED_HOST] > 0
+    assert steps[0].step_time_ps > steps[1].step_time_ps > steps[2].step_time_ps
+    exposed = [report.mean_breakdown_ps()[Part.EXPOSED_HOST] for report in steps]
+    assert exposed == sorted(exposed)
