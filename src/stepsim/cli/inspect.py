@@ -31,7 +31,10 @@ from stepsim.show.figures.style import FigureStyle
 def inspect_command(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="Workload, topology (file or name), or measured run."),
+        typer.Argument(
+            metavar="FILE",
+            help="Workload, topology, GPU or framework (file or name), or measured run.",
+        ),
     ],
     options: CommandOptions,
     json: JsonOption = None,
@@ -42,7 +45,11 @@ def inspect_command(
     style: StyleOption = FigureStyle.SCREEN,
     node_size: NodeSizeOption = None,
 ) -> None:
-    """Print what stepsim understands of a workload, a topology, a measured run or a profile."""
+    """Print what stepsim understands of a workload, a topology, a measured run or a profile.
+
+    Of a GPU or a framework, by name or file: every number and what it rests on.
+    """
+    from stepsim.files.accelerators import is_accelerator
     from stepsim.files.models.load import is_model
     from stepsim.files.models.public import is_public
     from stepsim.files.topology.formats import is_topology
@@ -56,6 +63,10 @@ def inspect_command(
     if exists(file) and is_measured(Path(file)):
         refuse_options(Path(file), options, *(["--plot"] if plot else []))
         inspect_measured(Path(file), json=json, csv=csv, node_size=node_size, quiet=options.quiet)
+        return
+    if is_accelerator(file):
+        refuse_options(Path(file), options, *(["--plot"] if plot else []))
+        _inspect_constants(file, json, csv)
         return
     _refuse_unknown(file)
     refuse_run_options(Path(file), node_size=node_size)
@@ -71,6 +82,19 @@ def inspect_command(
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
     else:
         _inspect_workload(Path(file), options, csv)
+
+
+def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:
+    """The numbers of a device or a framework, by name or file, and what each rests on."""
+    from stepsim.files.accelerators import is_device, read_device, read_framework
+    from stepsim.show.tables.constants import device_shown, framework_shown
+
+    if json:
+        raise OutputError(f"{name}: --json is not for devices and frameworks: leave it out")
+    if is_device(name):
+        show_tables(device_shown(read_device(name)), csv)
+    else:
+        show_tables(framework_shown(read_framework(name)), csv)
 
 
 def _inspect_step_log(file: Path, json: str | None, csv: Path | None) -> None:

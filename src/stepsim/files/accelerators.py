@@ -21,7 +21,7 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
-from stepsim.files.reading import read_toml
+from stepsim.files.reading import first_bytes, read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import ErrorBand, Framework
@@ -31,6 +31,7 @@ _TFLOPS = 1e12
 _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
 _Part = Annotated[Share, Meta(ge=0, le=1)]
 _Amount = Annotated[float, Meta(ge=0, le=1e9)]
+_Error = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class RateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -68,17 +69,31 @@ class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     watts: Positive | None = None
     price_per_hour: Positive | None = None
     topology: str | None = None
+    generation: Annotated[str, Meta(description="whose devices share what is not measured")] = ""
     sources: dict[str, str] = {}
 
 
 class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[[error]]`: predictions against published runs on a device (`experts`: with experts)."""
+    """`[[error]]`: predictions against published runs on a device (`experts`: with experts).
+
+    `benchmarks/model_constants.py` writes them: each source is predicted with constants that were
+    set without it.
+    """
 
     device: str
     mean: Annotated[Share, Meta(ge=0, le=1e9)]
     runs: Annotated[int, Meta(ge=1)]
     source: str
     experts: bool = False
+    generation: Annotated[str, Meta(description="of the device")] = ""
+    median: _Error = 0.0
+    ninety: Annotated[_Error, Meta(description="error that 90 % of the runs stay below")] = 0.0
+    low: Annotated[_Error, Meta(description="measured over predicted, 10 % of the kind")] = 0.0
+    high: Annotated[_Error, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
+    others: Annotated[int, Meta(ge=0, description="sources of the kind")] = 0
+    most_npus: Annotated[int, Meta(ge=0)] = 0
+    most_sequence: Annotated[int, Meta(ge=0)] = 0
+    most_cp: Annotated[int, Meta(ge=0)] = 0
 
 
 class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -128,6 +143,23 @@ def framework_names() -> list[str]:
     return sorted(path.stem for path in shipped_folder("frameworks").glob("*.toml"))
 
 
+def is_device(name_or_path: str | Path) -> bool:
+    """Whether something is a shipped device's name, or a file that has what only devices have."""
+    return _is(name_or_path, "device", b"memory_bandwidth")
+
+
+def is_accelerator(name_or_path: str | Path) -> bool:
+    """Whether something names or describes a device or a framework."""
+    return is_device(name_or_path) or _is(name_or_path, "framework", b"host_expert_layer")
+
+
+def _is(name_or_path: str | Path, kind: str, key: bytes) -> bool:
+    path = Path(name_or_path)
+    if path.suffix == ".toml" and isfile(path):
+        return any(line.startswith(key) for line in first_bytes(path, 65536).splitlines())
+    return str(name_or_path).lower() in _aliases(kind)
+
+
 def read_device(name_or_path: str | Path) -> Device:
     """A device by name or file; raises PlanError naming the file and the entry at fault."""
     return _read_device(_file(name_or_path, "device"))
@@ -154,6 +186,7 @@ def _read_device(path: Path) -> Device:
             watts=file.watts,
             price_per_hour=file.price_per_hour,
             topology=file.topology,
+            generation=file.generation,
             sources=MappingProxyType(file.sources),
         )
     except StepsimError as error:
@@ -194,6 +227,7 @@ def device_toml(device: Device) -> str:
         "watts": device.watts,
         "price_per_hour": device.price_per_hour,
         "topology": device.topology,
+        "generation": device.generation or None,
     }
     tables = {"rate": rates, "attention": attention, "sources": dict(device.sources)}
     known = {name: value for name, value in numbers.items() if value is not None}
@@ -253,6 +287,15 @@ def _read_framework(path: Path) -> Framework:
                     error=each.mean,
                     runs=each.runs,
                     source=each.source,
+                    generation=each.generation,
+                    median=each.median,
+                    ninety=each.ninety,
+                    low=each.low,
+                    high=each.high,
+                    others=each.others,
+                    most_npus=each.most_npus,
+                    most_sequence=each.most_sequence,
+                    most_cp=each.most_cp,
                 )
                 for each in file.error
             ),

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
 from stepsim.base.records import dataclass
-from stepsim.files.accelerators import framework_of_year
+from stepsim.files.accelerators import framework_of_year, read_framework
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.load import read_model
 from stepsim.files.models.public import public_names
@@ -23,12 +23,14 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
+from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ExpertDispatch,
     ModelPlan,
     Precision,
     Recompute,
+    layout_by_cost,
 )
 
 _SHAPE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "act", "vocab")
@@ -223,7 +225,11 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
     if pp * chunks > MOST_LAYERS:
         raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
+    layout = LayerLayout()
+    if pp > 1 and read_framework(_framework(row)).balances_stages:
+        layout = layout_by_cost(architecture, pp, chunks)
     return ModelPlan(
+        layout=layout,
         tp=_count(row, "tp", 1),
         cp=_count(row, "cp", 1),
         dp=_count(row, "dp", 1),

@@ -18,7 +18,9 @@ class Throughput:
 
     `mfu` is the model's floating-point operations over the peak of the precision.
     `npu_hours_per_trillion_tokens` are those of all NPUs. `error` is the mean error of predictions
-    of this kind, over `error_runs` published runs of `error_source`. `memory_bytes` is what the
+    of this kind, over `error_runs` published runs of `error_source`, each predicted with constants
+    that were set without its source; `error_median` and `error_90` are quantiles. Of such steps of
+    `range_sources` sources 80 % are between `low_s` and `high_s`. `memory_bytes` is what the
     fullest rank holds, of `capacity_bytes`.
     """
 
@@ -36,6 +38,11 @@ class Throughput:
     error: float | None
     error_runs: int
     error_source: str
+    error_median: float | None = None
+    error_90: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    range_sources: int = 0
     memory_bytes: int | None = None
     capacity_bytes: int | None = None
 
@@ -46,7 +53,7 @@ def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
         return None
     tokens_per_s = effort.tokens / step_s / npus
     model = effort.model_flops / step_s / npus
-    band = effort.band
+    band, told = effort.band, effort.band if effort.band and effort.band.runs else None
     hours = npus * step_s / _SECONDS_PER_HOUR
     return Throughput(
         device=effort.device,
@@ -62,9 +69,14 @@ def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
         kwh_per_step=(
             None if effort.watts is None else npus * step_s * effort.watts / _WATT_SECONDS_PER_KWH
         ),
-        error=band.error if band else None,
-        error_runs=band.runs if band else 0,
-        error_source=f"{band.source}, on {band.device}" if band else "",
+        error=told.error if told else None,
+        error_runs=told.runs if told else 0,
+        error_source=f"{told.source}, on {told.device}" if told else "",
+        error_median=told.median if told else None,
+        error_90=told.ninety if told else None,
+        low_s=step_s * band.low if band and band.others else None,
+        high_s=step_s * band.high if band and band.others else None,
+        range_sources=band.others if band else 0,
         memory_bytes=effort.memory_bytes,
         capacity_bytes=effort.capacity_bytes,
     )

@@ -8,17 +8,28 @@ import numpy as np
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.records import dataclass
+from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_steps import PublishedStep
+from stepsim.files.topology.typed import with_numbers
 from stepsim.network.two_levels import interconnect_of
+from stepsim.options import StepOptions
+from stepsim.step.simulate import step_totals
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 
 _DEFAULT_TOPOLOGY = "hgx-h100"
 _GIB = 2**30
+_SAME = (
+    *("tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
+    *("precision", "sequence_parallel", "zero", "shard_ranks", "reshard", "recompute"),
+    *("recompute_layers", "attention", "dispatch", "tp_comm_overlap", "dp_overlap", "cuda_graph"),
+)
+"""Fields of a plan that are options of a step by the same name."""
 _KINDS = {False: "dense", True: "with experts"}
 
 
@@ -188,6 +199,32 @@ def model_of(step: PublishedStep) -> StepModel:
         framework=framework,
         interconnect=_interconnect(step, device.topology or _DEFAULT_TOPOLOGY),
     )
+
+
+def simulated_s(step: PublishedStep, model: StepModel) -> float:
+    """Seconds of the step as `simulate` predicts it: the same prices on the machine's own network.
+
+    Raises the errors of `stepsim.base.errors` where the job cannot run there.
+    """
+    topology = load_topology(model.device.topology or _DEFAULT_TOPOLOGY)
+    if step.node_bandwidth is not None:
+        outer = [each.name for each in topology.link_classes[1:]]
+        share = step.node_bandwidth / step.npus_per_node
+        topology = with_numbers(topology, {f"{name}.bandwidth": f"{share} B/s" for name in outer})
+    plan = step.plan
+    looped = plan.chunks > 1
+    options = StepOptions(
+        npus=plan.npus,
+        schedule="interleaved" if looped else "1f1b",
+        chunks=plan.chunks if looped else None,
+        layout=plan.layout.text(),
+        cp_comm=plan.context,
+        device=model.device,
+        framework=model.framework,
+        **{name: getattr(plan, name) for name in _SAME},
+    )
+    source = Model(source=step.name, architecture=step.architecture)
+    return step_totals(source, topology, options, breakdown=False, known=[]).step_time_ps / PS_PER_S
 
 
 def _calibrated(

@@ -1,6 +1,7 @@
 """The host's launches: a stream beside the kernels, which no factor on compute touches."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from helpers import row
@@ -25,8 +26,9 @@ NUMBERS = CommNumbers(alone=frozenset())
 
 def layer(*, compute_ps: int, host_ps: int) -> tuple[Row, ...]:
     """Two rows of so much compute in each phase, with the launches of the layer."""
-    works = {name: Work(compute_ps=compute_ps) for name in ("forward", "input_grad", "weight_grad")}
-    return with_launches((replace(row(0, 0), **works),) * 2, host_ps)
+    work = Work(compute_ps=compute_ps)
+    alike = replace(row(0, 0), forward=work, input_grad=work, weight_grad=work)
+    return with_launches((alike, alike), host_ps)
 
 
 def length(task_list: TaskList) -> int:
@@ -80,7 +82,7 @@ def test_rows_that_run_one_by_one_take_no_longer_than_together() -> None:
 
 def test_launches_are_a_part_of_the_step_and_a_floor_of_it() -> None:
     """32 layers of 4.9 ms each microbatch, whatever the kernels take."""
-    asked = {"npus": 8, "tp": 8, "sequence": 4096, "global_batch": 8}
+    asked: dict[str, Any] = {"npus": 8, "tp": 8, "sequence": 4096, "global_batch": 8}
     steps = [
         stepsim.simulate("llama-3-8b", "hgx-h100", compute_scale=scale, **asked).report
         for scale in ("1", "0.5", "0.1")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.parallel.modes import Sharing
 from stepsim.results.document import (
     LinkEntry,
@@ -111,10 +111,6 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
         *_price(rates),
         *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
     ]
-    known = f"{rates.error_runs} published runs ({rates.error_source})"
-    band = "not known: no published run like this was compared"
-    if rates.error is not None:
-        band = f"mean error {rates.error:.1%} over {known}"
     return (
         ("device", f"{rates.device}, {rates.framework}"),
         (
@@ -124,8 +120,29 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
         ),
         ("cost", ", ".join(spent)),
         *memory_pairs(rates),
-        ("accuracy", band),
+        ("accuracy", _accuracy(rates)),
+        *_range(rates),
     )
+
+
+def _accuracy(rates: ThroughputEntry) -> str:
+    """How far off predictions of runs like this were, each with constants of other sources."""
+    if rates.error is None:
+        return f"not known: no run on {rates.device} with {rates.framework} was compared"
+    shares = f"mean error {rates.error:.1%}"
+    if rates.error_median is not None and rates.error_90:
+        shares += f", median {rates.error_median:.1%}, 90 % within {rates.error_90:.1%}"
+    return (
+        f"{shares}: {rates.error_runs} runs ({rates.error_source}), predicted without their source"
+    )
+
+
+def _range(rates: ThroughputEntry) -> Pairs:
+    """Where 80 % of measured steps of such models lie."""
+    if rates.low_s is None or rates.high_s is None:
+        return ()
+    low, high = (format_time_ps(round(each * PS_PER_S)) for each in (rates.low_s, rates.high_s))
+    return (("range", f"{low} to {high}: 80 % of {rates.range_sources} other sources"),)
 
 
 def memory_pairs(rates: ThroughputEntry) -> Pairs:

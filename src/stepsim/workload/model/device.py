@@ -56,9 +56,10 @@ class AttentionRate:
 class Device:
     """An accelerator: `sustained` is the share of short benchmarks' rates kept in training.
 
-    `memory_share` is what kernels reach of the bandwidth (bytes/s); no kernel is shorter than
-    `kernel_floor_ps`. `reserved_bytes` are contexts and communication buffers. `sources` say where
-    each number is from.
+    Devices of one `generation` share what was not measured for each of them. `memory_share` is what
+    kernels reach of the bandwidth (bytes/s); no kernel is shorter than `kernel_floor_ps`.
+    `reserved_bytes` are contexts and communication buffers. `sources` say where each number is
+    from, see `stepsim.workload.model.evidence`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Device:
     watts: float | None = None
     price_per_hour: float | None = None
     topology: str | None = None
+    generation: str = ""
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

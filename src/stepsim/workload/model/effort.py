@@ -1,8 +1,11 @@
 """What a step of a model is: tokens and floating-point operations, and what they run on."""
 
+from dataclasses import replace
+
 from stepsim.base.records import dataclass
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import ErrorBand, Framework
+from stepsim.workload.model.plan import ModelPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +32,34 @@ class Effort:
     capacity_bytes: int | None = None
 
 
-def error_band(framework: Framework, device: Device, *, sparse: bool) -> ErrorBand | None:
-    """Errors of published runs with this framework: on this device, else on the others together.
+def error_band(
+    framework: Framework, device: Device, plan: ModelPlan, *, sparse: bool
+) -> ErrorBand | None:
+    """Errors of published runs with this framework on this device; None where none was compared.
 
-    None where no run of the kind was compared.
+    A device whose generation was compared has a range all the same, and no errors (0 runs). The
+    range is wider for a plan beyond the largest job, the longest sequence or the largest cp.
     """
     alike = [each for each in framework.errors if each.sparse is sparse]
     here = [each for each in alike if each.device == device.name]
-    if here:
-        return here[0]
-    if not alike:
-        return None
-    runs = sum(each.runs for each in alike)
-    return ErrorBand(
-        device=", ".join(each.device for each in alike),
-        sparse=sparse,
-        error=sum(each.error * each.runs for each in alike) / runs,
-        runs=runs,
-        source=", ".join(dict.fromkeys(each.source for each in alike)),
+    if not here:
+        generation = [each for each in alike if device.generation == each.generation != ""]
+        here = [replace(each, device=device.name, runs=0) for each in generation[:1]]
+    return _widened(here[0], plan) if here else None
+
+
+_WIDER = 1.5
+"""A guess: how much wider a range is beyond the runs in one respect, as a power of its factors."""
+
+
+def _widened(band: ErrorBand, plan: ModelPlan) -> ErrorBand:
+    """The band with its range for a plan: wider for each respect in which the plan exceeds it."""
+    if not band.others:
+        return band
+    beyond = (
+        (plan.npus > band.most_npus)
+        + (plan.sequence > band.most_sequence)
+        + (plan.cp > band.most_cp)
     )
+    power = _WIDER**beyond
+    return replace(band, low=band.low**power, high=band.high**power)

@@ -24,7 +24,7 @@ from stepsim.workload.model.choices import (
     Precision,
     Recompute,
 )
-from stepsim.workload.model.layout import LayerLayout, StageSlice
+from stepsim.workload.model.layout import LayerLayout, StageSlice, balanced_layout
 
 __all__ = [
     "AttentionKernel",
@@ -35,6 +35,7 @@ __all__ = [
     "Precision",
     "Recompute",
     "check_plan",
+    "layout_by_cost",
 ]
 
 
@@ -150,6 +151,27 @@ class ModelPlan:
         return self.layout.resolve(
             architecture.depth, len(architecture.prediction_layers), self.pp * self.chunks
         )
+
+
+def layout_by_cost(architecture: Architecture, pp: int, chunks: int) -> LayerLayout:
+    """The layout of a framework that shares blocks out by cost: a product costs its parameters.
+
+    The embedding looks up and costs nothing (nanotron's `get_block_compute_costs`). For example 28
+    layers and a head as dear as 3.5 of them on 8 stages leave 4 to all but the last. Raises
+    PlanError where a stage between the ends would be empty.
+    """
+    head = architecture.vocabulary * architecture.hidden
+    mean = (
+        sum(
+            count * layer.parameters(architecture.hidden, architecture.norm)
+            for layer, count in architecture.layer_counts().items()
+        )
+        / architecture.depth
+    )
+    ahead = len(architecture.prediction_layers)
+    return balanced_layout(
+        architecture.depth, ahead, pp, chunks, embedding=0.0, last=head / mean + ahead
+    )
 
 
 def check_plan(architecture: Architecture, plan: ModelPlan) -> None:

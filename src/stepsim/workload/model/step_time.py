@@ -43,6 +43,16 @@ class _PartSeconds:
     host: Floats
 
     @property
+    def forward_at_least(self) -> Floats:
+        """The forward, at least its third of the host's launches."""
+        return np.maximum(self.forward, self.host / 3)
+
+    @property
+    def backward_at_least(self) -> Floats:
+        """The backward, at least its two thirds of the host's launches."""
+        return np.maximum(self.backward, self.host * 2 / 3)
+
+    @property
     def total(self) -> Floats:
         """Both passes, at least what the host takes to launch them."""
         return np.maximum(self.forward + self.backward, self.host)
@@ -95,9 +105,10 @@ class StepModel:
         pipeline = skew * count * (slowest + waited)
         left = np.array([plan.order.bubble for plan in plans])
         bubble = left * (total - slowest) / chunks + 2 * (columns.pp - 1) * send
-        backward = sum(part.backward for part in layers) / len(layers) * self.architecture.depth
-        forward = sum(part.forward for part in layers) / len(layers) * self.architecture.depth
-        exposed = self._data_parallel(columns, backward / columns.pp, forward / columns.pp)
+        depth = self.architecture.depth / len(layers) / columns.pp
+        backward = sum(part.backward_at_least for part in layers) * depth
+        forward = sum(part.forward_at_least for part in layers) * depth
+        exposed = self._data_parallel(columns, backward, forward)
         return _StepSeconds(
             pipeline=pipeline,
             bubble=bubble,
@@ -261,8 +272,6 @@ class StepModel:
             counts = by_chunk.sum(axis=2)
             times = table[chosen] @ counts
             slowest[chosen], total[chosen] = times.max(axis=1), times.sum(axis=1)
-        if self.framework.balances_stages:
-            slowest = total / np.array([plan.pp for plan in plans])
         return slowest, total
 
     # once per step

@@ -1,28 +1,61 @@
-"""What a prediction's error rests on: runs like it, else runs on other devices, else nothing."""
+"""What a prediction's error rests on: runs on this very device, else nothing but a range."""
 
 from dataclasses import replace
+from math import log
 
 import pytest
 
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.workload.model.effort import error_band
 from stepsim.workload.model.framework import ErrorBand
+from stepsim.workload.model.plan import ModelPlan
 
-DENSE = ErrorBand(device="H100", sparse=False, error=0.04, runs=10, source="one")
-OTHER = ErrorBand(device="B200", sparse=False, error=0.01, runs=20, source="two")
-FRAMEWORK = replace(read_framework("megatron-core"), errors=(DENSE, OTHER))
+DENSE = ErrorBand(
+    device="H100",
+    generation="hopper",
+    sparse=False,
+    error=0.04,
+    runs=10,
+    source="one",
+    low=0.9,
+    high=1.2,
+    others=7,
+    most_npus=64,
+    most_sequence=8192,
+    most_cp=2,
+)
+FRAMEWORK = replace(read_framework("megatron-core"), errors=(DENSE,))
+PLAN = ModelPlan(dp=8, global_batch=8)
 
 
-def test_runs_on_the_device_come_first() -> None:
-    assert error_band(FRAMEWORK, read_device("h100"), sparse=False) == DENSE
+def test_runs_on_the_device_say_its_errors() -> None:
+    assert error_band(FRAMEWORK, read_device("h100"), PLAN, sparse=False) == DENSE
 
 
-def test_another_device_has_the_runs_of_all() -> None:
-    found = error_band(FRAMEWORK, read_device("gb300"), sparse=False)
-    assert found is not None
-    assert (found.device, found.runs, found.source) == ("H100, B200", 30, "one, two")
-    assert found.error == pytest.approx((0.4 + 0.2) / 30)
+def test_another_device_never_has_those_errors() -> None:
+    sibling = error_band(FRAMEWORK, read_device("h200"), PLAN, sparse=False)
+    assert sibling is not None
+    assert (sibling.runs, sibling.low, sibling.high) == (0, 0.9, 1.2)
+    assert error_band(FRAMEWORK, read_device("mi300x"), PLAN, sparse=False) is None
+    assert error_band(FRAMEWORK, read_device("gb300"), PLAN, sparse=False) is None
 
 
 def test_nothing_is_said_of_another_kind() -> None:
-    assert error_band(FRAMEWORK, read_device("h100"), sparse=True) is None
+    assert error_band(FRAMEWORK, read_device("h100"), PLAN, sparse=True) is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "beyond"),
+    [
+        (replace(PLAN, dp=128, global_batch=128), 1),
+        (replace(PLAN, sequence=16384), 1),
+        (replace(PLAN, cp=4), 1),
+        (replace(PLAN, cp=4, sequence=16384), 2),
+    ],
+    ids=["NPUs", "sequence", "cp", "both"],
+)
+def test_a_range_is_wider_beyond_the_runs(plan: ModelPlan, beyond: int) -> None:
+    band = error_band(FRAMEWORK, read_device("h100"), plan, sparse=False)
+    assert band is not None
+    assert log(band.low) == pytest.approx(log(0.9) * 1.5**beyond)
+    assert log(band.high) == pytest.approx(log(1.2) * 1.5**beyond)

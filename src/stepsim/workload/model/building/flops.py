@@ -44,7 +44,7 @@ def step_effort(
         framework=framework.name,
         price_per_hour=device.price_per_hour,
         watts=device.watts,
-        band=error_band(framework, device, sparse=architecture.is_sparse),
+        band=error_band(framework, device, plan, sparse=architecture.is_sparse),
     )
 
 

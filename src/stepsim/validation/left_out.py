@@ -1,0 +1,109 @@
+"""Errors of predictions whose constants were set without the source that is predicted."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, log
+from statistics import fmean
+
+import numpy as np
+
+from stepsim.base.records import dataclass
+from stepsim.files.accelerators import read_device
+from stepsim.files.model_steps import PublishedStep
+
+COVERED = 0.8
+"""Share of the runs of other sources that a range holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A published run, and its seconds as predicted with constants set without its source."""
+
+    step: PublishedStep
+    framework: str
+    predicted_s: float
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether its model has experts."""
+        return self.step.architecture.is_sparse
+
+    @property
+    def log_ratio(self) -> float:
+        """Logarithm of predicted over measured seconds."""
+        assert self.step.measured_s is not None
+        return log(self.predicted_s / self.step.measured_s)
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus 1."""
+        return exp(self.log_ratio) - 1
+
+
+def ranges(rows: Iterable[LeftOut]) -> tuple[float, float]:
+    """Factors on a prediction between which `COVERED` of measured steps lie.
+
+    Each run counts as one over the root of the runs of its source, so that a source of many runs
+    counts for more than one of few, and not for all.
+    """
+    by_source: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        by_source[row.step.source].append(-row.log_ratio)
+    logs = np.array([each for logs in by_source.values() for each in logs])
+    weights = np.array([len(logs) ** -0.5 for logs in by_source.values() for _ in logs])
+    order = np.argsort(logs)
+    share = np.cumsum(weights[order]) - weights[order] / 2
+    edges = np.array([(1 - COVERED) / 2, (1 + COVERED) / 2]) * weights.sum()
+    low, high = np.interp(edges, share, logs[order])
+    return exp(low), exp(high)
+
+
+def coverage(rows: Sequence[LeftOut]) -> float:
+    """Share of runs that lie in the range of the runs of all other sources."""
+    held = []
+    for source in sorted({row.step.source for row in rows}):
+        low, high = ranges(row for row in rows if row.step.source != source)
+        held += [low <= exp(-row.log_ratio) <= high for row in rows if row.step.source == source]
+    return fmean(held)
+
+
+def error_tables(rows: Sequence[LeftOut]) -> Mapping[str, list[dict[str, object]]]:
+    """What runs say of predictions with each framework, as `[[error]]` tables of its file.
+
+    Errors are those of one device and kind of model; the range, and how far it reaches, is that of
+    all runs of the kind.
+    """
+    groups: dict[tuple[str, str, bool], list[LeftOut]] = defaultdict(list)
+    for row in rows:
+        groups[row.framework, read_device(row.step.device).name, row.is_sparse].append(row)
+    tables: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for (framework, device, sparse), alike in sorted(groups.items()):
+        kind = [row for row in rows if row.is_sparse is sparse]
+        names = {"device": device, "generation": read_device(device).generation}
+        tables[framework].append({**names, "experts": sparse, **_errors(alike), **_range(kind)})
+    return tables
+
+
+def _errors(rows: Sequence[LeftOut]) -> dict[str, object]:
+    errors = [abs(row.error) for row in rows]
+    sources = sorted({row.step.source for row in rows})
+    return {
+        "mean": round(fmean(errors), 3),
+        "median": round(float(np.median(errors)), 3),
+        "ninety": round(float(np.quantile(errors, 0.9)), 3),
+        "runs": len(rows),
+        "source": ", ".join(sources),
+    }
+
+
+def _range(rows: Sequence[LeftOut]) -> dict[str, object]:
+    low, high = ranges(rows)
+    plans = [row.step.plan for row in rows]
+    return {
+        "low": round(low, 3),
+        "high": round(high, 3),
+        "others": len({row.step.source for row in rows}),
+        "most_npus": max(plan.npus for plan in plans),
+        "most_sequence": max(plan.sequence for plan in plans),
+        "most_cp": max(plan.cp for plan in plans),
+    }

@@ -1,0 +1,69 @@
+"""A GPU that has at least as much of everything makes no step longer: every shipped one."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from stepsim.files.accelerators import device_names, read_device, read_framework
+from stepsim.files.load import load_topology
+from stepsim.files.models.load import read_model
+from stepsim.files.models.public import public_names
+from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
+from stepsim.workload.model.step_time import StepModel
+
+DEVICES = [read_device(name) for name in device_names()]
+FRAMEWORKS = ("megatron-core", "megatron-bridge", "torch-fsdp-compiled", "nanotron")
+MODELS = public_names()[:: max(len(public_names()) // 20, 1)]
+
+
+def has_more(one: Device, other: Device) -> bool:
+    """Whether a device has at least the peaks, bandwidth and memory of another."""
+    shared = one.rates.keys() & other.rates.keys()
+    return (
+        one.memory_bytes >= other.memory_bytes
+        and one.memory_bandwidth >= other.memory_bandwidth
+        and all(one.rates[p].peak >= other.rates[p].peak for p in shared)
+    )
+
+
+PAIRS = [(one, other) for one, other in permutations(DEVICES, 2) if has_more(one, other)]
+PLANS = [
+    ModelPlan(tp=tp, dp=8, pp=pp, microbatch_size=mbs, global_batch=64, sequence=seq, **more)
+    for tp, pp, mbs, seq, more in (
+        (1, 1, 1, 2048, {}),
+        (2, 1, 4, 8192, {"zero": 3}),
+        (1, 2, 2, 4096, {"dp_overlap": True}),
+        (1, 1, 1, 512, {"recompute": Recompute.FULL, "cuda_graph": True}),
+    )
+]
+
+
+def test_there_are_pairs_of_every_generation() -> None:
+    generations = {device.generation for pair in PAIRS for device in pair}
+    assert {"ampere", "hopper", "blackwell", "blackwell-ultra", "cdna3"} <= generations
+    assert len(MODELS) >= 20
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_more_hardware_makes_no_step_longer(model: str) -> None:
+    architecture = read_model(model).architecture
+    network = interconnect_of(load_topology("hgx-h100"))
+    for name in FRAMEWORKS:
+        framework = read_framework(name)
+        seconds: dict[tuple[str, Precision], np.ndarray] = {}
+        for device in DEVICES:
+            steps = StepModel(
+                architecture=architecture,
+                device=device,
+                framework=framework,
+                interconnect=network,
+            )
+            for precision in device.rates:
+                seconds[device.name, precision] = steps.parts(PLANS, precision).step
+        for one, other in PAIRS:
+            for precision in one.rates.keys() & other.rates.keys():
+                better, worse = seconds[one.name, precision], seconds[other.name, precision]
+                assert (better <= worse * (1 + 1e-9)).all(), (name, one.name, other.name, precision)

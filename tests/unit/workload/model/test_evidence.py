@@ -1,0 +1,46 @@
+"""Every number of a shipped device says what it rests on; generations share one scale."""
+
+from itertools import permutations
+
+import pytest
+
+from stepsim.files.accelerators import device_names, read_device
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.evidence import Evidence, source_of
+
+DEVICES = [read_device(name) for name in device_names()]
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_numbers_of_devices_have_evidence(device: Device) -> None:
+    needed = ("memory", "peak", "rate", "sustained", "attention", "vector", "memory_share")
+    for name in needed:
+        assert source_of(device.sources.get(name)).evidence is not Evidence.UNSAID, name
+    assert device.generation
+
+
+def test_a_text_without_a_kind_of_evidence_stands_as_it_is() -> None:
+    assert source_of("guess: half") == (Evidence.GUESS, "half")
+    assert source_of("somebody said: half") == (Evidence.UNSAID, "somebody said: half")
+    assert source_of(None) == (Evidence.UNSAID, "")
+
+
+@pytest.mark.parametrize(("one", "other"), [*permutations(DEVICES, 2)], ids=lambda d: d.name)
+def test_more_hardware_has_rates_at_least_as_high(one: Device, other: Device) -> None:
+    """Where peaks, bandwidth and capacity are at least as high, so is everything else."""
+    shared = one.rates.keys() & other.rates.keys()
+    better = (
+        one.memory_bytes >= other.memory_bytes
+        and one.memory_bandwidth >= other.memory_bandwidth
+        and all(one.rates[p].peak >= other.rates[p].peak for p in shared)
+    )
+    if not better:
+        return
+    for precision in shared:
+        ours, theirs = one.rates[precision], other.rates[precision]
+        assert ours.rate * one.sustained >= theirs.rate * other.sustained, precision
+        assert ours.start_ps <= theirs.start_ps
+    assert one.bytes_per_s >= other.bytes_per_s
+    assert one.kernel_floor_ps <= other.kernel_floor_ps
+    fastest = [max(rate.rate for rate in each.attention.values()) for each in (one, other)]
+    assert fastest[0] >= fastest[1]
