@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from stepsim.base.csv_cells import write_csv_rows
 from stepsim.engine.timeline import Timeline
-from stepsim.files.csv_cells import write_csv_rows
 from stepsim.files.writing import write_whole
 
 SPAN_COLUMNS = (

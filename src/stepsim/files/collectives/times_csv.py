@@ -24,6 +24,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
+from stepsim.base.csv_cells import text_of_cell, write_csv_rows
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
@@ -32,7 +33,6 @@ from stepsim.files.collectives.samples import (
     collective_kind,
     curves_of,
 )
-from stepsim.files.csv_cells import text_of_cell, write_csv_rows
 from stepsim.files.writing import write_whole
 from stepsim.network.measured_times import CommTable, bus_factor
 from stepsim.workload.rows import CollectiveKind
