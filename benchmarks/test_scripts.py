@@ -32,6 +32,7 @@ PRINTED = {
     "accuracy_runs": "## Logs of leaf modules",
     "published_plans": "| llama3-70b, ",
     "stragglers": "| replay of every step |",
+    "step_size": "gpt_tp4.txt",
     "zero_bubble": "largest difference",
 }
 """What each command prints near its end."""

@@ -27,4 +27,4 @@ def running(service: Service) -> Iterator[str]:
     yield address[0]
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
-    service.workers.shutdown()
+    service.close()

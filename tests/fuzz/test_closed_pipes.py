@@ -1,11 +1,13 @@
 """A reader of a pipe that leaves ends a command in silence, as with `| head -1`: every command.
 
-A full disk behind standard output is one line.
+A full disk behind standard output is one line, and so is a standard output that the shell closed.
+Python's switches, such as the one that leaves docstrings out, change no result.
 """
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +89,82 @@ def test_every_command_names_a_full_stdout(
     said = [line for line in done.stderr.splitlines() if not line.startswith(NOTED)]
     full_disk = ["error: cannot write to stdout: No space left on device"]
     assert (done.returncode, said) in [(2, full_disk), (0, [])]
+
+
+def ends_without(
+    streams: str, words: surface.Words, command: Any, given: dict[str, object], folder: Path
+) -> None:
+    """Run a command whose standard streams the shell has closed."""
+    surface.prepare(folder)
+    typed = surface.arguments(words, command, **given)
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {streams}', "sh", *STEPSIM, *typed],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+    said = [line for line in done.stderr.splitlines() if not line.startswith(NOTED)]
+    closed = ["error: cannot write to stdout: Bad file descriptor"]
+    assert (done.returncode, said) in [(2, closed if "2>&-" not in streams else []), (0, [])]
+
+
+CLOSED = (">&-", "<&- >&- 2>&-")
+
+
+@pytest.mark.parametrize("streams", CLOSED)
+@pytest.mark.parametrize(("words", "command", "given"), cases()[1:2])
+def test_one_command_with_closed_streams(
+    streams: str, words: surface.Words, command: Any, given: dict[str, object], tmp_path: Path
+) -> None:
+    ends_without(streams, words, command, given, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", CLOSED)
+@pytest.mark.parametrize(("words", "command", "given"), cases())
+def test_every_command_with_closed_streams(
+    streams: str, words: surface.Words, command: Any, given: dict[str, object], tmp_path: Path
+) -> None:
+    ends_without(streams, words, command, given, tmp_path)
+
+
+@pytest.mark.parametrize("words", [("schema", "result"), ("plan", "--help"), ("--help",)])
+def test_results_without_docstrings(words: tuple[str, ...]) -> None:
+    code, out = result_of(words, Path())
+    assert code == 0
+    assert "{" in out or "Options" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "command", "given"), cases())
+def test_every_command_without_docstrings(
+    words: surface.Words, command: Any, given: dict[str, object], tmp_path: Path
+) -> None:
+    typed = surface.arguments(words, command, **given)
+    with_all, without = tmp_path / "with", tmp_path / "without"
+    for folder in (with_all, without):
+        folder.mkdir()
+        surface.prepare(folder)
+    bare = result_of(typed, without)
+    if words[-1] not in CHANGING:
+        assert bare == result_of(typed, with_all, optimize="")
+    assert bare[0] in (0, 1)
+
+
+CHANGING = {"doctor", "sweep", "sweep-report"}
+"""Commands that print how fast they were, or on what they run."""
+
+
+def result_of(typed: Sequence[str], folder: Path, optimize: str = "2") -> tuple[int, str]:
+    """Exit code and output of a command under PYTHONOPTIMIZE."""
+    done = subprocess.run(
+        [*STEPSIM, *typed],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONOPTIMIZE": optimize},
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout

@@ -1,5 +1,6 @@
 """Names in documents are printed as they are: no markup, no emoji, no escapes."""
 
+import csv
 import os
 import subprocess
 import sys
@@ -83,3 +84,38 @@ def test_errors_are_one_line() -> None:
     assert str(error.value).isprintable()
     again = type(error.value)(*error.value.args)
     assert str(again) == str(error.value)
+
+
+FORMULAS = ["=1+2+cmd", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)"]
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_names_that_a_spreadsheet_would_run(name: str, run: Run, tmp_path: Path) -> None:
+    work, network, table = (tmp_path / each for each in ("w.txt", "t.toml", "out.csv"))
+    work.write_text(seeds.SMALL_WORKLOAD.replace("mlp", name.replace(" ", "_")))
+    network.write_text(topology(name))
+    for command in (
+        ("simulate", work, "-t", network, "-q", "--csv", table),
+        ("collective", "--kind", "all_reduce", "--size", "1MiB", "-t", network, "--csv", table),
+        ("compare", work, "-t", network, "-q", "--csv", table),
+        ("sensitivity", work, "-t", network, "-q", "--csv", table),
+        ("inspect", network, "--csv", table),
+        (
+            "sweep",
+            work,
+            "-t",
+            network,
+            "--set",
+            "microbatches=1,2",
+            "-q",
+            "--export",
+            table,
+            "--db",
+            tmp_path / "s.sqlite",
+        ),
+    ):
+        table.unlink(missing_ok=True)
+        code, _, err = run(*command)
+        assert (code, err) == (0, ""), command
+        cells = [cell for row in csv.reader(table.open(newline="")) for cell in row]
+        assert [each for each in cells if each.startswith(("=", "@", "+cmd", "-2+3"))] == []

@@ -52,6 +52,29 @@ def test_options(option: str, value: str, run: Run, small: Path) -> None:
     ends(*run("simulate", small, "-q", "--json", "-", f"{option}={value}"))
 
 
+SIZES_OF_MODELS = {
+    "--microbatch-size": ("1", "1024", "1048576", "1048577", "1000000000", "9" * 18, "9" * 40),
+    "--sequence": ("64", "65536", "1073741824", "1073741825", "9" * 18, "9" * 40),
+    "--activation-size": ("1B", "1TB", f"{2**59}B", f"{2**60}B", f"{2**63 - 1}B", "9000000TB"),
+}
+
+
+@pytest.mark.parametrize("option", SIZES_OF_MODELS)
+def test_larger_sizes_of_a_model_hold_more_or_are_refused(option: str, run: Run) -> None:
+    held = list[int]()
+    for value in SIZES_OF_MODELS[option]:
+        job = ("gpt2", "-t", "hgx-h100", "--compute-scale", "1e-6", option, value)
+        code, out, err = run("simulate", *job, "-q", "--json", "-")
+        ends(code, out, err)
+        assert "Warning" not in err
+        if code == 0:
+            held.append(json.loads(out)["throughput"]["memory_bytes"])
+        else:
+            assert err.count("\n") == 1, err
+    assert held == sorted(held)
+    assert 2 <= len(held) < len(SIZES_OF_MODELS[option])
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -51,7 +51,8 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
             _leave_files_to_readers(group)
         else:
             command = getattr(_module(name), name.replace("-", "_") + "_command")
-            app.command(name, cls=LightCommand)(command)
+            said = command.__doc__ or COMMANDS[name].help  # python -OO leaves docstrings out
+            app.command(name, cls=LightCommand, help=said)(command)
     _leave_files_to_readers(app)
     return app
 
@@ -172,6 +173,7 @@ def _lacks_memory(error: Exception) -> bool:
 
 def _prepare_output() -> None:
     """Let names hold what the terminal's encoding lacks, and tell stdout's errors from others."""
+    _reopen_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -183,6 +185,22 @@ def _prepare_output() -> None:
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )
+
+
+def _reopen_closed() -> None:
+    """Open standard streams that the shell has closed (`>&-`), so that no other file takes over.
+
+    Nothing comes from stdin, stderr leads nowhere, and writing to stdout fails as it should: with
+    "Bad file descriptor", since nobody can see a result.
+    """
+    for name, mode, flags in (
+        ("stdin", "r", os.O_RDONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_WRONLY),
+    ):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, flags)
+            setattr(sys, name, os.fdopen(handle, mode, encoding="utf-8", closefd=False))
 
 
 def _system_error(error: OSError) -> str:

@@ -74,7 +74,7 @@ async def _serve(service: "Service", host: str, port: int, *, show: bool) -> int
     try:
         return await ended
     finally:
-        service.workers.shutdown(wait=False, cancel_futures=True)
+        service.close()
 
 
 def _signals() -> "asyncio.Future[int]":

@@ -1,11 +1,13 @@
 """`stepsim simulate`: one step of a workload, or a measured run replayed."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepsim.base.errors import PlanError
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.cli.common.figures import (
     MessagesOption,
     PlotMemoryOption,
@@ -42,6 +44,10 @@ from stepsim.show.figures.style import FigureStyle
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.step.simulate import SimulatedStep
+    from stepsim.step.size import StepSize
+
+_LONG_S = 5.0
+"""Seconds from which a run is told of before it begins."""
 
 
 @takes(OneStepOptions, ON_COMMAND_LINE)
@@ -71,6 +77,9 @@ def simulate_command(
     ] = None,
     times: TimesOption = None,
     node_size: NodeSizeOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run a step that may not fit into this machine.")
+    ] = False,
 ) -> None:
     """Simulate one training step of a model or workload, or replay a measured run or profile."""
     from stepsim.base import garbage
@@ -134,7 +143,13 @@ def simulate_command(
     job = options.inputs(file)
     with progress_bar(enabled=not options.quiet) as progress:
         result = simulate_step(
-            job.workload, job.topology, job.options, notes=job.notes, weigh=True, progress=progress
+            job.workload,
+            job.topology,
+            job.options,
+            notes=job.notes,
+            weigh=True,
+            progress=progress,
+            on_size=partial(_look_at_size, force=force, quiet=options.quiet),
         )
     warn_of([result.report], quiet=options.quiet, verbose=options.verbose)
     if write_workload:
@@ -163,6 +178,24 @@ def simulate_command(
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
     show(json, lambda: _document(result), step_shown(result.report))
+
+
+def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
+    """Say what a long run will take; raises PlanError where this machine has not the memory."""
+    from stepsim.step.size import memory_of_machine
+
+    about = (
+        f"about {size.tasks:,} tasks, {format_time_ps(round(size.seconds * PS_PER_S))} and "
+        f"{format_size_bytes(size.size_bytes)}"
+    )
+    memory = memory_of_machine()
+    if memory and size.size_bytes > memory and not force:
+        raise PlanError(
+            f"this step needs {about}, and this machine has {format_size_bytes(memory)}: expected "
+            "fewer microbatches or ranks, or --force"
+        )
+    if size.seconds > _LONG_S and not quiet:
+        typer.echo(f"simulating {about}", err=True)
 
 
 def _document(result: "SimulatedStep") -> bytes:

@@ -1,10 +1,11 @@
 """Spans of a timeline as CSV: one line per task of every simulated rank."""
 
-import csv
 import io
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
+from stepsim.base.csv_cells import write_csv_rows
 from stepsim.engine.timeline import Timeline
 from stepsim.files.writing import write_whole
 
@@ -26,9 +27,7 @@ SPAN_COLUMNS = (
 def write_spans(timeline: Timeline, path: Path) -> None:
     """Write the spans of one rank per class of ranks that behave alike; raises OutputError."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(SPAN_COLUMNS)
-    writer.writerows(span_rows(timeline))
+    write_csv_rows(text, chain([SPAN_COLUMNS], span_rows(timeline)))
     write_whole(path, text.getvalue().encode())
 
 

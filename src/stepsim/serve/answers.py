@@ -51,6 +51,15 @@ class Answers:
         except StepsimError as error:
             return {"error": one_line(str(error))}
 
+    def takes_long(self, question: object) -> bool:
+        """Whether a question is one that others should not wait for."""
+        if not isinstance(question, dict) or question.get("kind") not in _LONG:
+            return False
+        try:
+            return self.explorer.takes_long(_state(question), is_live=question["kind"] in _LIVE)
+        except StepsimError:  # its answer says what is wrong
+            return False
+
     def choices(self) -> dict[str, object]:
         """What a page needs once: names, controls, colours."""
         library = self.explorer.library
@@ -104,6 +113,10 @@ def _text(question: Mapping[str, object], name: str) -> str:
     return value
 
 
+_LONG = frozenset({"live", "step", "worth", "map"})
+"""Kinds of questions that may take long."""
+_LIVE = frozenset({"live", "map"})
+"""Those that are quick once the structure is known."""
 _Kind = Callable[[Answers, Mapping[str, object], Progress | None], dict[str, object]]
 
 

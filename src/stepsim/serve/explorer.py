@@ -35,6 +35,7 @@ from stepsim.serve.recorded import recorded
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.step.size import step_size
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -43,6 +44,7 @@ from stepsim.workload.scaling import ComputeScale
 _KEPT = 4
 _MAP_SIDE = 24
 _DRAWS = 64
+_MOMENT_S = 0.2
 
 Progress = Callable[[int, int], None]
 """Called now and then while an answer is made; raises to give it up."""
@@ -179,6 +181,19 @@ class Explorer:
             for name, value in bare.base().items()
             if split_link(name)[1] and value
         ]
+
+    def takes_long(self, state: ExplorerState, *, is_live: bool) -> bool:
+        """Whether an answer takes more than a moment; raises StepsimError where there is none.
+
+        `is_live`: of structures that are known to be compiled it is a sum.
+        """
+        if not isinstance(self.library.work(state.workload), Workload | Model):
+            return True
+        with self._lock:
+            if is_live and state.structure in self._batches:
+                return False
+        job = self.inputs(state)
+        return step_size(job.workload, job.topology, job.options).seconds > _MOMENT_S
 
     def _why_not_live(self, state: ExplorerState) -> str:
         """Why sliders need the engine; empty where the batch answers them."""

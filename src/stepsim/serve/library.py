@@ -189,7 +189,8 @@ def _without_folder(noun: object, called: str) -> object:
 
 def _plain_name(name: str, suffixes: Sequence[str]) -> str:
     """A file name without folders or signs that mean something to a shell."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[-80:] or "upload"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[-80:].lstrip("._-").rstrip("._")
+    plain = plain or "upload"
     return plain if plain.endswith(tuple(suffixes)) else plain + suffixes[0]
 
 

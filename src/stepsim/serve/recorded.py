@@ -11,6 +11,7 @@ from stepsim.results.document import ResultDocument, StepDocument
 from stepsim.serve.facts import Plain, document_shown, plain_table, time_fact
 from stepsim.serve.lanes import lanes_of_timeline
 from stepsim.serve.library import Ran
+from stepsim.serve.state import file_word
 from stepsim.show.tables.model import Pairs, Shown, Table
 
 _AS_IT_RAN = "A measured run, replayed as it ran: stepsim what-if changes runs."
@@ -28,9 +29,9 @@ def recorded(ran: Ran) -> Plain:
 def recorded_lines(ran: Ran, file: str) -> Plain:
     """The command and the Python lines that show the same."""
     if isinstance(ran, ResultDocument):
-        command, python = ["stepsim", "report", file, "--output", "result.html"], ""
+        command, python = ["stepsim", "report", file_word(file), "--output", "result.html"], ""
     else:
-        command = ["stepsim", "simulate", file]
+        command = ["stepsim", "simulate", file_word(file)]
         call = "stragglers" if isinstance(ran, Profile) else "simulate_run"
         python = f"import stepsim\n\nprint(stepsim.{call}({file!r}))\n"
     return {"command": shlex.join(command), "python": python}

@@ -11,34 +11,43 @@ import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from typing import Any
+from functools import partial
+from math import inf
+from typing import Any, cast
 
+from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
-from tornado.web import Application, HTTPError, RequestHandler
+from tornado.iostream import IOStream
+from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
 from stepsim.base.errors import StepsimError, one_line
 from stepsim.base.records import dataclass
 from stepsim.serve.answers import Answers
 from stepsim.serve.export import exported
+from stepsim.serve.jobs import Job, ObsoleteError
 from stepsim.serve.page import page_and_policy
 from stepsim.serve.state import ExplorerState
 
 LOOPBACK = "127.0.0.1"
 _MOST_UPLOADED = 64 << 20
+_MOST_ASKED = 128 << 10
+"""Bytes of an upload, and of any other body."""
+_UPLOADS_AT_ONCE = 2
+_MOST_BUFFERED = 1 << 20
+_MOST_CONNECTIONS = 256
+_IDLE_S, _BODY_S, _UPLOAD_S = 30.0, 20.0, 300.0
+"""Seconds that a client has for a request's headers, its body, and the body of an upload."""
 _WORKERS = 2
 _MOST_TABS = 1000
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-class _ObsoleteError(Exception):
-    """A newer question of the same tab has come, or the tab is gone."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Service:
     """What all requests share: the answers, the workers, and the newest question of each tab.
 
-    `token` is asked for where other machines can connect, empty on the loopback.
+    `token` is asked for where other machines can connect, empty on the loopback. Questions that
+    take long go to `workers`; `quick` is kept for all others, so that they wait for none of these.
     """
 
     answers: Answers
@@ -47,28 +56,73 @@ class Service:
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WORKERS, thread_name_prefix="stepsim")
     )
+    quick: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="stepsim-quick")
+    )
+    jobs: dict[str, list[tuple[int, Job]]] = field(default_factory=dict)
+    uploading: int = 0
 
     def begin(self, tab: str, number: int) -> None:
         """Take note of a tab's newest question."""
         if tab not in self.newest and len(self.newest) >= _MOST_TABS:
             self.newest.pop(next(iter(self.newest)))
         self.newest[tab] = max(number, self.newest.get(tab, 0))
+        self._stop(tab, before=self.newest[tab])
 
     def end(self, tab: str) -> None:
-        """A tab is closed: what is computed for it ends at the next sign of progress."""
+        """A tab is closed: what is computed for it ends."""
         self.newest.pop(tab, None)
+        self._stop(tab)
+
+    def _stop(self, tab: str, before: float = inf) -> None:
+        for number, job in self.jobs.get(tab, ()):
+            if number < before:
+                job.stop()
+
+    async def ask(
+        self, question: Mapping[str, object], tab: str, number: int, job: Job
+    ) -> dict[str, object]:
+        """The answer to a question, by the quick worker unless it takes long."""
+
+        def answered(*, quick: bool) -> dict[str, object] | None:
+            if quick and self.answers.takes_long(question):
+                return None
+            return self.answer(question, tab, number)
+
+        loop, asked = asyncio.get_running_loop(), self.jobs.setdefault(tab, [])
+        asked.append((number, job))
+        try:
+            for pool in (self.quick, self.workers):
+                work = partial(job.run, partial(answered, quick=pool is self.quick))
+                found = await loop.run_in_executor(pool, work)
+                if found is not None:
+                    return found
+        except ObsoleteError:
+            pass
+        finally:
+            asked.remove((number, job))
+            if not asked:
+                self.jobs.pop(tab, None)
+        return {"obsolete": True}
+
+    def close(self) -> None:
+        """End what is under way and take no more questions."""
+        for tab in list(self.jobs):
+            self._stop(tab)
+        for pool in (self.quick, self.workers):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def answer(self, question: Mapping[str, object], tab: str, number: int) -> dict[str, object]:
         """The answer to a question, or that it is out of date; runs in a worker."""
 
         def go_on(*_: int) -> None:
             if self.newest.get(tab) != number:
-                raise _ObsoleteError
+                raise ObsoleteError
 
         try:
             go_on()
             return self.answers.answer(question, go_on)
-        except _ObsoleteError:
+        except ObsoleteError:
             return {"obsolete": True}
 
     def export(self, question: Mapping[str, object]) -> tuple[str, bytes]:
@@ -99,7 +153,13 @@ def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str
         ],
         log_function=lambda handler: None,
     )
-    server = HTTPServer(application, max_body_size=_MOST_UPLOADED, max_buffer_size=_MOST_UPLOADED)
+    server = _Server(
+        application,
+        max_body_size=_MOST_ASKED,
+        max_buffer_size=_MOST_BUFFERED,
+        idle_connection_timeout=_IDLE_S,
+        body_timeout=_BODY_S,
+    )
     server.add_socket(listening)
     query = f"?token={service.token}" if service.token else ""
     return server, f"http://{shown}:{port}/{query}"
@@ -110,21 +170,64 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
+class _Server(HTTPServer):
+    """A server with so many connections at a time: others are closed as they come."""
+
+    connections = 0
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        if self.connections >= _MOST_CONNECTIONS:
+            stream.close()
+            return
+        self.connections += 1
+        super().handle_stream(stream, address)
+
+    def on_close(self, server_conn: object) -> None:
+        self.connections -= 1
+        super().on_close(server_conn)
+
+
+@stream_request_body
 class _Handler(RequestHandler):
-    """What every request must pass: a host name of this server, its origin, the token."""
+    """What every request must pass: a host name of this server, its origin, the token.
+
+    Headers are looked at before the body is read. What is refused is read no further than a small
+    body, and the connection is closed.
+    """
 
     service: Service
 
     def initialize(self, service: Service) -> None:
         self.service = service
+        self.pieces = list[bytes]()
+
+    def data_received(self, chunk: bytes) -> None:
+        self.pieces.append(chunk)
+
+    @property
+    def body(self) -> bytes:
+        """The body of the request, once the method is called."""
+        return b"".join(self.pieces)
 
     def prepare(self) -> None:
+        try:
+            self.check_host()
+            self.check_page()
+        except HTTPError:
+            self.set_header("Connection", "close")
+            raise
+
+    def check_host(self) -> None:
+        """Refuse names and pages of others, as they stand in the headers; raises HTTPError."""
         name = self.request.host_name.strip("[]")
         if not self.service.token and name not in _LOOPBACK_NAMES:
             raise HTTPError(403, reason="another host name")
         origin = self.request.headers.get("Origin")
         if origin is not None and origin != f"{self.request.protocol}://{self.request.host}":
             raise HTTPError(403, reason="another origin")
+
+    def check_page(self) -> None:
+        """Refuse what no page of this server asks; raises HTTPError."""
         if self.request.method == "POST" and self.request.headers.get("X-Stepsim") != "1":
             raise HTTPError(403, reason="not the page of this server")
         if self.service.token:
@@ -145,7 +248,7 @@ class _Handler(RequestHandler):
     def message(self) -> dict[str, object]:
         """The JSON object in a request's body."""
         try:
-            found = json.loads(self.request.body)
+            found = json.loads(self.body)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
@@ -164,17 +267,22 @@ class _PageHandler(_Handler):
 class _AnswerHandler(_Handler):
     tab = ""
 
+    def on_connection_close(self) -> None:
+        """Nobody waits for the answer any more."""
+        self.job.stop()
+
+    def initialize(self, service: Service) -> None:
+        super().initialize(service)
+        self.job = Job()
+
     async def post(self) -> None:
         question = self.message()
         self.tab, number = str(question.get("tab", ""))[:64], question.get("number")
         if not isinstance(number, int):
             raise HTTPError(400, reason="number: expected a whole number")
         self.service.begin(self.tab, number)
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
-                self.service.workers, self.service.answer, question, self.tab, number
-            )
+            found = await self.service.ask(question, self.tab, number, self.job)
         except Exception as error:  # the page lives on, whatever went wrong
             found = {"error": one_line(f"{type(error).__name__}: {error}"), "crash": True}
         self.set_header("Content-Type", "application/json")
@@ -182,13 +290,36 @@ class _AnswerHandler(_Handler):
 
 
 class _UploadHandler(_Handler):
+    """A file, the only body that may be large: so many at a time."""
+
+    counted = 0
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self.service.uploading >= _UPLOADS_AT_ONCE:
+            self.set_header("Connection", "close")
+            raise HTTPError(503, reason="other files are being uploaded: try again")
+        self.counted = 1
+        self.service.uploading += self.counted
+        connection = cast(HTTP1Connection, self.request.connection)
+        connection.set_max_body_size(_MOST_UPLOADED)
+        connection.set_body_timeout(_UPLOAD_S)
+
+    def on_finish(self) -> None:
+        self.service.uploading -= self.counted
+        self.counted = 0
+        self.pieces.clear()
+
+    def on_connection_close(self) -> None:
+        self.on_finish()
+
     async def post(self) -> None:
         kind, name = (self.get_query_argument(each, "") for each in ("kind", "name"))
         loop = asyncio.get_running_loop()
         library = self.service.answers.explorer.library
         try:
             called = await loop.run_in_executor(
-                self.service.workers, library.upload, kind, name, self.request.body
+                self.service.workers, library.upload, kind, name, self.body
             )
         except StepsimError as error:
             self.finish({"error": one_line(str(error))})
@@ -213,9 +344,9 @@ class _ExportHandler(_Handler):
 
 
 class _ByeHandler(_Handler):
-    def prepare(self) -> None:
+    def check_page(self) -> None:
         """A closing page sends nothing but its own number."""
 
     def post(self) -> None:
-        self.service.end(self.request.body.decode(errors="replace")[:64])
+        self.service.end(self.body.decode(errors="replace")[:64])
         self.set_status(204)

@@ -5,16 +5,17 @@ columns of their own, `breakdown_ps.compute`; lists of texts are joined; lists o
 out, they stand in the JSON.
 """
 
-import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, get_args
 
 import msgspec
 import numpy as np
 
+from stepsim.base.csv_cells import write_csv_rows
 from stepsim.show.tables.model import Cell, Ordered, Shown, Table
 
 Columns = Mapping[str, list[Any]]
@@ -81,9 +82,7 @@ def _plain_cell(cell: Cell) -> Any:
 def csv_text(columns: Columns) -> str:
     """Columns as CSV with a line of names; nothing stands for None."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    write_csv_rows(text, chain([columns], zip(*columns.values(), strict=True)))
     return text.getvalue()
 
 

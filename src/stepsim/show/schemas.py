@@ -92,7 +92,8 @@ def json_schema(name: str) -> dict[str, Any]:
         (form.root, *others), ref_template="#/$defs/{name}"
     )
     for definition in definitions.values():
-        definition["description"] = cleandoc(definition["description"])
+        if "description" in definition:  # python -OO leaves docstrings out
+            definition["description"] = cleandoc(definition["description"])
         if written and "properties" in definition:
             _as_written(definition)
         definition["title"] = definition["title"].lstrip("_")

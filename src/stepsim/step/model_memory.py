@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.units import format_size_bytes
+from stepsim.base.errors import PlanError
+from stepsim.base.units import MAX_INT64, format_size_bytes
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Placement, Schedule
 from stepsim.parallel.stages import Stages
@@ -16,6 +17,9 @@ from stepsim.workload.rows import Workload
 if TYPE_CHECKING:
     from stepsim.results.memory import HeldBytes, StepMemory
 
+_LARGEST = MAX_INT64 >> 4
+"""Bytes of one part of a rank's memory, so that the sum of all parts has 64 bits."""
+
 
 def memory_of(
     work: Workload, made: MadeWork, schedule: Schedule, stages: Stages, options: StepOptions
@@ -24,12 +28,12 @@ def memory_of(
     placement, asked = schedule.placement, options.activation_bytes
     shares = None if asked is None else asked * _chunk_shares(work, stages, placement)
     if made.built is None:
-        return None if shares is None else _of_chunks(_whole(shares), schedule)
+        return None if shares is None else _of_chunks(_whole(shares, schedule), schedule)
     from stepsim.results.memory import step_memory
 
-    held = _held(made.built, placement)
+    held = _held(made.built, schedule)
     if shares is not None:
-        held = replace(held, activations=_whole(shares))
+        held = replace(held, activations=_whole(shares, schedule))
     return step_memory(held, schedule, made.built.device.memory_bytes)
 
 
@@ -53,16 +57,17 @@ def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
     return step_memory(held, schedule)
 
 
-def _held(built: BuiltModel, placement: Placement) -> "HeldBytes":
+def _held(built: BuiltModel, schedule: Schedule) -> "HeldBytes":
     from stepsim.results.memory import HeldBytes, MemoryPart
     from stepsim.workload.model.memory import rank_parts
 
+    placement = schedule.placement
     ranks, chunks = range(placement.ranks), range(placement.chunks)
     places = tuple(tuple(placement.stage(rank, chunk) for chunk in chunks) for rank in ranks)
     parts = rank_parts(built.architecture, built.framework, built.plan, places)
     return HeldBytes(
-        activations=_whole(parts.activations[0]),
-        logits=_whole(parts.logits[0]),
+        activations=_whole(parts.activations[0], schedule),
+        logits=_whole(parts.logits[0], schedule),
         recomputed=_whole(parts.working[0]),
         fixed={
             MemoryPart.WEIGHTS: _whole(parts.weights[0]),
@@ -93,7 +98,18 @@ def _chunk_shares(work: Workload, stages: Stages, placement: Placement) -> Float
     return rows * placement.ranks * held_by / max(float(rows.sum()), 1.0)
 
 
-def _whole(sizes: Floats) -> Ints:
+def _whole(sizes: Floats, schedule: Schedule | None = None) -> Ints:
+    """Sizes as whole bytes; a schedule keeps at most those of all its microbatches and chunks.
+
+    Raises PlanError where a rank could hold more bytes than 64 bits count.
+    """
+    kept = schedule.microbatches * schedule.placement.chunks if schedule else 1
+    most = float(np.max(sizes, initial=0)) * kept
+    if not most <= _LARGEST:
+        raise PlanError(
+            f"memory of a rank is up to {most:.3g} bytes of one kind: expected at most 2**59 "
+            "(microbatch_size, sequence and activation_size set it)"
+        )
     return np.asarray(np.rint(sizes), dtype=np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import lcm
+from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
@@ -24,6 +25,8 @@ _PLAN_FIELDS = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch"),
 )
+_MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
+"""Largest values: samples of a microbatch as in workload files, tokens of a sample."""
 _PLAN_SWITCHES = ("sequence_parallel", "reshard", "tp_comm_overlap", "dp_overlap", "cuda_graph")
 
 
@@ -76,6 +79,9 @@ def model_plan(
     for name in ("tp", "cp", "pp", "ep", "expert_tp", "npus", "sequence", "shard_ranks"):
         if getattr(options, name) == 0:
             raise PlanError(f"{name} is 0: expected at least 1")
+    for name, most in _MOST.items():
+        if (getattr(options, name) or 1) > most:
+            raise PlanError(f"{name} is {getattr(options, name)}: expected 1 to {most}")
     dp = _replicas(topology, options, tp * cp * pp, ep, notes)
     sequence = options.sequence
     if sequence is None:

@@ -25,6 +25,7 @@ from stepsim.results.report import Report, StepTotals, make_report, make_totals
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
 from stepsim.step.model_memory import memory_of, with_memory
+from stepsim.step.size import MOST_EVENTS, OnSize, size_of
 from stepsim.step.work import MadeWork, WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from stepsim.results.memory import StepMemory
 
 _DEFAULTS = StepOptions()
-MOST_EVENTS = 100_000
-"""Tasks above which columns take the place of events, unless an engine is asked for."""
 PRICES_KEPT = 8
 """Prices of as many steps are kept for those that follow."""
 
@@ -117,14 +116,16 @@ def simulate_step(
     notes: Sequence[str] = (),
     weigh: bool = False,
     progress: "OnProgress | None" = None,
+    on_size: OnSize | None = None,
 ) -> SimulatedStep:
     """Run one training step; `notes` are what was assumed before, and stand among the warnings.
 
-    With `weigh` the report says what doubts about the workload are worth in step time.
+    With `weigh` the report says what doubts about the workload are worth in step time. `on_size` is
+    called with the step's size before it is built.
     Raises the errors of `stepsim.base.errors` when the input is wrong or contradictory.
     """
     with garbage.paused():
-        ready = prepare(workload, topology, options, notes=notes)
+        ready = prepare(workload, topology, options, notes=notes, on_size=on_size)
         timeline = _run(ready, progress)
         report = RunStep(ready=ready, timeline=timeline).report(weigh=weigh)
         if weigh:
@@ -212,16 +213,20 @@ def prepare(
     *,
     notes: Sequence[str] = (),
     like: Sequence[Prices] = (),
+    on_size: OnSize | None = None,
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs.
 
-    `like` are prices found before: those that serve this step are taken again.
+    `like` are prices found before: those that serve this step are taken again. `on_size` is called
+    with the step's size before its schedule is built.
     """
     made = make_work(workload, topology, options)
     options = made.options
     work, found = scaled_workload(made.workload, made.sized)
     plan, assumed = choose_plan(work, topology, made.sized)
     network = topology.fit(plan.npus)
+    if on_size:
+        on_size(size_of(work, plan, options))
     schedule = choose_schedule(work, network, plan, options)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     memory = memory_of(work, made, schedule, stages, options)

@@ -4,9 +4,13 @@ import shlex
 from typing import Any
 
 import pytest
+import typer.main
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.base.quantities import Quantity
+from stepsim.cli import make_app
+from stepsim.files.asked import read_options
 from stepsim.serve.state import KNOBS, ExplorerState
 
 ASKED = {
@@ -43,6 +47,29 @@ def test_the_command_has_every_option_and_number() -> None:
         "--compute-scale": "0.5",
         "--set": "fabric.bandwidth=400 Gbps",
     }
+
+
+@pytest.mark.parametrize("text", ["on", "off"])
+@pytest.mark.parametrize(
+    "name",
+    [n for n, option in KNOBS.items() if option.quantity is Quantity.SWITCH and option.flags != ()],
+)
+def test_the_command_says_switches_as_the_command_line_takes_them(name: str, text: str) -> None:
+    state = ExplorerState.of({"workload": "-rf.txt", "topology": "-t.toml", name: text})
+    words = shlex.split(state.command("-rf.txt", "-t.toml"))
+    command: Any = typer.main.get_command(make_app(("simulate",)))
+    if hasattr(command, "commands"):
+        command = command.commands["simulate"]
+    asked = command.make_context("simulate", words[2:]).params
+    assert (words[2], asked["topology"]) == ("./-rf.txt", "./-t.toml")
+    typed = {} if asked[name] is None else {name: asked[name]}
+    assert read_options(typed)[0] == read_options({name: text})[0]
+
+
+def test_a_value_that_begins_with_a_dash_is_no_option() -> None:
+    command = ExplorerState.of({"microbatches": "-1; reboot"}).command("a.txt", "hgx-h100")
+    assert shlex.split(command)[5:] == ["--microbatches=-1; reboot"]
+    assert "'--microbatches=-1; reboot'" in command
 
 
 def test_empty_texts_are_defaults() -> None:

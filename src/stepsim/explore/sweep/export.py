@@ -1,10 +1,10 @@
 """The table of a sweep as CSV or Parquet, in the order of the scenarios."""
 
-import csv
 import io
 from pathlib import Path
 from typing import Any
 
+from stepsim.base.csv_cells import write_csv_rows
 from stepsim.base.errors import OutputError
 from stepsim.base.quantities import Quantity
 from stepsim.explore.sweep.table import SweepTable
@@ -36,10 +36,9 @@ def write_csv(table: SweepTable, path: Path) -> None:
     """Write one line per scenario, empty where there is no number; raises OutputError."""
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(table.header)
+        write_csv_rows(text, [table.header])
         for columns in table.pieces():
-            writer.writerows(zip(*columns, strict=True))
+            write_csv_rows(text, zip(*columns, strict=True))
         text.detach()
 
 

@@ -78,22 +78,24 @@ class _Worker(Thread):
         """Answer tasks until there is None."""
         while task := self._tasks.get():
             future, request = task
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result, error = self._ask(request)
-            except EOFError as lost:
-                self._end()
-                future.set_exception(LostWorkerError(str(lost)))
-                continue
-            except OSError as refused:  # the system starts no process
-                future.set_exception(refused)
-                continue
+            if future.set_running_or_notify_cancel():
+                self._fulfil(future, request)
+        self._end()
+
+    def _fulfil(self, future: Future[Any], request: bytes) -> None:
+        """Give a future its result or its error, whatever goes wrong: somebody waits for it."""
+        try:
+            result, error = self._ask(request)
+        except EOFError as lost:
+            self._end()
+            future.set_exception(LostWorkerError(str(lost)))
+        except Exception as failed:  # the system starts no process, or an answer cannot be read
+            future.set_exception(failed)
+        else:
             if error is None:
                 future.set_result(result)
             else:
                 future.set_exception(error)
-        self._end()
 
     def stop(self) -> None:
         """End its process now and start no other."""

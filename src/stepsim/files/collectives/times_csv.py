@@ -20,9 +20,11 @@ import csv
 import io
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
+from stepsim.base.csv_cells import text_of_cell, write_csv_rows
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
@@ -122,14 +124,17 @@ def write_comm_table(table: CommTable, path: Path) -> None:
 def format_comm_table(table: CommTable) -> str:
     """CSV text of a table, exact to the ps."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    write_csv_rows(text, chain([_COLUMNS], _measurements(table)))
+    return text.getvalue()
+
+
+def _measurements(table: CommTable) -> Iterator[tuple[object, ...]]:
+    """The values of `_COLUMNS` of every measurement."""
     for curve in table.curves:
         columns = zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True)
         for size, time in columns:
             micros = format(Decimal(time).scaleb(-6).normalize(), "f")
-            writer.writerow((*curve.key, size, micros))
-    return text.getvalue()
+            yield (*curve.key, size, micros)
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
@@ -138,7 +143,7 @@ def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
     try:
         for row in reader:
             if any(row) and not row[0].startswith("#"):
-                yield reader.line_num, [field.strip() for field in row]
+                yield reader.line_num, [text_of_cell(field.strip()) for field in row]
     except csv.Error as error:
         raise CalibrationError(f"{source}:{reader.line_num}: not valid CSV: {error}") from None
 

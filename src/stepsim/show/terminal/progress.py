@@ -18,18 +18,27 @@ def progress_bar(
     if not (enabled and sys.stderr.isatty()):
         yield None
         return
+    from threading import Timer
+
     from rich.console import Console
     from rich.progress import Progress
 
     began = time.monotonic()
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, visible=False)
+        task = bar.add_task(text, visible=False, total=None)
 
         def update(ended: int, total: int) -> None:
             visible = time.monotonic() - began > _SHOWN_AFTER_S
             bar.update(task, completed=ended, total=total, visible=visible)
 
-        yield update
+        # what is done before the first task, or without events, shows that it goes on too
+        timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield update
+        finally:
+            timer.cancel()
 
 
 @contextmanager

@@ -1,0 +1,282 @@
+"""What strangers, slow clients and long questions do to the explorer's server: little."""
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from serving import running
+
+from stepsim.serve import server
+from stepsim.serve.answers import Answers
+from stepsim.serve.explorer import Explorer
+from stepsim.serve.jobs import Job, ObsoleteError
+from stepsim.serve.library import NamedNouns
+from stepsim.serve.server import Service
+
+OWN = {"X-Stepsim": "1", "Content-Type": "application/json"}
+STATUS = Path("/proc/self/status")
+SIZE = 60 << 20
+LONG_STATE = {
+    "workload": "llama-3.1-405b",
+    "topology": "hgx-h100",
+    "npus": "16384",
+    "tp": "8",
+    "pp": "16",
+    "global_batch": "524288",
+}
+QUICK_STATE = {"workload": "llama-3.2-1b", "topology": "hgx-h100", "npus": "8"}
+
+
+def service_of(answers: type[Answers] = Answers) -> Service:
+    return Service(answers=answers(explorer=Explorer(library=NamedNouns())))
+
+
+@pytest.fixture
+def service() -> Service:
+    return service_of()
+
+
+@pytest.fixture
+def port(service: Service) -> Iterator[int]:
+    for address in running(service):
+        yield int(urlsplit(address).port or 0)
+
+
+def soon(is_so: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Whether something comes true before the time has passed."""
+    end = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.01)
+    return is_so()
+
+
+def question(port: int, state: dict[str, str], tab: str, kind: str = "step") -> dict[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    body = json.dumps({"tab": tab, "number": 1, "kind": kind, "state": state})
+    connection.request("POST", "/answer", body, OWN)
+    found: dict[str, Any] = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def upload(port: int, host: str, size: int) -> tuple[bytes, int]:
+    """What a client hears that begins an upload, and how much of it the server took."""
+    sent, piece = 0, bytes(1 << 16)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        words = (
+            f"POST /upload?kind=workload&name=a.txt HTTP/1.1\r\nHost: {host}\r\nX-Stepsim: 1\r\n"
+        )
+        client.sendall(f"{words}Content-Length: {size}\r\n\r\n".encode())
+        heard = client.recv(1 << 12) if host != "127.0.0.1" else b""
+        with suppress(ConnectionError):
+            while sent < size:
+                client.sendall(piece)
+                sent += len(piece)
+        with suppress(ConnectionError):
+            heard += client.recv(1 << 12)
+    return heard, sent
+
+
+def test_a_strangers_upload_is_refused_by_its_headers(port: int) -> None:
+    heard, sent = upload(port, "evil.example", SIZE)
+    assert heard.startswith(b"HTTP/1.1 403 another host name")
+    assert sent < SIZE // 4  # what lies in the system's buffers when the connection is closed
+
+
+@pytest.mark.parametrize("path", ["/answer", "/export", "/bye", "/elsewhere"])
+def test_a_large_body_is_for_uploads_only(port: int, path: str) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        try:
+            connection.request("POST", path, bytes(1 << 20), OWN)
+            with connection.getresponse() as reply:
+                code = reply.status
+        except ConnectionError:
+            code = 400
+    assert code in (400, 404)
+
+
+def test_a_page_of_another_origin_closes_no_tab(port: int, service: Service) -> None:
+    service.begin("tab", 1)
+    for headers, code in (({"Origin": "http://evil.example"}, 403), ({}, 204)):
+        assert "tab" in service.newest
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+            connection.request("POST", "/bye", b"tab", headers)
+            assert connection.getresponse().status == code
+    assert "tab" not in service.newest
+
+
+def test_uploads_wait_for_one_another(port: int, service: Service) -> None:
+    words = "POST /upload?kind=workload&name=a.txt HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Stepsim: 1\r\n"
+    begun = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(2)]
+    for client in begun:
+        client.sendall(f"{words}Content-Length: 1000\r\n\r\nx".encode())
+    assert soon(lambda: service.uploading == 2)
+    assert upload(port, "127.0.0.1", 1 << 10)[0].startswith(b"HTTP/1.1 503")
+    for client in begun:
+        client.close()
+    assert soon(lambda: service.uploading == 0)
+    assert upload(port, "127.0.0.1", 1 << 10)[0].startswith(b"HTTP/1.1 200")
+
+
+def test_slow_clients_are_left(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_IDLE_S", 0.3)
+    monkeypatch.setattr(server, "_BODY_S", 0.3)
+    begins = (
+        b"",
+        b"GET / HT",
+        b"POST /bye HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\na",
+    )
+    for address in running(service):
+        where = ("127.0.0.1", int(urlsplit(address).port or 0))
+        for begin in begins:
+            with socket.create_connection(where, timeout=20) as client:
+                client.sendall(begin)
+                assert client.recv(100) == b""
+
+
+def test_only_so_many_connect_at_a_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 3)
+    for address in running(service):
+        port = int(urlsplit(address).port or 0)
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(3)]
+        time.sleep(0.2)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as other:
+            assert other.recv(100) == b""
+        idle[0].sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert idle[0].recv(12) == b"HTTP/1.1 200"
+        for client in idle:
+            client.close()
+        time.sleep(0.2)
+        assert "choices" not in question(port, QUICK_STATE, "a", "lines")
+
+
+def spin(began: Event, ended: Event) -> None:
+    """Work without an end that looks at nothing."""
+    try:
+        began.set()
+        while True:
+            pass
+    finally:
+        ended.set()
+
+
+def test_a_job_stops_where_it_is_and_its_thread_goes_on() -> None:
+    job, began, ended = Job(), Event(), Event()
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(job.run, lambda: spin(began, ended))
+        assert began.wait(20)
+        job.stop()
+        job.stop()
+        with pytest.raises(ObsoleteError):
+            working.result(20)
+        assert ended.is_set()
+        assert pool.submit(Job().run, lambda: 7).result(20) == 7
+        with pytest.raises(ObsoleteError):
+            pool.submit(job.run, lambda: 7).result(20)
+
+
+def test_a_job_that_is_stopped_after_its_end_is_done() -> None:
+    job = Job()
+    assert job.run(lambda: 3) == 3
+    job.stop()
+    assert sum(range(100)) == 4950
+
+
+class Endless(Answers):
+    """Long questions never end; `began` and `ended` count them."""
+
+    began, ended = list[Event](), list[Event]()
+
+    def takes_long(self, question: object) -> bool:
+        return isinstance(question, dict) and question["kind"] == "step"
+
+    def answer(self, question: object, progress: Any = None) -> dict[str, object]:
+        if not self.takes_long(question):
+            return super().answer(question, progress)
+        self.began.append(Event())
+        self.ended.append(Event())
+        spin(self.began[-1], self.ended[-1])
+        raise AssertionError
+
+
+def test_long_questions_hold_up_no_quick_one_and_end_with_their_clients() -> None:
+    service = service_of(Endless)
+    for address in running(service):
+        port = int(urlsplit(address).port or 0)
+        clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(3)]
+        for tab, client in enumerate(clients):
+            asked = {"tab": str(tab), "number": 1, "kind": "step", "state": LONG_STATE}
+            client.request("POST", "/answer", json.dumps(asked), OWN)
+        assert soon(lambda: len(Endless.began) == 2)
+        began = time.monotonic()
+        assert "command" in question(port, QUICK_STATE, "quick", "lines")
+        print(f"a quick answer beside two long ones: {time.monotonic() - began:.2f} s")
+        clients[0].close()
+        assert soon(lambda: len(Endless.began) == 3)  # the third has the worker of the first
+        assert sum(each.is_set() for each in Endless.ended) == 1
+        service.end("1")
+        assert json.loads(clients[1].getresponse().read()) == {"obsolete": True}
+        for client in clients[1:]:
+            client.close()
+        assert soon(lambda: all(each.is_set() for each in Endless.ended))
+        assert soon(lambda: not service.jobs)
+
+
+def resident_mib(process: int) -> float:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell the memory of a process")
+def test_fifty_tabs_slow_clients_and_a_hundred_strangers() -> None:
+    command = [sys.executable, "-m", "stepsim", "serve", "--no-show", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        port = int(urlsplit(process.stdout.readline().rpartition(" ")[2].strip()).port or 0)
+        try:
+            for kind in ("step", "live"):
+                question(port, QUICK_STATE, "first", kind)
+            idle = resident_mib(process.pid)
+            slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
+            with ThreadPoolExecutor(20) as pool:
+                strangers = [pool.submit(upload, port, "evil.example", SIZE) for _ in range(100)]
+                tabs = [pool.submit(question, port, QUICK_STATE, str(i), "live") for i in range(50)]
+                assert all(b" 403 " in each.result()[0] for each in strangers)
+                assert all("step_ps" in each.result() for each in tabs)
+            most = resident_mib(process.pid)
+            print(f"memory idle {idle:.0f} MiB, at most {most:.0f} MiB")
+            assert most < 2 * idle
+            for client in slow:
+                client.close()
+            _quick_beside_long(port)
+        finally:
+            process.terminate()
+
+
+def _quick_beside_long(port: int) -> None:
+    long = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(2)]
+    for tab, client in enumerate(long):
+        asked = {"tab": f"long{tab}", "number": 1, "kind": "step", "state": LONG_STATE}
+        client.request("POST", "/answer", json.dumps(asked), OWN)
+    time.sleep(1.0)
+    times = list[float]()
+    for number in range(5):
+        began = time.monotonic()
+        assert "step_ps" in question(port, QUICK_STATE, f"quick{number}")
+        times.append(time.monotonic() - began)
+    print("quick answers beside long ones:", *(f"{each:.2f} s" for each in times))
+    assert sorted(times)[2] < 5.0  # a second on a machine that does nothing else
+    for client in long:
+        client.close()

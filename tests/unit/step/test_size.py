@@ -1,0 +1,96 @@
+"""The size of a step before it is built: its tasks as the run has them, and what a command says."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Run
+
+from stepsim.cli import simulate as command
+from stepsim.files.asked import read_inputs
+from stepsim.step import simulate
+from stepsim.step.size import StepSize, memory_of_machine, step_size
+
+CASES: list[tuple[str, dict[str, object], float]] = [
+    ("gpt_tp4.txt", {"microbatches": 40}, 0.03),
+    ("gpt_tp4.txt", {"microbatches": 7, "schedule": "gpipe"}, 0.1),
+    ("moe_128.txt", {"microbatches": 24}, 0.03),
+    ("moe_128.txt", {"microbatches": 24, "schedule": "interleaved:4"}, 0.03),
+    ("moe_128.txt", {"microbatches": 24, "schedule": "zb-h1"}, 0.2),
+    ("moe_128.txt", {"microbatches": 24, "schedule": "zb-v"}, 0.1),
+    ("moe_128.txt", {"microbatches": 4, "fold_ranks": False}, 0.5),
+    ("moe_128.txt", {"microbatches": 4, "contention": "fair"}, 0.5),
+    ("llama-3.2-1b", {"npus": 16, "pp": 2, "microbatches": 8}, 0.1),
+    ("llama-3.2-1b", {"npus": 16, "pp": 2, "tp": 2, "contention": "fair"}, 0.5),
+]
+
+
+@pytest.mark.parametrize(("work", "asked", "error"), CASES)
+def test_tasks_are_those_of_the_run(
+    work: str, asked: dict[str, object], error: float, workloads: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    counted: list[int] = []
+
+    def said(_: str, text: str, *values: Any) -> None:
+        if "tasks laid out" in text:
+            counted.append(values[0])
+
+    monkeypatch.setattr(simulate, "said", said)
+    path = workloads / work
+    job = read_inputs(path if path.exists() else work, "hgx-h100", asked)
+    sizes: list[StepSize] = []
+    simulate.simulate_step(job.workload, job.topology, job.options, on_size=sizes.append)
+    assert sizes == [step_size(job.workload, job.topology, job.options)]
+    assert sizes[0].tasks == pytest.approx(counted[0], rel=error)
+
+
+@pytest.mark.parametrize("contention", ["siblings", "fair"])
+def test_more_microbatches_never_take_less(contention: str, workloads: Path) -> None:
+    found = []
+    for count in (1, 10, 1000, 100_000, 1_000_000):
+        asked = {"microbatches": count, "contention": contention}
+        job = read_inputs(workloads / "gpt_tp4.txt", "hgx-h100", asked)
+        found.append(step_size(job.workload, job.topology, job.options))
+    for fewer, more in itertools.pairwise(found):
+        assert more.tasks > fewer.tasks
+        assert more.size_bytes > fewer.size_bytes
+        assert more.seconds > fewer.seconds
+
+
+def test_a_step_beyond_the_machine_is_refused_before_it_is_built(
+    run: Run, workloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("simulate", workloads / "gpt_tp4.txt", "-m", 4, "-q")
+    monkeypatch.setattr("stepsim.step.size.memory_of_machine", lambda: 10_000)
+    code, out, err = run(*map(str, words))
+    assert (code, out) == (2, "")
+    assert err.startswith("error: this step needs about 8 tasks, ")
+    assert err.endswith("expected fewer microbatches or ranks, or --force\n")
+    assert run(*map(str, words), "--force")[0] == 0
+
+
+def test_a_million_microbatches_that_share_links_are_refused(run: Run, workloads: Path) -> None:
+    job = ("simulate", workloads / "gpt_tp4.txt", "-m", "1000000", "--contention", "fair")
+    memory = memory_of_machine()
+    if memory is None or memory > 100 << 30:
+        pytest.skip("this machine may have the memory")
+    code, _, err = run(*job)
+    assert code == 2
+    assert "about 328,000,000 tasks" in err
+
+
+def test_a_long_run_is_told_of_before_it_begins(
+    run: Run, workloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_LONG_S", 0.0)
+    job = ("simulate", workloads / "gpt_tp4.txt", "-m", "2")
+    assert "simulating about 4 tasks, " in run(*job)[2]
+    assert "simulating" not in run(*job, "-q")[2]
+
+
+def test_a_size_needs_no_schedule_that_fits(workloads: Path) -> None:
+    """A schedule that is refused later is refused there, in words of its own."""
+    job = read_inputs(workloads / "gpt_tp4.txt", "hgx-h100", {"schedule": "dualpipe"})
+    assert step_size(job.workload, job.topology, job.options).tasks > 0

@@ -1,0 +1,184 @@
+"""Bytes of every exchange of a layer, counted by hand where tp, cp, ep and etp are above 1.
+
+A rank of `tokens` t, of which s with sequence parallelism are its own, hidden 128, 2 bytes an
+element. Each count stands with its factors, so that one of them that is left out is seen.
+"""
+
+import pytest
+
+from stepsim.workload.model.architecture import (
+    Architecture,
+    Attention,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+)
+from stepsim.workload.model.blocks import Block, embedding_block, head_blocks, layer_blocks
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.plan import ContextParallelKind, ModelPlan
+from stepsim.workload.rows import CollectiveKind, Group
+
+GATHER, SCATTER, SUM, TURN = (
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_TO_ALL,
+)
+GQA = GroupedAttention(heads=8, kv_heads=4, head_dim=16)
+MLA = LatentAttention(
+    heads=8, query_rank=32, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
+)  # fmt: skip
+DENSE, EXPERTS = DenseMlp(width=256), ExpertMlp(experts=8, top_k=2, width=64)
+SHARED = ExpertMlp(experts=8, top_k=2, width=64, shared_width=64)
+
+Sent = list[tuple[str, CollectiveKind, int]]
+
+
+def model(layer: Layer) -> Architecture:
+    return Architecture(name="small", hidden=128, layers=(layer,) * 4, vocabulary=1000)
+
+
+def sent(blocks: tuple[Block, ...], group: Group) -> tuple[Sent, Sent]:
+    """Block, collective and bytes of every exchange of a group: forward, then backward."""
+    forward, backward = (
+        [
+            (block.name, exchange.kind, round(float(exchange.size_bytes[0])))
+            for block in blocks
+            for exchange in several(block)
+            if exchange.group is group and exchange.size_bytes[0]
+        ]
+        for several in (lambda block: block.forward, lambda block: block.backward)
+    )
+    return forward, backward
+
+
+def of_layer(layer: Layer, plan: ModelPlan, group: Group) -> tuple[Sent, Sent]:
+    return sent(layer_blocks(layer, model(layer), plan_columns([plan])), group)
+
+
+def plan(context: str = "ring", **degrees: int | bool) -> ModelPlan:
+    """Two samples of 256 tokens on each of the ranks of cp."""
+    dp = int(degrees.get("dp", 1))
+    kind = ContextParallelKind(context)
+    return ModelPlan(
+        microbatch_size=2, global_batch=2 * dp, sequence=256, context=kind, **degrees  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("cp", [1, 2, 4])
+@pytest.mark.parametrize("tp", [2, 4])
+def test_tensor_parallelism_gathers_and_scatters_every_token_of_the_rank(tp: int, cp: int) -> None:
+    forward, backward = of_layer(Layer(attention=GQA, mlp=DENSE), plan(tp=tp, cp=cp), Group.TP)
+    size = 2 * (2 * 256 // cp) * 128
+    assert forward == [
+        ("attention norm", GATHER, size),
+        ("attention", SCATTER, size),
+        ("mlp norm", GATHER, size),
+        ("mlp", SCATTER, size),
+    ]
+    assert backward == [
+        ("attention norm", GATHER, size),
+        ("qkv", SCATTER, size),
+        ("mlp norm", GATHER, size),
+        ("mlp", SCATTER, size),
+    ]
+
+
+def test_without_sequence_parallelism_products_are_summed() -> None:
+    own = plan(tp=2, cp=4, sequence_parallel=False)
+    forward, backward = of_layer(Layer(attention=GQA, mlp=DENSE), own, Group.TP)
+    assert forward == [("attention", SUM, 2 * 128 * 128), ("mlp", SUM, 2 * 128 * 128)]
+    assert backward == [("qkv", SUM, 2 * 128 * 128), ("mlp", SUM, 2 * 128 * 128)]
+
+
+@pytest.mark.parametrize("context", ["ring", "all_gather"])
+@pytest.mark.parametrize(
+    ("attention", "tp", "cp", "whole"),
+    [
+        (GQA, 1, 2, 2 * 256 * 2 * 4 * (16 + 16)),  # 2 bytes, 256 tokens, 2 ranks, 4 heads
+        (GQA, 2, 4, 2 * 128 * 4 * 2 * (16 + 16)),  # 4 heads over 2 ranks
+        (GQA, 4, 4, 2 * 128 * 4 * 1 * (16 + 16)),
+        (GQA, 8, 4, 2 * 128 * 4 * 1 * (16 + 16)),  # a head is not split
+        (MLA, 2, 4, 2 * 128 * 4 * 4 * (16 + 8 + 16)),  # keys of 16 + 8, values of 16, 8 heads
+    ],
+)
+def test_context_parallelism_gathers_keys_and_values_of_the_sequence(
+    context: str, attention: Attention, tp: int, cp: int, whole: int
+) -> None:
+    layer = Layer(attention=attention, mlp=DENSE)
+    forward, backward = of_layer(layer, plan(context, tp=tp, cp=cp), Group.CP)
+    assert forward == [("qkv", GATHER, whole)]
+    assert backward == [("attention", GATHER, whole), ("attention", SCATTER, whole)]
+
+
+@pytest.mark.parametrize(
+    ("attention", "tp", "cp", "turned"),
+    [
+        (GQA, 1, 2, 2 * 256 * (8 + 4) * 32),
+        (GQA, 2, 4, 2 * 128 * (4 + 2) * 32),
+        (MLA, 2, 4, 2 * 128 * (4 + 4) * 40),
+    ],
+)
+def test_ulysses_turns_heads_against_tokens(
+    attention: Attention, tp: int, cp: int, turned: int
+) -> None:
+    layer = Layer(attention=attention, mlp=DENSE)
+    forward, backward = of_layer(layer, plan("all_to_all", tp=tp, cp=cp), Group.CP)
+    assert forward == [("qkv", TURN, turned)]
+    assert backward == [("attention", TURN, turned)]
+
+
+@pytest.mark.parametrize("mlp", [EXPERTS, SHARED])
+@pytest.mark.parametrize(
+    ("degrees", "tokens", "etp"),
+    [
+        ({"dp": 4, "ep": 4}, 2 * 256, 1),
+        ({"tp": 2, "cp": 2, "dp": 4, "ep": 4, "expert_tp": 2}, 2 * 256 // 2 // 2, 2),
+        ({"tp": 4, "cp": 2, "dp": 2, "ep": 2, "expert_tp": 4}, 2 * 256 // 2 // 4, 4),
+        ({"tp": 4, "dp": 2, "ep": 8, "expert_tp": 1}, 2 * 256 // 4, 1),
+    ],
+)
+def test_experts_exchange_two_bytes_of_every_choice(
+    mlp: ExpertMlp, degrees: dict[str, int], tokens: int, etp: int
+) -> None:
+    layer, own = Layer(attention=None, mlp=mlp), plan(**degrees)
+    size = 2 * tokens * 2 * 128  # bytes, tokens, experts of each, hidden
+    names = [("router", "experts"), ("experts", "combination")]
+    for found, (first, second) in zip(of_layer(layer, own, Group.EP), names, strict=True):
+        assert found == [(first, TURN, size), (second, TURN, size)]
+    forward, backward = of_layer(layer, own, Group.ETP)
+    if etp == 1:
+        assert (forward, backward) == ([], [])
+        return
+    assert forward == [("router", GATHER, size * etp), ("experts", SCATTER, size * etp)]
+    assert backward == [("experts", SCATTER, size * etp), ("combination", GATHER, size * etp)]
+
+
+def test_shared_experts_are_split_like_a_dense_layer() -> None:
+    own = plan(tp=2, cp=2, dp=4, ep=4, expert_tp=2)
+    size = 2 * 256 * 128
+    for found in of_layer(Layer(attention=None, mlp=SHARED), own, Group.TP):
+        assert found == [("shared experts", GATHER, size), ("shared experts", SCATTER, size)]
+    for found in of_layer(Layer(attention=None, mlp=EXPERTS), own, Group.TP):
+        assert found == []
+
+
+def test_embedding_and_head_exchange_every_token() -> None:
+    layer = Layer(attention=GQA, mlp=DENSE)
+    columns, size = plan_columns([plan(tp=2, cp=4)]), 2 * 128 * 128
+    forward, backward = sent((embedding_block(model(layer), columns),), Group.TP)
+    assert (forward, backward) == (
+        [("embedding", SCATTER, size)],
+        [("embedding", GATHER, size)],
+    )
+    forward, backward = sent(head_blocks(model(layer), columns, fused_loss=True), Group.TP)
+    assert forward == [("final norm", GATHER, size)]
+    assert backward == [("final norm", GATHER, size), ("head", SCATTER, size)]
+
+
+@pytest.mark.parametrize("group", [Group.TP, Group.CP, Group.EP])
+def test_a_rank_alone_exchanges_nothing(group: Group) -> None:
+    layer = Layer(attention=GQA, mlp=EXPERTS)
+    assert of_layer(layer, plan(), group) == ([], [])
