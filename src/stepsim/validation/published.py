@@ -12,8 +12,10 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.layout import LayerLayout, layout_by_cost
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.step_time import StepModel
 
@@ -155,7 +157,7 @@ def validate_published(
             continue
         try:
             model = _calibrated(model_of(step), step, calibration)
-            memory = _memory(step, model)
+            memory = published_memory(step, model)
             if step.ran_out:
                 ran_out.append(memory)
             else:
@@ -182,6 +184,7 @@ def model_of(step: PublishedStep) -> StepModel:
     """What prices a run: its device and framework by name, the device's topology."""
     device = read_device(step.device)
     framework = read_framework(step.framework)
+    framework = framework.of_casts if step.plan.precision.casts else framework
     return StepModel(
         architecture=step.architecture,
         device=device,
@@ -199,11 +202,23 @@ def _calibrated(
     return replace(model, device=device, framework=framework)
 
 
-def _memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
-    found = rank_memory(model.architecture, model.device, model.framework, [step.plan])
+def published_memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
+    """Memory of a run's fullest rank, on the layout that its framework chooses."""
+    plan = step.plan
+    if model.framework.balances_stages and plan.layout == LayerLayout():
+        plan = replace(plan, layout=_layout_by_cost(model.architecture, plan.pp * plan.chunks))
+    found = rank_memory(model.architecture, model.device, model.framework, [plan])
     held = found.total if model.framework.reports_total else found.allocated
     share = float(found.share_of(model.device)[0])
     return PublishedMemory(step=step, reported_gib=float(held[0]) / _GIB, share=share)
+
+
+def _layout_by_cost(architecture: Architecture, stages: int) -> LayerLayout:
+    """Where a framework that balances stages puts layers: by their weights, as it does."""
+    costs = [
+        layer.parameters(architecture.hidden, architecture.norm) for layer in architecture.layers
+    ]
+    return layout_by_cost(costs, architecture.vocabulary * architecture.hidden, stages)
 
 
 def _interconnect(step: PublishedStep, topology: str) -> Interconnect:

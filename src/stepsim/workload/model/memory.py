@@ -175,15 +175,11 @@ def _held(
     places: Places,
 ) -> _RankParts:
     counts = counts_by_chunk(architecture, layout, places)
-    kinds = architecture.layer_kinds()
-    held = np.stack([layer_bytes(each, architecture, columns, framework) for each in kinds])
     logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
+    entry = np.where(columns.tp > 1, _split_bytes(framework), float(framework.logit_bytes))
+    logits = entry[:, None, None] * architecture.vocabulary * logits
     weights, gradients, optimizer = _states(architecture, framework, columns, layout, places)
-    activations = np.einsum("kg,kpc->gpc", held, counts[:-2])
-    if framework.keeps_outputs:
-        output = 2.0 * columns.shard_tokens * architecture.hidden
-        activations = activations + np.multiply.outer(output, counts[-1] == 0)
-    logits = framework.logit_bytes * architecture.vocabulary * logits
+    whole = sum(rank_parameters(architecture, columns, layout, places))
     working = working_bytes(architecture, columns, framework)
     spread, ranks = framework.fragmentation, counts.sum(axis=2)
     own = optimizer / framework.optimizer_bytes
@@ -191,12 +187,39 @@ def _held(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
-        activations=spread * activations,
+        activations=spread * _activations(architecture, framework, columns, counts),
         logits=spread * logits,
         working=spread * np.maximum(working[:, None] - logits.max(axis=2), 0.0),
         buffers=spread * _buffers(architecture, columns, ranks)
-        + _reduction_bytes(architecture, columns, framework, ranks, own),
+        + _reduction_bytes(architecture, columns, framework, ranks, own)
+        + framework.unsummed_bytes * whole
+        + framework.workspace_bytes,
     )
+
+
+def _activations(
+    architecture: Architecture, framework: Framework, columns: PlanColumns, counts: Floats
+) -> Floats:
+    """Bytes that each chunk keeps of a microbatch; shape (plans, pp, chunks).
+
+    Of the layers of a rank as many as are offloaded keep theirs elsewhere, from every chunk the
+    same share.
+    """
+    kinds = architecture.layer_kinds()
+    held = np.stack([layer_bytes(kind, architecture, columns, framework) for kind in kinds])
+    layers = np.maximum(counts[:-2].sum(axis=(0, 2)), 1.0)
+    away = np.minimum(np.multiply.outer(columns.offload_layers, 1 / layers), 1.0)
+    activations = np.einsum("kg,kpc->gpc", held, counts[:-2]) * (1 - away)[:, :, None]
+    if framework.keeps_outputs:
+        output = 2.0 * columns.shard_tokens * architecture.hidden
+        activations = activations + np.multiply.outer(output, counts[-1] == 0)
+    return np.asarray(activations)
+
+
+def _split_bytes(framework: Framework) -> float:
+    """Bytes of an entry of the logits where the vocabulary is split over tp."""
+    split = framework.split_logit_bytes
+    return float(framework.logit_bytes if split is None else split)
 
 
 def _states(
@@ -210,7 +233,7 @@ def _states(
 
     Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole, with `casts_weights`
     the two copies at 8 bits alone. Shards of parameters are the fp32 master weights themselves;
-    their gradients are fp32.
+    their gradients take what the framework reduces them in.
     """
     dense, routed = rank_parameters(architecture, columns, layout, places)
     whole = dense + routed
@@ -224,7 +247,7 @@ def _states(
     copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
     weights = np.where(sharded, 0.0, copies * whole)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
-    gradients = np.where(sharded, 4.0 * own, framework.gradient_bytes * reduced)
+    gradients = framework.gradient_bytes * np.where(sharded, own, reduced)
     return weights, gradients, framework.optimizer_bytes * own
 
 

@@ -23,6 +23,7 @@ from stepsim.workload.model.choices import (
     PipelineOrder,
     Precision,
     Recompute,
+    RecomputeModule,
 )
 from stepsim.workload.model.layout import LayerLayout, StageSlice
 
@@ -34,6 +35,7 @@ __all__ = [
     "PipelineOrder",
     "Precision",
     "Recompute",
+    "RecomputeModule",
     "check_plan",
 ]
 
@@ -47,7 +49,9 @@ class ModelPlan:
     cp * dp` of a stage. `zero` is ZeRO's stage, 3 gathers parameters layer by layer (FSDP);
     `shard_ranks` is how many ranks share one copy (None: dp x cp; fewer is HSDP), `reshard` whether
     they are dropped after the forward.
-    `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all). `tp_comm_overlap`
+    `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all); of every layer the
+    `recompute_modules` are recomputed besides, and activations of `offload_layers` of a stage wait
+    in the host's memory: both change memory alone, not times. `tp_comm_overlap`
     is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
     """
 
@@ -70,6 +74,8 @@ class ModelPlan:
     reshard: bool = True
     recompute: Recompute = Recompute.NONE
     recompute_layers: int | None = None
+    recompute_modules: tuple[RecomputeModule, ...] = ()
+    offload_layers: int = 0
     layout: LayerLayout = field(default_factory=LayerLayout)
     attention: AttentionKernel = AttentionKernel.FLASH
     dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
@@ -110,6 +116,8 @@ class ModelPlan:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PlanError(f"{name} is {value}: expected at least 1")
+        if self.offload_layers < 0:
+            raise PlanError(f"offload_layers is {self.offload_layers}: expected at least 0")
         if not 0 <= self.zero <= 3:
             raise PlanError(f"zero is {self.zero}: expected 0, 1, 2 or 3")
 
