@@ -87,7 +87,7 @@ class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     model: str
     device: Annotated[str, Meta(description="any where it is left out")] | None = None
     precision: Annotated[Precision, Meta(description="any where it is left out")] | None = None
-    sharded: Annotated[bool, Meta(description="of plans whose parameters are sharded")] = False
+    sharded: Annotated[bool, Meta(description="of plans under FSDP")] = False
     recompute_modules: list[RecomputeModule] = []
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
@@ -115,6 +115,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     keeps_casts: bool = True
     casts_weights: bool = False
     keeps_outputs: bool = False
+    collects_logits: bool = False
     fuses_gates: bool = True
     copies_heads: bool = False
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
@@ -253,6 +254,7 @@ def _read_framework(path: Path) -> Framework:
             keeps_casts=file.keeps_casts,
             casts_weights=file.casts_weights,
             keeps_outputs=file.keeps_outputs,
+            collects_logits=file.collects_logits,
             fuses_gates=file.fuses_gates,
             copies_heads=file.copies_heads,
             gradient_bytes=file.gradient_bytes,

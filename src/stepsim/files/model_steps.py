@@ -51,6 +51,9 @@ _REFUSED = {
 }
 """What a note may say that no prediction is made for."""
 
+_TIED = re.compile(r"nano-[13](\.\d+)?b")
+"""Models of 1.34 and 3.57 billion parameters by nanotron's playbook, which tied ends alone give."""
+
 _DENSE_LAYERS = re.compile(r"-d(\d)$")
 _NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
 _NODE_GBPS = {
@@ -225,6 +228,7 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
         hidden=_count(row, "hidden"),
         layers=(Layer(attention=attention, mlp=mlp),) * _layers(row),
         vocabulary=_count(row, "vocab"),
+        tied=bool(_TIED.fullmatch(row["model"])),
         dropout=row.get("attn") == AttentionKernel.UNFUSED,
     )
 
@@ -249,6 +253,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         precision=_choice(row, "precision", {each.value: each for each in Precision}),
         sequence_parallel=row.get("sp") == "1",
         zero=_count(row, "zero", 0),
+        reshard=pp == 1 or _count(row, "zero", 0) < 3,  # torchtitan: dropped without a pipeline
         recompute=recompute,
         recompute_modules=modules,
         offload_layers=offload,

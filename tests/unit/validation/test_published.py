@@ -180,6 +180,16 @@ def test_memory_of_nanotron_has_little_bias(shared: Path) -> None:
     assert sum(map(abs, errors)) / len(errors) <= 0.11
 
 
+def test_small_models_of_nanotron_have_tied_ends(tmp_path: Path) -> None:
+    """28 layers of 3072 and 131,072 words: 3.57 billion parameters, as the playbook says."""
+    shape = {"hidden": "3072", "layers": "28", "heads": "32", "kv_heads": "32", "head_dim": "96"}
+    other = {"ffn": "8192", "act": "swiglu", "vocab": "131072"}
+    names = {"model": "nano-3b"}, {"model": "nano-8b"}
+    steps, _ = read_published_steps(table(tmp_path, *(shape | other | name for name in names)))
+    counts = [step.architecture.parameters() / 1e9 for step in steps]
+    assert counts == pytest.approx([3.574, 3.976], abs=0.001)
+
+
 def test_ends_count_as_layers_where_only_so_they_come_out_even(tmp_path: Path) -> None:
     even, odd, neither = ({"layers": layers, "pp": "4", "dp": "1"} for layers in ("8", "14", "15"))
     steps, _ = read_published_steps(table(tmp_path, even, odd, neither))

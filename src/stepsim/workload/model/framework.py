@@ -58,9 +58,10 @@ class Framework:
     by cost. Per-operator recomputation repeats `operator_recompute` of a forward; `keeps_casts`
     says that inputs of products are kept in 8 or 4 bits, `casts_weights` that weights in 8 bits
     are not kept in 16 as well, `keeps_outputs` that a stage keeps what it sent until its gradient
-    comes, `fuses_gates` that a gated activation is one kernel that keeps its inputs alone,
-    `copies_heads` that keys and values with as many heads as queries are laid out again for
-    attention, beside the queries' buffer that holds all three.
+    comes, `collects_logits` that the last stage of a pipeline keeps what it made of every
+    microbatch until the step ends, `fuses_gates` that a gated activation is one kernel that keeps
+    its inputs alone, `copies_heads` that keys and values with as many heads as queries are laid out
+    again for attention, beside the queries' buffer that holds all three.
 
     Bytes are per gradient (`cast_gradient_bytes` where products run in 8 or 4 bits), per gradient
     of sharded parameters, per parameter of the optimizer beside bf16 weights, per logit
@@ -89,6 +90,7 @@ class Framework:
     keeps_casts: bool = True
     casts_weights: bool = False
     keeps_outputs: bool = False
+    collects_logits: bool = False
     fuses_gates: bool = True
     copies_heads: bool = False
     skew: float = 0.0

@@ -176,10 +176,10 @@ def _held(
 ) -> _RankParts:
     counts = counts_by_chunk(architecture, layout, places)
     logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
-    entry = np.where(columns.tp > 1, _split_bytes(framework), float(framework.logit_bytes))
-    logits = entry[:, None, None] * architecture.vocabulary * logits
+    logits = _logit_bytes(columns, framework)[:, None, None] * architecture.vocabulary * logits
     weights, gradients, optimizer = _states(architecture, framework, columns, layout, places)
-    whole = sum(rank_parameters(architecture, columns, layout, places))
+    dense, routed = rank_parameters(architecture, columns, layout, places)
+    whole = dense + routed
     working = working_bytes(architecture, columns, framework)
     spread, ranks = framework.fragmentation, counts.sum(axis=2)
     own = optimizer / framework.optimizer_bytes
@@ -190,7 +190,8 @@ def _held(
         activations=spread * _activations(architecture, framework, columns, counts),
         logits=spread * logits,
         working=spread * np.maximum(working[:, None] - logits.max(axis=2), 0.0),
-        buffers=spread * _buffers(architecture, columns, ranks)
+        buffers=spread * _buffers(architecture, columns, ranks, whole)
+        + framework.gradient_bytes * _unsharded(columns)[:, None] * whole
         + _reduction_bytes(architecture, columns, framework, ranks, own)
         + framework.unsummed_bytes * whole
         + framework.workspace_bytes,
@@ -216,10 +217,15 @@ def _activations(
     return np.asarray(activations)
 
 
-def _split_bytes(framework: Framework) -> float:
-    """Bytes of an entry of the logits where the vocabulary is split over tp."""
-    split = framework.split_logit_bytes
-    return float(framework.logit_bytes if split is None else split)
+def _logit_bytes(columns: PlanColumns, framework: Framework) -> Floats:
+    """Bytes of an entry of the logits of a microbatch; shape (plans,).
+
+    Where they are collected, those of the other microbatches are kept as well, in 2 bytes.
+    """
+    whole, split = framework.logit_bytes, framework.split_logit_bytes
+    entry = np.where(columns.tp > 1, float(whole if split is None else split), float(whole))
+    others = (columns.microbatches - 1) * (columns.pp > 1) * framework.collects_logits
+    return np.asarray(entry + 2.0 * others)
 
 
 def _states(
@@ -251,11 +257,24 @@ def _states(
     return weights, gradients, framework.optimizer_bytes * own
 
 
-def _buffers(architecture: Architecture, columns: PlanColumns, counts: Floats) -> Floats:
+def _unsharded(columns: PlanColumns) -> Floats:
+    """1 where gradients of sharded parameters add up whole until the last microbatch.
+
+    torch's pipelines do so (`torch/distributed/pipelining/stage.py`): gradients of FSDP are shared
+    out once, and parameters stay gathered.
+    """
+    several = (columns.pp > 1) & (columns.microbatches > 1)
+    return np.asarray((columns.zero >= 3) & (columns.reshard == 0) & several, dtype=np.float64)
+
+
+def _buffers(
+    architecture: Architecture, columns: PlanColumns, counts: Floats, whole: Floats
+) -> Floats:
     """Weight gradients of one MLP in 2 bytes, and gathered parameters; shape (plans, pp).
 
-    Parameters of two layers are gathered at a time. Those of the ends belong to no layer: they
-    stay gathered for the whole step (FSDP's root module). `counts` are of layers and ends by rank.
+    Parameters of two layers are gathered at a time, or the `whole` rank's, where they are not
+    dropped after the forward. Those of the ends belong to no layer: they stay gathered for the
+    whole step (FSDP's root module). `counts` are of layers and ends by rank.
     """
     kinds = architecture.layer_kinds()
     gradients = np.max([mlp_weights(each, architecture, columns) for each in kinds], axis=0)
@@ -269,6 +288,7 @@ def _buffers(architecture: Architecture, columns: PlanColumns, counts: Floats) -
     )
     ends = architecture.vocabulary * architecture.hidden * _ends(architecture, counts)
     gathered = _GATHERED_LAYERS * largest[:, None] + np.outer(1 / columns.tp, ends)
+    gathered = np.where((columns.reshard > 0)[:, None], gathered, whole)
     sharded = (columns.zero >= 3)[:, None]
     return np.asarray(2.0 * gradients[:, None] + np.where(sharded, 2.0 * gathered, 0.0))
 

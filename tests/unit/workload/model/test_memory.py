@@ -210,3 +210,31 @@ def test_every_stage_offloads_its_own_layers() -> None:
 def test_fewer_than_no_layers_are_offloaded() -> None:
     with pytest.raises(PlanError, match="offload_layers is -1: expected at least 0"):
         ModelPlan(offload_layers=-1)
+
+
+def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
+    """Two bytes of gathered weights and four of gradients a parameter, beside 16 of its shard."""
+    plan = ModelPlan(pp=2, dp=4, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
+    framework = read_framework("megatron-core")
+    places = loop_places(2, 1)
+    dropped, kept = (
+        rank_parts(LLAMA, framework, replace(plan, reshard=reshard), places)
+        for reshard in (True, False)
+    )
+    whole = kept.optimizer[0] / 12 * 4
+    layer, words = LAYER.parameters(8192, LLAMA.norm), 128256 * 8192
+    gathered = 2 * (2 * layer + words)
+    assert kept.buffers[0] - dropped.buffers[0] == pytest.approx(6 * whole - gathered)
+    once = replace(plan, reshard=False, global_batch=4)
+    assert rank_parts(LLAMA, framework, once, places).buffers[0] == pytest.approx(
+        kept.buffers[0] - 4 * whole
+    )
+
+
+def test_torch_collects_the_logits_of_a_pipeline() -> None:
+    """Of four microbatches three more than the one in work, in 2 bytes an entry."""
+    framework = read_framework("torch-fsdp-compiled-2024")
+    plan = ModelPlan(pp=2, tp=2, global_batch=4, sequence=4096, zero=3)
+    entries = 4096 * 128256 / 2
+    logits = rank_parts(LLAMA, framework, plan, loop_places(2, 1)).logits[0, :, 0]
+    assert logits.tolist() == [0, (22 + 3 * 2) * entries]
