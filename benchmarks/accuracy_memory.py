@@ -1,24 +1,28 @@
 """How far predicted memory is from what runs report, and whether runs that ran out were refused.
 
-    python benchmarks/accuracy_memory.py ../shared/reference/steps/dev.csv
+    python benchmarks/accuracy_memory.py ../shared/reference/steps/{dev,cards_dev}.csv
 
-Memory is that of the fullest rank. Prints errors by source, before and after one factor, and how
-many runs are predicted to fit.
+Memory is that of the fullest rank. Prints errors by source, before and after one factor, how many
+runs are predicted to fit, and what the errors were if a source had set no constant.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from sizes import sized
+from sizes import arguments, sized
 
-from stepsim.files.model_steps import read_published_steps
+from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.validation.published import (
     PublishedComparison,
     PublishedValidation,
+    model_of,
+    published_memory,
     validate_published,
 )
+from stepsim.workload.model.framework import Framework
 
 
 def contradictory(rows: Iterable[PublishedComparison]) -> list[PublishedComparison]:
@@ -46,8 +50,8 @@ def _is_above(row: PublishedComparison, other: PublishedComparison) -> bool:
 
 def lines(found: PublishedValidation) -> Iterator[str]:
     """Markdown tables: errors of what sources report, then runs that fit."""
-    yield "| source | runs | mean | largest | after one factor |"
-    yield "|---|---|---|---|---|"
+    yield "| source | runs | mean | bias | largest | after one factor |"
+    yield "|---|---|---|---|---|---|"
     wrong = contradictory(found.rows)
     reported = [row for row in found.rows if row.step.memory_gib]
     for source in dict.fromkeys(row.step.source for row in reported):
@@ -66,18 +70,73 @@ def lines(found: PublishedValidation) -> Iterator[str]:
         yield f"| {source} | {len(ran)} | {sum(ran)} | {counts} |"
 
 
+def without_fits(steps: Sequence[PublishedStep]) -> Iterator[str]:
+    """A table of sources that a constant was fitted on: errors with it, and as if they were new.
+
+    Without its source a constant is what it is in a framework that says nothing of it.
+    """
+    yield "| source | constants fitted on it | mean | bias | mean without them | bias |"
+    yield "|---|---|---|---|---|---|"
+    for source in dict.fromkeys(step.source for step in steps if step.memory_gib):
+        rows = [step for step in steps if step.source == source and step.memory_gib]
+        rows = [step for step in rows if step.is_complete and step.measured_s]
+        models = [model_of(step) for step in rows]
+        names = {name for model in models for name in _fitted(model.framework, source)}
+        if not names:
+            continue
+        errors = [
+            published_memory(step, each).reported_gib / (step.memory_gib or 1.0) - 1
+            for step, model in zip(rows, models, strict=True)
+            for each in (model, replace(model, framework=_without(model.framework, source)))
+        ]
+        cells = [cell for each in (errors[::2], errors[1::2]) for cell in _mean_and_bias(each)]
+        yield f"| {source} | {', '.join(sorted(names))} | {' | '.join(cells)} |"
+
+
+def _fitted(framework: Framework, source: str) -> list[str]:
+    """Fields of a framework that were fitted on a source, by what it says of them."""
+    named = {each.name for each in fields(Framework)}
+    found = [name for name, text in framework.sources.items() if f"fitted on {source}" in text]
+    return [name if name in named else f"{name}_bytes" for name in found]
+
+
+def _without(framework: Framework, source: str) -> Framework:
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(Framework)}
+    return replace(framework, **{name: defaults[name] for name in _fitted(framework, source)})
+
+
+def _mean_and_bias(errors: Sequence[float]) -> tuple[str, str]:
+    return f"{fmean(map(abs, errors)):.1%}", f"{fmean(errors):+.1%}"
+
+
+def total(found: PublishedValidation) -> str:
+    """How many of all complete runs that ran are predicted not to fit."""
+    too_large = [row for row in found.rows if not row.memory.fits]
+    share = len(too_large) / len(found.rows) if found.rows else 0.0
+    return f"{len(too_large)} of {len(found.rows)} runs that ran do not fit: {share:.1%}"
+
+
 def _line(name: str, rows: Sequence[PublishedComparison]) -> str:
     errors = PublishedValidation(rows=tuple(rows)).errors_of(name, sparse=False)
     shares = errors.memory_mean, errors.memory_largest, errors.memory_calibrated
     cells = ["" if each is None else f"{each:.1%}" for each in shares]
+    known = [row.memory_error for row in rows if row.memory_error is not None]
+    cells.insert(1, f"{fmean(known):+.1%}")
     return f"| {name} | {len(rows)} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Print the tables."""
-    steps, _ = read_published_steps(Path(sys.argv[-1]))
+    paths = [Path(each) for each in arguments()]
+    steps = [step for path in paths for step in read_published_steps(path)[0]]
     left_out = sized((), ("nanotron",))  # two runs of three
-    print("\n".join(lines(validate_published(steps, leave_out=left_out))))
+    steps = [step for step in steps if step.source not in left_out]
+    found = validate_published(steps)
+    print("\n".join(lines(found)))
+    print()
+    print(total(found))
+    print()
+    print("\n".join(without_fits(steps)))
 
 
 if __name__ == "__main__":

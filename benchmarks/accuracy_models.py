@@ -71,9 +71,8 @@ MEMORY = """
 Of the fullest rank, as each framework reports it: what its allocator reserved, or all that
 nvidia-smi shows (bigscience). The one factor of a source is the median of measured over predicted.
 A run contradicts others where it reports more than the same plan with larger microbatches
-(`benchmarks/accuracy_memory.py`). Sources that do not print recomputation (megatron-bridge) are
-taken to have none. Runs of its that seem too large run under FSDP; one such plan moves activations
-of 40 of 80 layers to the CPU (Megatron-Bridge issue 1976), which is not modelled.
+(`benchmarks/accuracy_memory.py`). What a source does not print of recomputation and offloading is
+what the framework's public recipe of the model says (`[[recipe]]` in its file), or none.
 """
 CONSTANTS = """
 ## What each constant was set on

@@ -18,6 +18,7 @@ ROW = {
     "vpp": "1",
     "dp": "2",
     "ep": "1",
+    "zero": "0",
     "etp": "1",
     "precision": "bf16",
     "recompute": "none",

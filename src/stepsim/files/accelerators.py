@@ -24,8 +24,8 @@ from stepsim.base.units import (
 from stepsim.files.reading import first_bytes, read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
-from stepsim.workload.model.framework import ErrorBand, Framework
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.framework import ErrorBand, Framework, Recipe
+from stepsim.workload.model.plan import Precision, RecomputeModule
 
 _TFLOPS = 1e12
 _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
@@ -96,6 +96,17 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     most_cp: Annotated[int, Meta(ge=0)] = 0
 
 
+class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[recipe]]`: what public recipes of a model do to fit in a device; tables leave it out."""
+
+    model: str
+    device: Annotated[str, Meta(description="any where it is left out")] | None = None
+    precision: Annotated[Precision, Meta(description="any where it is left out")] | None = None
+    sharded: Annotated[bool, Meta(description="of plans under FSDP")] = False
+    recompute_modules: list[RecomputeModule] = []
+    offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
+
+
 class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A training framework: what it adds to the operators, and where each number is from."""
 
@@ -119,16 +130,23 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     keeps_casts: bool = True
     casts_weights: bool = False
     keeps_outputs: bool = False
+    collects_logits: bool = False
+    fuses_gates: bool = True
+    copies_heads: bool = False
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
     cast_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
     sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
     optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] = 12.0
     logit_bytes: Annotated[int, Meta(ge=2, le=1000)] = 7
+    split_logit_bytes: Annotated[int, Meta(ge=2, le=1000)] | None = None
+    unsummed_bytes: Annotated[int, Meta(ge=0, le=4)] = 0
+    workspace: str = "0 B"
     norm_bytes: Annotated[int, Meta(ge=0, le=8)] = 0
     bucket: str = "0 B"
     fragmentation: Annotated[float, Meta(ge=1, le=1e9)] = 1.0
     reports_total: bool = False
     fused_loss: bool = True
+    recipe: list[RecipeTable] = []
     error: list[ErrorTable] = []
     sources: dict[str, str] = {}
 
@@ -270,16 +288,23 @@ def _read_framework(path: Path) -> Framework:
             keeps_casts=file.keeps_casts,
             casts_weights=file.casts_weights,
             keeps_outputs=file.keeps_outputs,
+            collects_logits=file.collects_logits,
+            fuses_gates=file.fuses_gates,
+            copies_heads=file.copies_heads,
             gradient_bytes=file.gradient_bytes,
             cast_gradient_bytes=file.cast_gradient_bytes,
             sharded_gradient_bytes=file.sharded_gradient_bytes,
             optimizer_bytes=file.optimizer_bytes,
             logit_bytes=file.logit_bytes,
+            split_logit_bytes=file.split_logit_bytes,
+            unsummed_bytes=file.unsummed_bytes,
+            workspace_bytes=parse_size_bytes(file.workspace),
             norm_bytes=file.norm_bytes,
             bucket_bytes=parse_size_bytes(file.bucket),
             fragmentation=file.fragmentation,
             reports_total=file.reports_total,
             fused_loss=file.fused_loss,
+            recipes=tuple(map(_recipe, file.recipe)),
             errors=tuple(
                 ErrorBand(
                     device=each.device,
@@ -304,6 +329,17 @@ def _read_framework(path: Path) -> Framework:
         )
     except StepsimError as error:
         raise PlanError(f"{path}: {error}") from None
+
+
+def _recipe(table: RecipeTable) -> Recipe:
+    return Recipe(
+        model=table.model,
+        device=table.device,
+        precision=table.precision,
+        sharded=table.sharded,
+        recompute_modules=tuple(table.recompute_modules),
+        offload_layers=table.offload_layers,
+    )
 
 
 def framework_of_year(name: str, year: str) -> str:

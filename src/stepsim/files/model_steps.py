@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
 from stepsim.base.records import dataclass
-from stepsim.files.accelerators import framework_of_year, read_framework
+from stepsim.files.accelerators import framework_of_year, read_device, read_framework
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.load import read_model
 from stepsim.files.models.public import public_names
@@ -23,6 +23,7 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
+from stepsim.workload.model.framework import Recipe
 from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.plan import (
     AttentionKernel,
@@ -30,7 +31,8 @@ from stepsim.workload.model.plan import (
     ModelPlan,
     Precision,
     Recompute,
-    layout_by_cost,
+    RecomputeModule,
+    layout_of_costs,
 )
 
 _SHAPE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "act", "vocab")
@@ -44,6 +46,16 @@ _RECOMPUTE = {
     "selective-op": Recompute.OPERATORS,
     "full": Recompute.FULL,
 }
+_MODULES = re.compile(r"recompute \[([^\]]*)\]")
+_REFUSED = {
+    re.compile(r"Mamba"): "layers with Mamba are not modelled",
+    re.compile(r"\bLoRA;"): "training of adapters alone is not modelled",
+}
+"""What a note may say that no prediction is made for."""
+
+_TIED = re.compile(r"nano-[13](\.\d+)?b")
+"""Models of 1.34 and 3.57 billion parameters by nanotron's playbook, which tied ends alone give."""
+
 _DENSE_LAYERS = re.compile(r"-d(\d)$")
 _NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
 _NODE_GBPS = {
@@ -113,6 +125,9 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[s
 
 
 def _step(row: Mapping[str, str]) -> PublishedStep:
+    for words, reason in _REFUSED.items():
+        if words.search(row.get("note") or ""):
+            raise TraceError(f"run {row['id']}: {reason}")
     architecture = _architecture(row)
     per_node = _count(row, "gpn", 8)
     ran_out = any(_OUT.search(row.get(name) or "") for name in ("step_s", "mem_gib", "note"))
@@ -216,20 +231,20 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
         hidden=_count(row, "hidden"),
         layers=(Layer(attention=attention, mlp=mlp),) * _layers(row),
         vocabulary=_count(row, "vocab"),
+        tied=bool(_TIED.fullmatch(row["model"])),
         dropout=row.get("attn") == AttentionKernel.UNFUSED,
     )
 
 
 def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     kernels = {each.value: each for each in AttentionKernel}
+    recompute, modules, offload = _recomputed(row)
     pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
     if pp * chunks > MOST_LAYERS:
         raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
-    layout = LayerLayout()
-    if pp > 1 and read_framework(_framework(row)).balances_stages:
-        layout = layout_by_cost(architecture, pp, chunks)
+    by_cost = pp > 1 and read_framework(_framework(row)).balances_stages
+    stages = pp * chunks
     return ModelPlan(
-        layout=layout,
         tp=_count(row, "tp", 1),
         cp=_count(row, "cp", 1),
         dp=_count(row, "dp", 1),
@@ -243,7 +258,11 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         precision=_choice(row, "precision", {each.value: each for each in Precision}),
         sequence_parallel=row.get("sp") == "1",
         zero=_count(row, "zero", 0),
-        recompute=_choice(row, "recompute", _RECOMPUTE),
+        reshard=pp == 1 or _count(row, "zero", 0) < 3,  # torchtitan: dropped without a pipeline
+        recompute=recompute,
+        recompute_modules=modules,
+        offload_layers=offload,
+        layout=layout_of_costs(architecture, stages) if by_cost else _layout(architecture, stages),
         attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
         dispatch=_dispatch(row.get("note", "")),
         tp_comm_overlap=row.get("tp_overlap") == "1",
@@ -255,6 +274,53 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
 def _dispatch(note: str) -> ExpertDispatch:
     """How tokens reach experts, where a note names the library that sends them."""
     return ExpertDispatch.DEEPEP if _DEEPEP.search(note) else ExpertDispatch.ALL_TO_ALL
+
+
+def _layout(architecture: Architecture, stages: int) -> LayerLayout:
+    """Even shares, or with both ends counted as layers where only these come out even.
+
+    Megatron-LM refuses shares that are not even, and Llama 3.1 405B has 126 layers for that reason.
+    """
+    depth = architecture.depth
+    counted = bool(depth % stages) and not (depth + 2) % stages
+    return LayerLayout(embedding_counts=counted, head_counts=counted)
+
+
+def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModule, ...], int]:
+    """What is recomputed, which modules, and of how many layers activations leave the device.
+
+    Modules stand in the note. Where the source does not print recomputation, the framework's public
+    recipe of the model says it.
+    """
+    recompute = _choice(row, "recompute", _RECOMPUTE)
+    listed = _MODULES.search(row.get("note") or "")
+    if listed and recompute is not Recompute.FULL:
+        known = {each.value: each for each in RecomputeModule}
+        names = [name.strip() for name in listed.group(1).split(",")]
+        return Recompute.NONE, tuple(known[name] for name in names if name in known), 0
+    recipe = _recipe(row) if row.get("recompute") == "unknown" else None
+    if recipe is None:
+        return recompute, (), 0
+    return recompute, recipe.recompute_modules, recipe.offload_layers
+
+
+def _recipe(row: Mapping[str, str]) -> Recipe | None:
+    """The public recipe that a row's framework has for its model, device and number format."""
+    try:
+        recipes = read_framework(row["framework"]).recipes
+        device = read_device(row["gpu"]).name
+    except StepsimError:
+        return None
+    sharded = _count(row, "zero", 0) >= 3
+    for recipe in recipes:
+        if (
+            recipe.model == row["model"]
+            and recipe.sharded == sharded
+            and recipe.device in (None, device)
+            and recipe.precision in (None, row["precision"])
+        ):
+            return recipe
+    return None
 
 
 def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:

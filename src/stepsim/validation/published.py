@@ -166,7 +166,7 @@ def validate_published(
             continue
         try:
             model = _calibrated(model_of(step), step, calibration)
-            memory = _memory(step, model)
+            memory = published_memory(step, model)
             if step.ran_out:
                 ran_out.append(memory)
             else:
@@ -193,6 +193,7 @@ def model_of(step: PublishedStep) -> StepModel:
     """What prices a run: its device and framework by name, the device's topology."""
     device = read_device(step.device)
     framework = read_framework(step.framework)
+    framework = framework.of_casts if step.plan.precision.casts else framework
     return StepModel(
         architecture=step.architecture,
         device=device,
@@ -236,7 +237,8 @@ def _calibrated(
     return replace(model, device=device, framework=framework)
 
 
-def _memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
+def published_memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
+    """Memory of a run's fullest rank, on the layout that its framework chooses."""
     found = rank_memory(model.architecture, model.device, model.framework, [step.plan])
     held = found.total if model.framework.reports_total else found.allocated
     share = float(found.share_of(model.device)[0])

@@ -15,7 +15,7 @@ from stepsim.files.accelerators import (
 )
 from stepsim.files.load import load_topology
 from stepsim.files.shipped import shipped_folder
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.plan import Precision, RecomputeModule
 
 
 @pytest.mark.parametrize("name", device_names())
@@ -37,7 +37,7 @@ def test_a_shipped_framework_says_where_its_numbers_are_from(name: str) -> None:
 
 def test_names_are_read_in_any_case_and_by_their_other_names() -> None:
     assert read_device("a100") == read_device("A100-80GB")
-    assert read_framework("nemo").name == "megatron-core"
+    assert read_framework("nemo").name == "nemo-performance"
 
 
 def test_fp16_is_as_fast_as_bf16_and_mxfp8_as_fp8() -> None:
@@ -54,8 +54,8 @@ def test_an_unknown_device_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('memory = "80 GiB"', "", "missing required field `memory`"),
-        ('memory = "80 GiB"', 'memory = "80"', "80"),
+        ('memory = "81559 MiB"', "", "missing required field `memory`"),
+        ('memory = "81559 MiB"', 'memory = "80"', "80"),
         ("rate = 741", "rate = -1", "rate"),
         ("[rate.bf16]", "[rate.bf17]", "bf16"),
         ("sustained = 0.872", "sustainable = 0.89", "sustainable"),
@@ -81,3 +81,18 @@ def test_a_file_of_the_users_is_read_each_time(tmp_path: Path) -> None:
         path.write_text(re.sub('memory = ".*"', f'memory = "{memory}"', text, count=1))
         assert read_device(path).memory_bytes == parse_size_bytes(memory)
     assert read_device("h100") is read_device("H100")
+
+
+def test_a_recipe_of_a_framework_names_its_model_device_and_modules() -> None:
+    recipes = read_framework("megatron-bridge").recipes
+    found = {(each.model, each.device, each.sharded): each for each in recipes}
+    assert found["llama3-70b", "GB200", True].offload_layers == 20
+    assert found["kimi-k2", None, False].recompute_modules == (RecomputeModule.UP_PROJECTION,)
+
+
+def test_a_recipe_with_an_unknown_module_is_refused(tmp_path: Path) -> None:
+    text = (shipped_folder("frameworks") / "megatron-bridge.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('"moe_act"', '"moe_actor"'))
+    with pytest.raises(PlanError, match=r"mine.toml.*moe_actor"):
+        read_framework(path)

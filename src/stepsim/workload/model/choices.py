@@ -40,6 +40,23 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
+class RecomputeModule(StrEnum):
+    """Part of a layer whose outputs are dropped after the forward and made again.
+
+    Names are those of Megatron-LM's `recompute_modules`. `NORMS` drops what norms make,
+    `ACTIVATION` what experts' activations make, `UP_PROJECTION` queries, keys and values of latent
+    attention, `MLP` all that a dense MLP keeps, `EXPERTS` all that experts keep but the layer's
+    input; core attention is free where it is one kernel.
+    """
+
+    NORMS = "layernorm"
+    ACTIVATION = "moe_act"
+    UP_PROJECTION = "mla_up_proj"
+    MLP = "mlp"
+    EXPERTS = "moe"
+    CORE_ATTENTION = "core_attn"
+
+
 class PipelineOrder(StrEnum):
     """In which order the ranks of a pipeline run microbatches, as far as a closed form knows them.
 

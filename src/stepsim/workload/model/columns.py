@@ -12,6 +12,7 @@ from stepsim.workload.model.plan import (
     ContextParallelKind,
     ModelPlan,
     Recompute,
+    RecomputeModule,
 )
 
 
@@ -21,7 +22,7 @@ class PlanColumns:
 
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
     with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
-    samples. Choices are 0 or 1.
+    samples. `drops_*` are the modules whose outputs are recomputed. Choices are 0 or 1.
     """
 
     tp: Floats
@@ -46,6 +47,12 @@ class PlanColumns:
     recompute_full: Floats
     recompute_selective: Floats
     recompute_operators: Floats
+    drops_norms: Floats
+    drops_activation: Floats
+    drops_up_projection: Floats
+    drops_mlp: Floats
+    drops_experts: Floats
+    offload_layers: Floats
     context_all_to_all: Floats
     context_ring: Floats
     tp_comm_overlap: Floats
@@ -74,7 +81,9 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
-    selective, operators, all_to_all, ring, tp_overlap, dp_overlap, graph, once, sent = others
+    selective, operators, *drops, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:-2]
+    norms, activation, up, mlp, experts, offload = drops
+    once, sent = others[-2:]
     tokens = size * sequence / cp
     return PlanColumns(
         tp=tp,
@@ -99,6 +108,12 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         recompute_full=full,
         recompute_selective=selective,
         recompute_operators=operators,
+        drops_norms=norms,
+        drops_activation=activation,
+        drops_up_projection=up,
+        drops_mlp=mlp,
+        drops_experts=experts,
+        offload_layers=offload,
         context_all_to_all=all_to_all,
         context_ring=ring,
         tp_comm_overlap=tp_overlap,
@@ -133,6 +148,12 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         recompute is Recompute.FULL,
         recompute is Recompute.SELECTIVE,
         recompute is Recompute.OPERATORS,
+        RecomputeModule.NORMS in plan.recompute_modules,
+        RecomputeModule.ACTIVATION in plan.recompute_modules,
+        RecomputeModule.UP_PROJECTION in plan.recompute_modules,
+        RecomputeModule.MLP in plan.recompute_modules,
+        RecomputeModule.EXPERTS in plan.recompute_modules,
+        plan.offload_layers,
         plan.context is ContextParallelKind.ALL_TO_ALL,
         plan.context is ContextParallelKind.RING,
         plan.tp_comm_overlap,

@@ -5,6 +5,7 @@ from dataclasses import field, replace
 from types import MappingProxyType
 
 from stepsim.base.records import dataclass
+from stepsim.workload.model.choices import Precision, RecomputeModule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,22 @@ class ErrorBand:
     most_cp: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a framework's public recipes of a model do to fit in a device, which tables leave out.
+
+    It holds for plans of a model on a device in one number format (None: any of them), `sharded`
+    for those whose parameters are (FSDP). The first of a framework's that holds is meant.
+    """
+
+    model: str
+    device: str | None
+    precision: Precision | None
+    sharded: bool
+    recompute_modules: tuple[RecomputeModule, ...] = ()
+    offload_layers: int = 0
+
+
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
 
 
@@ -53,12 +70,19 @@ class Framework:
     by cost. Per-operator recomputation repeats `operator_recompute` of a forward; `keeps_casts`
     says that inputs of products are kept in 8 or 4 bits, `casts_weights` that weights in 8 bits
     are not kept in 16 as well, `keeps_outputs` that a stage keeps what it sent until its gradient
-    comes. Bytes are per gradient (`cast_gradient_bytes` where products run
-    in 8 or 4 bits), per gradient of sharded parameters, per parameter of the optimizer beside bf16
-    weights, per logit, per element of the largest gradient while its norm is taken, and of the
-    bucket in which gradients are reduced. `fragmentation` multiplies activations and buffers, and
-    `reports_total` says that memory is reported with what others hold. `attention` is the kernel
-    family on each device, by name; `errors` are those of published runs.
+    comes, `collects_logits` that the last stage of a pipeline keeps what it made of every
+    microbatch until the step ends, `fuses_gates` that a gated activation is one kernel that keeps
+    its inputs alone, `copies_heads` that keys and values with as many heads as queries are laid out
+    again for attention, beside the queries' buffer that holds all three.
+
+    Bytes are per gradient (`cast_gradient_bytes` where products run in 8 or 4 bits), per gradient
+    of sharded parameters, per parameter of the optimizer beside bf16 weights, per logit
+    (`split_logit_bytes` where tp splits the vocabulary), per gradient in 16 bits that waits to be
+    added to the sum, per element of the largest gradient while its norm is taken, and of the bucket
+    in which gradients are reduced; `workspace_bytes` are those of a rank's libraries.
+    `fragmentation` multiplies activations and buffers, and `reports_total` says that memory is
+    reported with what others hold. `attention` is the kernel family on each device, by name;
+    `recipes` are public ones; `errors` are those of published runs.
     """
 
     name: str
@@ -78,18 +102,25 @@ class Framework:
     keeps_casts: bool = True
     casts_weights: bool = False
     keeps_outputs: bool = False
+    collects_logits: bool = False
+    fuses_gates: bool = True
+    copies_heads: bool = False
     skew: float = 0.0
     gradient_bytes: int = 4
     cast_gradient_bytes: int | None = None
     sharded_gradient_bytes: int = 2
     optimizer_bytes: float = _ADAM_BYTES
     logit_bytes: int = 7
+    split_logit_bytes: int | None = None
+    unsummed_bytes: int = 0
+    workspace_bytes: int = 0
     norm_bytes: int = 0
     bucket_bytes: int = 0
     fragmentation: float = 1.0
     reports_total: bool = False
     fused_loss: bool = True
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

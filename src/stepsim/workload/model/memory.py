@@ -175,15 +175,11 @@ def _held(
     places: Places,
 ) -> _RankParts:
     counts = counts_by_chunk(architecture, layout, places)
-    kinds = architecture.layer_kinds()
-    held = np.stack([layer_bytes(each, architecture, columns, framework) for each in kinds])
     logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
+    logits = _logit_bytes(columns, framework)[:, None, None] * architecture.vocabulary * logits
     weights, gradients, optimizer = _states(architecture, framework, columns, layout, places)
-    activations = np.einsum("kg,kpc->gpc", held, counts[:-2])
-    if framework.keeps_outputs:
-        output = 2.0 * columns.shard_tokens * architecture.hidden
-        activations = activations + np.multiply.outer(output, counts[-1] == 0)
-    logits = framework.logit_bytes * architecture.vocabulary * logits
+    dense, routed = rank_parameters(architecture, columns, layout, places)
+    whole = dense + routed
     working = working_bytes(architecture, columns, framework)
     spread, ranks = framework.fragmentation, counts.sum(axis=2)
     own = optimizer / framework.optimizer_bytes
@@ -191,12 +187,45 @@ def _held(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
-        activations=spread * activations,
+        activations=spread * _activations(architecture, framework, columns, counts),
         logits=spread * logits,
         working=spread * np.maximum(working[:, None] - logits.max(axis=2), 0.0),
-        buffers=spread * _buffers(architecture, columns, ranks)
-        + _reduction_bytes(architecture, columns, framework, ranks, own),
+        buffers=spread * _buffers(architecture, columns, ranks, whole)
+        + framework.gradient_bytes * _unsharded(columns)[:, None] * whole
+        + _reduction_bytes(architecture, columns, framework, ranks, own)
+        + framework.unsummed_bytes * whole
+        + framework.workspace_bytes,
     )
+
+
+def _activations(
+    architecture: Architecture, framework: Framework, columns: PlanColumns, counts: Floats
+) -> Floats:
+    """Bytes that each chunk keeps of a microbatch; shape (plans, pp, chunks).
+
+    Of the layers of a rank as many as are offloaded keep theirs elsewhere, from every chunk the
+    same share.
+    """
+    kinds = architecture.layer_kinds()
+    held = np.stack([layer_bytes(kind, architecture, columns, framework) for kind in kinds])
+    layers = np.maximum(counts[:-2].sum(axis=(0, 2)), 1.0)
+    away = np.minimum(np.multiply.outer(columns.offload_layers, 1 / layers), 1.0)
+    activations = np.einsum("kg,kpc->gpc", held, counts[:-2]) * (1 - away)[:, :, None]
+    if framework.keeps_outputs:
+        output = 2.0 * columns.shard_tokens * architecture.hidden
+        activations = activations + np.multiply.outer(output, counts[-1] == 0)
+    return np.asarray(activations)
+
+
+def _logit_bytes(columns: PlanColumns, framework: Framework) -> Floats:
+    """Bytes of an entry of the logits of a microbatch; shape (plans,).
+
+    Where they are collected, those of the other microbatches are kept as well, in 2 bytes.
+    """
+    whole, split = framework.logit_bytes, framework.split_logit_bytes
+    entry = np.where(columns.tp > 1, float(whole if split is None else split), float(whole))
+    others = (columns.microbatches - 1) * (columns.pp > 1) * framework.collects_logits
+    return np.asarray(entry + 2.0 * others)
 
 
 def _states(
@@ -210,7 +239,7 @@ def _states(
 
     Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole, with `casts_weights`
     the two copies at 8 bits alone. Shards of parameters are the fp32 master weights themselves;
-    their gradients are fp32.
+    their gradients take what the framework reduces them in.
     """
     dense, routed = rank_parameters(architecture, columns, layout, places)
     whole = dense + routed
@@ -224,15 +253,28 @@ def _states(
     copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
     weights = np.where(sharded, 0.0, copies * whole)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
-    gradients = np.where(sharded, 4.0 * own, framework.gradient_bytes * reduced)
+    gradients = framework.gradient_bytes * np.where(sharded, own, reduced)
     return weights, gradients, framework.optimizer_bytes * own
 
 
-def _buffers(architecture: Architecture, columns: PlanColumns, counts: Floats) -> Floats:
+def _unsharded(columns: PlanColumns) -> Floats:
+    """1 where gradients of sharded parameters add up whole until the last microbatch.
+
+    torch's pipelines do so (`torch/distributed/pipelining/stage.py`): gradients of FSDP are shared
+    out once, and parameters stay gathered.
+    """
+    several = (columns.pp > 1) & (columns.microbatches > 1)
+    return np.asarray((columns.zero >= 3) & (columns.reshard == 0) & several, dtype=np.float64)
+
+
+def _buffers(
+    architecture: Architecture, columns: PlanColumns, counts: Floats, whole: Floats
+) -> Floats:
     """Weight gradients of one MLP in 2 bytes, and gathered parameters; shape (plans, pp).
 
-    Parameters of two layers are gathered at a time. Those of the ends belong to no layer: they
-    stay gathered for the whole step (FSDP's root module). `counts` are of layers and ends by rank.
+    Parameters of two layers are gathered at a time, or the `whole` rank's, where they are not
+    dropped after the forward. Those of the ends belong to no layer: they stay gathered for the
+    whole step (FSDP's root module). `counts` are of layers and ends by rank.
     """
     kinds = architecture.layer_kinds()
     gradients = np.max([mlp_weights(each, architecture, columns) for each in kinds], axis=0)
@@ -246,6 +288,7 @@ def _buffers(architecture: Architecture, columns: PlanColumns, counts: Floats) -
     )
     ends = architecture.vocabulary * architecture.hidden * _ends(architecture, counts)
     gathered = _GATHERED_LAYERS * largest[:, None] + np.outer(1 / columns.tp, ends)
+    gathered = np.where((columns.reshard > 0)[:, None], gathered, whole)
     sharded = (columns.zero >= 3)[:, None]
     return np.asarray(2.0 * gradients[:, None] + np.where(sharded, 2.0 * gathered, 0.0))
 

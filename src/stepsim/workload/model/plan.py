@@ -23,8 +23,9 @@ from stepsim.workload.model.choices import (
     PipelineOrder,
     Precision,
     Recompute,
+    RecomputeModule,
 )
-from stepsim.workload.model.layout import LayerLayout, StageSlice, balanced_layout
+from stepsim.workload.model.layout import LayerLayout, StageSlice, layout_by_cost
 
 __all__ = [
     "AttentionKernel",
@@ -34,8 +35,9 @@ __all__ = [
     "PipelineOrder",
     "Precision",
     "Recompute",
+    "RecomputeModule",
     "check_plan",
-    "layout_by_cost",
+    "layout_of_costs",
 ]
 
 
@@ -48,7 +50,9 @@ class ModelPlan:
     cp * dp` of a stage. `zero` is ZeRO's stage, 3 gathers parameters layer by layer (FSDP);
     `shard_ranks` is how many ranks share one copy (None: dp x cp; fewer is HSDP), `reshard` whether
     they are dropped after the forward.
-    `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all). `tp_comm_overlap`
+    `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all); of every layer the
+    `recompute_modules` are recomputed besides, and activations of `offload_layers` of a stage wait
+    in the host's memory: both change memory alone, not times. `tp_comm_overlap`
     is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
     """
 
@@ -71,6 +75,8 @@ class ModelPlan:
     reshard: bool = True
     recompute: Recompute = Recompute.NONE
     recompute_layers: int | None = None
+    recompute_modules: tuple[RecomputeModule, ...] = ()
+    offload_layers: int = 0
     layout: LayerLayout = field(default_factory=LayerLayout)
     attention: AttentionKernel = AttentionKernel.FLASH
     dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
@@ -111,6 +117,8 @@ class ModelPlan:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PlanError(f"{name} is {value}: expected at least 1")
+        if self.offload_layers < 0:
+            raise PlanError(f"offload_layers is {self.offload_layers}: expected at least 0")
         if not 0 <= self.zero <= 3:
             raise PlanError(f"zero is {self.zero}: expected 0, 1, 2 or 3")
 
@@ -153,25 +161,15 @@ class ModelPlan:
         )
 
 
-def layout_by_cost(architecture: Architecture, pp: int, chunks: int) -> LayerLayout:
-    """The layout of a framework that shares blocks out by cost: a product costs its parameters.
+def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
+    """The layout of a framework that shares blocks out by cost: a matrix costs its weights.
 
-    The embedding looks up and costs nothing (nanotron's `get_block_compute_costs`). For example 28
-    layers and a head as dear as 3.5 of them on 8 stages leave 4 to all but the last. Raises
-    PlanError where a stage between the ends would be empty.
+    The embedding looks up and costs nothing (nanotron's `get_block_compute_costs`).
     """
-    head = architecture.vocabulary * architecture.hidden
-    mean = (
-        sum(
-            count * layer.parameters(architecture.hidden, architecture.norm)
-            for layer, count in architecture.layer_counts().items()
-        )
-        / architecture.depth
-    )
-    ahead = len(architecture.prediction_layers)
-    return balanced_layout(
-        architecture.depth, ahead, pp, chunks, embedding=0.0, last=head / mean + ahead
-    )
+    costs = [
+        layer.parameters(architecture.hidden, architecture.norm) for layer in architecture.layers
+    ]
+    return layout_by_cost(costs, architecture.vocabulary * architecture.hidden, stages)
 
 
 def check_plan(architecture: Architecture, plan: ModelPlan) -> None:

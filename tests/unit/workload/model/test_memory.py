@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stepsim.base.errors import PlanError
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.memory import peak_live
 from stepsim.parallel.schedules import build
@@ -159,3 +160,81 @@ def test_deepspeed_takes_norms_in_double_precision_and_keeps_outputs() -> None:
     assert with_them.buffers[0] - without.buffers[0] == pytest.approx(1e9 + 8 * largest)
     more = with_them.activations[0, :, 0] - without.activations[0, :, 0]
     assert more == pytest.approx([framework.fragmentation * 2 * 2048 * 8192 / 8, 0])
+
+
+def test_a_split_vocabulary_takes_other_bytes_an_entry_of_the_logits() -> None:
+    """DTensor's loss holds four fp32 tensors beside log-softmax, a whole one two; both 2 bytes."""
+    framework = read_framework("torch-fsdp-compiled-2024")
+    plans = [ModelPlan(tp=tp, global_batch=8, sequence=4096, zero=3) for tp in (1, 2)]
+    found = rank_memory(LLAMA, read_device("h100"), framework, plans)
+    entries = 4096 * 128256
+    assert found.logits.tolist() == [(3 * 4 + 2) * entries, (5 * 4 + 2) * entries / 2]
+
+
+def test_gradients_in_sixteen_bits_wait_to_be_added_up() -> None:
+    """nanotron's are all there when a backward ends; a workspace stands beside them."""
+    framework = read_framework("nanotron")
+    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
+    plain = replace(framework, unsummed_bytes=0, workspace_bytes=0)
+    with_them, without = (
+        rank_memory(LLAMA, read_device("h100"), each, [plan]).buffers[0]
+        for each in (framework, plain)
+    )
+    assert with_them - without == 2 * LLAMA.parameters() / 2 + framework.workspace_bytes
+
+
+def test_shards_of_gradients_take_what_the_framework_reduces_them_in() -> None:
+    plan = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3)
+    found = rank_memory(LLAMA, read_device("b200"), read_framework("megatron-bridge"), [plan])
+    assert found.gradients[0] == 2 * LLAMA.parameters() / 8
+
+
+@pytest.mark.parametrize(("layers", "left"), [(0, 12), (5, 7), (12, 0), (20, 0)])
+def test_activations_of_offloaded_layers_are_elsewhere(layers: int, left: int) -> None:
+    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
+    layer = memory(plan).activations[0] / 12
+    assert memory(replace(plan, offload_layers=layers)).activations[0] == pytest.approx(
+        left * layer
+    )
+
+
+def test_every_stage_offloads_its_own_layers() -> None:
+    plan = ModelPlan(pp=2, global_batch=4, sequence=4096, offload_layers=3)
+    places = loop_places(2, 1)
+    framework = read_framework("megatron-core")
+    found = rank_parts(LLAMA, framework, plan, places).activations[0, :, 0]
+    whole = rank_parts(LLAMA, framework, replace(plan, offload_layers=0), places)
+    assert found == pytest.approx(whole.activations[0, :, 0] / 2)
+
+
+def test_fewer_than_no_layers_are_offloaded() -> None:
+    with pytest.raises(PlanError, match="offload_layers is -1: expected at least 0"):
+        ModelPlan(offload_layers=-1)
+
+
+def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
+    """Two bytes of gathered weights and four of gradients a parameter, beside 16 of its shard."""
+    plan = ModelPlan(pp=2, dp=4, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
+    framework = read_framework("megatron-core")
+    places = loop_places(2, 1)
+    dropped, kept = (
+        rank_parts(LLAMA, framework, replace(plan, reshard=reshard), places)
+        for reshard in (True, False)
+    )
+    whole = kept.optimizer[0] / 12 * 4
+    layer, words = LAYER.parameters(8192, LLAMA.norm), 128256 * 8192
+    gathered = 2 * (2 * layer + words)
+    assert kept.buffers[0] - dropped.buffers[0] == pytest.approx(6 * whole - gathered)
+    once = replace(plan, reshard=False, global_batch=4)
+    assert rank_parts(LLAMA, framework, once, places).buffers[0] == pytest.approx(
+        kept.buffers[0] - 4 * whole
+    )
+
+
+def test_torch_collects_the_logits_of_a_pipeline() -> None:
+    """Of four microbatches three more than the one in work, in 2 bytes an entry."""
+    framework = read_framework("torch-fsdp-compiled-2024")
+    plan = ModelPlan(pp=2, tp=2, global_batch=4, sequence=4096, zero=3)
+    entries = 4096 * 128256 / 2
+    logits = rank_parts(LLAMA, framework, plan, loop_places(2, 1)).logits[0, :, 0]
+    assert logits.tolist() == [0, (22 + 3 * 2) * entries]

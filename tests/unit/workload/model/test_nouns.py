@@ -21,6 +21,7 @@ from stepsim.workload.model.layout import (
     LayerLayout,
     balanced_layout,
     counted_layout,
+    layout_by_cost,
     layout_text,
     parse_layout,
 )
@@ -89,6 +90,20 @@ def test_no_layout_has_a_faster_slowest_rank(
     ways = ([*map(int.__sub__, each[1:], each[:-1])] for each in cuts)
     best = min(slowest(way) for way in ways if min(way[1:-1], default=1) > 0)
     assert slowest(counts) == best
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [(1, [28]), (2, [16, 12]), (4, [8, 8, 8, 4]), (8, [4] * 7 + [0]), (16, [2] * 14 + [0] * 2)],
+)
+def test_a_stage_takes_layers_until_its_share_of_the_cost_is_passed(
+    stages: int, expected: list[int]
+) -> None:
+    """28 layers of 1 and a head of 3.55, as nanotron shares them out: 31.55 in all."""
+    slices = layout_by_cost([1.0] * 28, 3.55, stages).slices
+    assert [each.layers for each in slices] == expected
+    assert slices[0].embedding
+    assert slices[-1].head
 
 
 @pytest.mark.parametrize("text", ["", "Etx|L", "E(tt|*2L", "Et*0|L"])

@@ -9,6 +9,7 @@ from stepsim.workload.model.architecture import (
     DenseMlp,
     ExpertMlp,
     GroupedAttention,
+    LatentAttention,
     Layer,
     LinearBlock,
     Mlp,
@@ -23,25 +24,32 @@ def layer_bytes(
     """Bytes that a layer keeps of a microbatch; with full recomputation its input alone.
 
     That input is shared out over tp with sequence parallelism. Selective recomputation drops the
-    scores of unfused attention; per operator it keeps what `_of_operators` counts.
+    scores of unfused attention; per operator it keeps what `_of_operators` counts. Recomputed
+    modules drop what `_dropped` counts.
     """
     whole = _whole(layer, architecture, columns, framework)
     scores = _scores(layer.attention, columns)
     kept = np.where(columns.recompute_selective > 0, whole, whole + scores)
+    kept = kept - _dropped(layer, architecture, columns, framework)
     chosen = _of_operators(layer, architecture, columns)
     kept = np.where(columns.recompute_operators > 0, chosen, kept)
     return np.asarray(np.where(columns.recompute_full > 0, _input(architecture, columns), kept))
 
 
 def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
-    """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation."""
+    """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation.
+
+    Of recomputed modules that is what they drop.
+    """
     largest = np.zeros(len(columns))
     for layer in architecture.layer_kinds():
         scores = _scores(layer.attention, columns)
         whole = _whole(layer, architecture, columns, framework) + scores
         again = np.maximum(whole - _of_operators(layer, architecture, columns), 0.0)
         found = columns.recompute_full * whole + columns.recompute_operators * again
-        largest = np.maximum(largest, found + columns.recompute_selective * scores)
+        found = found + columns.recompute_selective * scores
+        dropped = _dropped(layer, architecture, columns, framework)
+        largest = np.maximum(largest, found + dropped * (columns.recompute_full == 0))
     return np.asarray(largest)
 
 
@@ -108,6 +116,39 @@ def _result(attention: Attention | None, columns: PlanColumns) -> Floats:
     return rows * attention.value_dim
 
 
+def _dropped(
+    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Bytes of a layer that recomputed modules drop, as Megatron-LM's `recompute_modules` do.
+
+    What a norm makes is an input of a product: where that keeps it converted, nothing is won.
+    """
+    element = _element(columns, framework)
+    norm = layer.norms * 2.0 * columns.shard_tokens * architecture.hidden * (element == 2.0)
+    dropped = columns.drops_norms * norm
+    attention, mlp = layer.attention, layer.mlp
+    if isinstance(attention, LatentAttention):
+        heads = columns.tokens * attention.heads / columns.tp
+        inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
+        dropped = dropped + columns.drops_up_projection * inner
+    if isinstance(mlp, ExpertMlp):
+        tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
+        made = element * tokens * mlp.width / columns.expert_tp
+        whole = _mlp(mlp, architecture, columns, element, framework)
+        dropped = dropped + np.where(
+            columns.drops_experts > 0, whole, columns.drops_activation * made
+        )
+    elif isinstance(mlp, DenseMlp):
+        whole = _mlp(mlp, architecture, columns, element, framework)
+        dropped = dropped + columns.drops_mlp * whole
+    return np.asarray(dropped)
+
+
+def _element(columns: PlanColumns, framework: Framework) -> Floats:
+    """Bytes of an element of what products keep of their inputs."""
+    return columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
+
+
 def _whole(
     layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
 ) -> Floats:
@@ -115,22 +156,31 @@ def _whole(
 
     Inputs of products are kept as they were converted where the framework does that.
     """
-    element = columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
+    element = _element(columns, framework)
     masks = 1.0 if architecture.dropout else 0.0
     norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
-    attention = _attention(layer.attention, columns, element)
-    return np.asarray(norms + attention + _mlp(layer.mlp, architecture, columns, element))
+    attention = _attention(layer.attention, columns, element, framework)
+    return np.asarray(
+        norms + attention + _mlp(layer.mlp, architecture, columns, element, framework)
+    )
 
 
-def _attention(attention: Attention | None, columns: PlanColumns, element: Floats) -> Floats:
-    """Queries, keys, values and the result, which its product keeps converted as well."""
+def _attention(
+    attention: Attention | None, columns: PlanColumns, element: Floats, framework: Framework
+) -> Floats:
+    """Queries, keys, values and the result, which its product keeps converted as well.
+
+    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries.
+    """
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
     t, heads = columns.tokens, attention.heads / columns.tp
     converted = np.where(element < 2.0, element, 0.0)
     if isinstance(attention, GroupedAttention):
         kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
-        inner = heads * attention.head_dim + kv * (attention.head_dim + attention.values)
+        pair = kv * (attention.head_dim + attention.values)
+        copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
+        inner = heads * attention.head_dim + copies * pair
         return np.asarray(t * (2.0 * inner + (2.0 + converted) * heads * attention.values))
     ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
     inner = heads * (2 * attention.head_dim + attention.value_dim)
@@ -147,15 +197,19 @@ def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
 
 
 def _mlp(
-    mlp: Mlp | None, architecture: Architecture, columns: PlanColumns, element: Floats
+    mlp: Mlp | None,
+    architecture: Architecture,
+    columns: PlanColumns,
+    element: Floats,
+    framework: Framework,
 ) -> Floats:
     """Inputs and output of the activation; of experts also their outputs, and inputs converted."""
     if mlp is None or isinstance(mlp, LinearBlock):
         return np.zeros_like(columns.tp)
     if isinstance(mlp, DenseMlp):
-        return _between(mlp, columns.tokens, mlp.width / columns.tp, element)
+        return _between(mlp, columns.tokens, mlp.width / columns.tp, element, framework)
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
-    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element)
+    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element, framework)
     moved = (element + 2.0) * tokens * architecture.hidden
     router = 4.0 * columns.shard_tokens * mlp.experts
     shared = mlp.shared
@@ -165,13 +219,17 @@ def _mlp(
         routed
         + moved
         + router
-        + _between(shared, columns.tokens, shared.width / columns.tp, element)
+        + _between(shared, columns.tokens, shared.width / columns.tp, element, framework)
     )
 
 
-def _between(mlp: DenseMlp, tokens: Floats, width: Floats, element: Floats) -> Floats:
+def _between(
+    mlp: DenseMlp, tokens: Floats, width: Floats, element: Floats, framework: Framework
+) -> Floats:
+    """Inputs and output of the activation, and apart from its gate what it makes before that."""
     inputs = 2 if mlp.activation.gated else 1
-    return tokens * width * (2.0 * inputs + element)
+    apart = 2.0 * (mlp.activation.gated and not framework.fuses_gates)
+    return tokens * width * (2.0 * inputs + apart + element)
 
 
 def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:

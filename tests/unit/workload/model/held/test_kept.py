@@ -1,0 +1,117 @@
+"""What a layer keeps of a microbatch, in bytes counted by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stepsim.files.accelerators import read_framework
+from stepsim.workload.model.architecture import (
+    Architecture,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+)
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.held.kept import layer_bytes, working_bytes
+from stepsim.workload.model.plan import ModelPlan, Precision, Recompute, RecomputeModule
+
+MEGATRON = read_framework("megatron-core")
+NANOTRON = read_framework("nanotron")
+LATENT = LatentAttention(
+    heads=16, query_rank=None, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128
+)
+EXPERTS = ExpertMlp(experts=8, top_k=2, width=1024, shared_width=512)
+PLAN = ModelPlan(tp=2, dp=4, global_batch=4, sequence=1024)
+TOKENS = 1024
+
+
+def _kept(layer: Layer, plan: ModelPlan = PLAN, framework: Framework = MEGATRON) -> float:
+    """Bytes that one layer of width 2048 keeps."""
+    model = Architecture(name="one", hidden=2048, layers=(layer,), vocabulary=1000)
+    return float(layer_bytes(layer, model, plan_columns([plan]), framework)[0])
+
+
+def _working(layer: Layer, plan: ModelPlan) -> float:
+    """Bytes of that layer while it is recomputed."""
+    model = Architecture(name="one", hidden=2048, layers=(layer,), vocabulary=1000)
+    return float(working_bytes(model, plan_columns([plan]), MEGATRON)[0])
+
+
+def _dropped(layer: Layer, module: RecomputeModule, plan: ModelPlan = PLAN) -> float:
+    """Bytes that recomputing a module saves, which are those that work on it takes."""
+    chosen = replace(plan, recompute_modules=(module,))
+    saved = _kept(layer, plan) - _kept(layer, chosen)
+    assert _working(layer, chosen) == saved
+    return saved
+
+
+def test_plain_operators_keep_a_product_more_and_copies_of_heads() -> None:
+    """A layer of nanotron by hand: tp 2 shares everything out.
+
+    Two norms keep 4 bytes of input and output; attention the buffer of queries, keys and values
+    (6), the pair of keys and values again (4) and its result (2); the MLP gate and input (4), the
+    activation (2) and the product (2).
+    """
+    layer = Layer(
+        attention=GroupedAttention(heads=16, kv_heads=16, head_dim=128), mlp=DenseMlp(width=8192)
+    )
+    assert _kept(layer, framework=NANOTRON) == TOKENS / 2 * (8 * 2048 + 12 * 2048 + 8 * 8192)
+    assert _kept(layer) == TOKENS / 2 * (8 * 2048 + 8 * 2048 + 6 * 8192)
+
+
+def test_fewer_heads_of_keys_are_not_copied() -> None:
+    attention = GroupedAttention(heads=16, kv_heads=4, head_dim=128)
+    layer = Layer(attention=attention, mlp=DenseMlp(width=8192))
+    assert _kept(layer, framework=NANOTRON) - _kept(layer) == TOKENS / 2 * 2 * 8192
+
+
+def test_recomputed_norms_drop_what_products_keep_of_them() -> None:
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    assert _dropped(layer, RecomputeModule.NORMS) == 2 * 2 * TOKENS / 2 * 2048
+    low = replace(PLAN, precision=Precision.FP8)
+    assert _dropped(layer, RecomputeModule.NORMS, low) == 0
+
+
+def test_recomputed_activations_drop_the_input_of_the_second_product() -> None:
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    tokens = TOKENS / 2 * 2 * PLAN.expert_degree
+    assert _dropped(layer, RecomputeModule.ACTIVATION) == 2 * tokens * 1024 / PLAN.expert_degree
+    assert (
+        _dropped(Layer(attention=LATENT, mlp=DenseMlp(width=512)), RecomputeModule.ACTIVATION) == 0
+    )
+
+
+def test_a_recomputed_up_projection_drops_queries_keys_and_values() -> None:
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    assert _dropped(layer, RecomputeModule.UP_PROJECTION) == 2 * TOKENS * 8 * (192 + 192 + 128)
+    grouped = replace(layer, attention=GroupedAttention(heads=16, kv_heads=4, head_dim=128))
+    assert _dropped(grouped, RecomputeModule.UP_PROJECTION) == 0
+
+
+def test_recomputed_mlps_and_experts_drop_all_that_they_keep() -> None:
+    dense, sparse = (Layer(attention=LATENT, mlp=mlp) for mlp in (DenseMlp(width=512), EXPERTS))
+    nothing = replace(dense, mlp=None)
+    assert _kept(dense) - _kept(nothing) == _dropped(dense, RecomputeModule.MLP)
+    assert _kept(sparse) - _kept(nothing) == _dropped(sparse, RecomputeModule.EXPERTS)
+    assert _dropped(sparse, RecomputeModule.MLP) == _dropped(dense, RecomputeModule.EXPERTS) == 0
+
+
+def test_activations_of_experts_are_part_of_what_recomputed_experts_drop() -> None:
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    both = replace(PLAN, recompute_modules=(RecomputeModule.ACTIVATION, RecomputeModule.EXPERTS))
+    assert _kept(layer) - _kept(layer, both) == _dropped(layer, RecomputeModule.EXPERTS)
+
+
+@pytest.mark.parametrize("module", list(RecomputeModule))
+def test_whole_layers_that_are_recomputed_have_nothing_left_to_drop(
+    module: RecomputeModule,
+) -> None:
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    full = replace(PLAN, recompute=Recompute.FULL)
+    chosen = replace(full, recompute_modules=(module,))
+    assert _kept(layer, chosen) == _kept(layer, full) == np.float64(2 * TOKENS / 2 * 2048)
+    assert _working(layer, chosen) == _working(layer, full) == _kept(layer)
