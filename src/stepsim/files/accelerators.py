@@ -23,8 +23,9 @@ from stepsim.base.units import (
 )
 from stepsim.files.reading import read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
-from stepsim.workload.model.framework import ErrorBand, Framework
+from stepsim.workload.model.framework import JOB_DEFAULTS, ErrorBand, Framework, JobDefaults
 from stepsim.workload.model.plan import Precision
 
 _TFLOPS = 1e12
@@ -81,6 +82,20 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     experts: bool = False
 
 
+class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[defaults]]`: how jobs of the framework run where nobody says it; the last one counts."""
+
+    source: str
+    experts: Annotated[bool | None, Meta(description="for models with or without experts")] = None
+    devices: Annotated[list[str], Meta(description="names; none: on all")] = []
+    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    dp_overlap: bool | None = None
+    tp_comm_overlap: bool | None = None
+    cuda_graph: bool | None = None
+    reshard: bool | None = None
+    dispatch: ExpertDispatch | None = None
+
+
 class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A training framework: what it adds to the operators, and where each number is from."""
 
@@ -115,6 +130,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     reports_total: bool = False
     fused_loss: bool = True
     error: list[ErrorTable] = []
+    defaults: list[DefaultsTable] = []
     sources: dict[str, str] = {}
 
 
@@ -256,11 +272,21 @@ def _read_framework(path: Path) -> Framework:
                 )
                 for each in file.error
             ),
+            defaults=tuple(map(_defaults, file.defaults)),
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),
         )
     except StepsimError as error:
         raise PlanError(f"{path}: {error}") from None
+
+
+def _defaults(table: DefaultsTable) -> JobDefaults:
+    return JobDefaults(
+        source=table.source,
+        experts=table.experts,
+        devices=tuple(table.devices),
+        **{name: getattr(table, name) for name in JOB_DEFAULTS},
+    )
 
 
 def framework_of_year(name: str, year: str) -> str:

@@ -23,6 +23,7 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
+from stepsim.workload.model.layout import even_or_ends
 from stepsim.workload.model.plan import AttentionKernel, ModelPlan, Precision, Recompute
 
 _SHAPE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "act", "vocab")
@@ -224,6 +225,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         ep=_count(row, "ep", 1),
         expert_tp=_count(row, "etp", 1) if architecture.is_sparse else None,
         chunks=chunks,
+        layout=even_or_ends(architecture.depth, pp * chunks),
         microbatch_size=_count(row, "mbs"),
         global_batch=_count(row, "gbs"),
         sequence=_count(row, "seq"),

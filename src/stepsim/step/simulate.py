@@ -21,10 +21,11 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
+from stepsim.results.findings import Finding
 from stepsim.results.report import Report, StepTotals, make_report, make_totals
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
-from stepsim.step.model_memory import memory_of, with_memory
+from stepsim.step.model_memory import TooLarge, memory_of, too_large, with_memory
 from stepsim.step.work import MadeWork, WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
 
@@ -47,7 +48,8 @@ class PreparedStep:
 
     `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
     `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
-    is as usual and may surprise. `memory` is what ranks hold, where that is known.
+    is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
+    is more than they have.
     """
 
     workload: Workload
@@ -59,11 +61,13 @@ class PreparedStep:
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
     memory: "StepMemory | None" = None
+    unfit: TooLarge | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """All that a user should know, where nobody says what doubts are worth."""
-        return (*(doubt.text for doubt in self.doubts), *self.assumed)
+        first = (self.unfit.text(),) if self.unfit else ()
+        return (*first, *(doubt.text for doubt in self.doubts), *self.assumed)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -179,6 +183,8 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     found = weigh_doubts(ready.doubts, ready.workload, options, report, again)
     said = tuple(each.text for each in found if each.is_negligible)
     kept = tuple(each for each in found if not each.is_negligible)
+    if ready.unfit:
+        kept = (Finding(text=ready.unfit.text()), *kept)
     return replace(report, findings=kept, notes=(*report.notes, *said))
 
 
@@ -217,7 +223,7 @@ def prepare(
 
     `like` are prices found before: those that serve this step are taken again.
     """
-    made = make_work(workload, topology, options)
+    made, asked = make_work(workload, topology, options), options
     options = made.options
     work, found = scaled_workload(made.workload, made.sized)
     plan, assumed = choose_plan(work, topology, made.sized)
@@ -225,6 +231,7 @@ def prepare(
     schedule = choose_schedule(work, network, plan, options)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     memory = memory_of(work, made, schedule, stages, options)
+    unfit = too_large(memory, made.built, topology, asked)
     work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
     prices = prices_like(like, graph, network, options) or make_prices(graph, network, options)
@@ -245,6 +252,7 @@ def prepare(
         assumed=every,
         notes=(*work.notes, *_unknown_device(made, topology)),
         memory=memory,
+        unfit=unfit,
     )
 
 

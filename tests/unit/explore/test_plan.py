@@ -28,7 +28,7 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.models.load import read_model
 from stepsim.files.models.megatron_plan import megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
-from stepsim.step.models import model_plan
+from stepsim.step.model_plan import model_plan
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute
