@@ -18,10 +18,10 @@ from stepsim.options import StepOptions
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
     as_jobs_run,
+    asked_layout,
     chunks_of,
     default_batch,
     default_size,
-    layout_of,
     plan_fields,
 )
 from stepsim.workload.model.architecture import (
@@ -141,7 +141,7 @@ class PlanChooser:
         chosen: dict[str, Any] = {name: getattr(plan, name) for name in DEGREES}
         if plan.microbatch_size != self.options.samples:
             chosen["microbatch_size"] = plan.microbatch_size
-        if plan.ep > 1:
+        if _needs_expert_tp(plan):
             chosen["expert_tp"] = plan.expert_degree
         if layout := _layout_text(plan):
             chosen["layout"] = layout
@@ -160,7 +160,7 @@ class PlanChooser:
         for name in DEGREES:
             if getattr(plan, name) > 1 or name in ("tp", "pp"):
                 yield f"--{name} {getattr(plan, name)}"
-        if plan.ep > 1:
+        if _needs_expert_tp(plan):
             yield f"--etp {plan.expert_degree}"
         yield f"--mbs {plan.microbatch_size}"
         yield from self._other_changes(plan)
@@ -170,7 +170,8 @@ class PlanChooser:
         for name in DEGREES:
             if getattr(plan, name) != (getattr(self.options, name) or 1):
                 yield f"--{name} {getattr(plan, name)}"
-        if plan.ep > 1 and plan.expert_degree != self.options.expert_tp:
+        asked = self.options.expert_tp
+        if plan.expert_degree != asked if asked else _needs_expert_tp(plan):
             yield f"--etp {plan.expert_degree}"
         if plan.microbatch_size != self.options.samples:
             yield f"--mbs {plan.microbatch_size}"
@@ -271,7 +272,7 @@ class PlanChooser:
     def _layout(self, pp: int, chunks: int) -> LayerLayout:
         """The layout asked for, else equal shares, else nearly equal ones; raises PlanError."""
         depth, ahead = self.architecture.depth, len(self.architecture.prediction_layers)
-        asked = layout_of(self.architecture, self.options, pp * chunks)
+        asked = asked_layout(self.architecture, self.options, pp * chunks)
         try:
             asked.resolve(depth, ahead, pp * chunks)
         except PlanError:
@@ -297,6 +298,11 @@ def _nearest(priced: _PricedPlans, plan: ModelPlan) -> ModelPlan | None:
 def _differences(one: ModelPlan, other: ModelPlan) -> int:
     names = (*DEGREES, "expert_degree", "microbatch_size", "recompute")
     return sum(getattr(one, name) != getattr(other, name) for name in names)
+
+
+def _needs_expert_tp(plan: ModelPlan) -> bool:
+    """Whether an expert is split otherwise than where nobody says it."""
+    return plan.ep > 1 and plan.expert_degree != replace(plan, expert_tp=None).expert_degree
 
 
 def _layout_text(plan: ModelPlan) -> str | None:

@@ -52,11 +52,11 @@ class TooLarge:
         from stepsim.step.models import plan_chooser
 
         device = self.built.device
-        said = f"{_filled(self.held_bytes, device.memory_bytes, device.name)}: it does not fit, "
-        said += "and its times are those if it fitted"
+        said = f"{_filled(self.held_bytes, device.memory_bytes, device.name)}: it does not fit"
         chooser = plan_chooser(self.built.architecture, self.topology, self.options)
         flags = chooser.remedy(self.built.plan)
-        return f"{said}; it fits with {flags}" if flags else said
+        remedy = f"fits with {flags}" if flags else "no plan that fits is known"
+        return f"{said}, times and rates are those if it fitted ({remedy})"
 
 
 def too_large(

@@ -97,7 +97,7 @@ def model_plan(
             f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens (--sequence sets it)"
         )
     chunks = chunks_of(options, pp)
-    layout = layout_of(model.architecture, options, pp * chunks)
+    layout = asked_layout(model.architecture, options, pp * chunks)
     notes += _said_of_layout(model.architecture, options, layout, pp * chunks)
     batch = _batch(options, dp, pp)
     if options.global_batch is None and options.microbatches is None:
@@ -188,7 +188,7 @@ def chunks_of(options: StepOptions, pp: int) -> int:
     return placement.stages // placement.ranks
 
 
-def layout_of(architecture: Architecture, options: StepOptions, stages: int) -> LayerLayout:
+def asked_layout(architecture: Architecture, options: StepOptions, stages: int) -> LayerLayout:
     """The layout asked for, else an equal one; it is resolved when the plan is checked."""
     ahead = len(architecture.prediction_layers)
     return named_layout(options.layout or "equal", ahead).counting_ends(architecture.depth, stages)

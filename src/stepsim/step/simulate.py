@@ -94,16 +94,19 @@ class RunStep:
     def report(self, *, weigh: bool = False) -> Report:
         """All that is known of it; with `weigh` its doubts are told elsewhere."""
         ready, work = self.ready, self.ready.workload
-        return make_report(
+        doubts = () if weigh else tuple(doubt.text for doubt in ready.doubts)
+        report = make_report(
             self.timeline,
             ready.prices,
             workload=work.source,
-            warnings=ready.assumed if weigh else ready.warnings,
+            warnings=(*doubts, *ready.assumed),
             reading=work.reading,
             notes=(*ready.notes, *_engine_notes(self.timeline, ready.options)),
             effort=work.effort,
             memory=ready.memory,
         )
+        first = (Finding(text=ready.unfit.text()),) if ready.unfit else ()
+        return replace(report, findings=first)
 
     def totals(self, *, breakdown: bool) -> StepTotals:
         """Its totals alone."""
@@ -183,8 +186,7 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     found = weigh_doubts(ready.doubts, ready.workload, options, report, again)
     said = tuple(each.text for each in found if each.is_negligible)
     kept = tuple(each for each in found if not each.is_negligible)
-    if ready.unfit:
-        kept = (Finding(text=ready.unfit.text()), *kept)
+    kept = (*report.findings, *kept)
     return replace(report, findings=kept, notes=(*report.notes, *said))
 
 

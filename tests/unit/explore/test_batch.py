@@ -287,7 +287,8 @@ def test_host_time_that_no_scenario_varies_is_as_long_as_it_is() -> None:
 
 def test_the_network_of_a_model_that_waits_for_its_host_is_no_column() -> None:
     """Launches hide behind communication, so another network is another workload."""
-    asked: dict[str, Any] = {"npus": 16, "tp": 8, "device": "b200", "sequence": 512}
+    alone = {"dp_overlap": False, "microbatches": 1}
+    asked: dict[str, Any] = {"npus": 16, "tp": 8, "device": "b200", "sequence": 512, **alone}
     batch = make_batch("llama-3.2-1b", "hgx-h100", **asked)
     with pytest.raises(PlanError, match=r"cannot vary .* this model depend on its network"):
         batch.scenarios({"nvlink.bandwidth": [25e9]})
@@ -296,5 +297,5 @@ def test_the_network_of_a_model_that_waits_for_its_host_is_no_column() -> None:
     unaware = batch.setting.scenarios({"nvlink.bandwidth": [25e9]})
     step = simulate("llama-3.2-1b", slower, **asked).report.step_time_ps
     assert step < batch.evaluate(unaware).step_time_ps[0]
-    large = make_batch("llama-3.1-8b", "hgx-h100", npus=16, tp=2)
+    large = make_batch("llama-3.1-8b", "hgx-h100", npus=16, tp=2, **alone)
     assert large.takes(["nvlink.bandwidth", "launch_latency"])

@@ -202,7 +202,13 @@ _EVEN = _NAMED["even"]
 
 
 def even_or_ends(layers: int, stages: int) -> LayerLayout:
-    """The layout of a run that says none: equal shares, also with ends counted, else even ones."""
+    """The layout of a run that says none: equal shares, also with ends counted, else even ones.
+
+    Where there are too few layers for all, each has a stage of its own behind the embedding's, the
+    head has the last, and stages before it are empty, as nanotron shares out its blocks.
+    """
+    if layers + 2 < stages:
+        return counted_layout([0, *[1] * layers, *[0] * (stages - layers - 1)])
     equal = _NAMED["equal"].counting_ends(layers, stages)
     return _EVEN if equal.equal else equal
 

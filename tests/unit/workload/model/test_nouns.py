@@ -131,7 +131,7 @@ def test_a_plan_that_does_not_fit_the_model_is_refused() -> None:
     with pytest.raises(PlanError, match="no experts"):
         check_plan(llama_8b(), ModelPlan(ep=2, dp=2, global_batch=2))
     with pytest.raises(PlanError, match="at least one each"):
-        check_plan(llama_8b(), ModelPlan(pp=33))
+        check_plan(llama_8b(), ModelPlan(pp=35))
 
 
 def test_a_count_that_is_none_is_refused_by_name() -> None:
