@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stepsim.workload.scaling import ComputeScale, SlowRanks
 
 _MAX_FUSED_FACTOR = 100.0
+_DEGREE = "1; without any degree a plan that fits"
 _AS_RUN = "as the framework's jobs run"
 
 
@@ -206,13 +207,13 @@ class StepOptions:
         is_reported=True,
     )
     tp: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that split every layer.", absent="1", is_reported=True
+        None, _COUNT, _MODEL, "Ranks that split every layer.", absent=_DEGREE, is_reported=True
     )
     cp: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that split every sequence.", absent="1", is_reported=True
+        None, _COUNT, _MODEL, "Ranks that split every sequence.", absent=_DEGREE, is_reported=True
     )
     ep: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that share out experts.", absent="1", is_reported=True
+        None, _COUNT, _MODEL, "Ranks that share out experts.", absent=_DEGREE, is_reported=True
     )
     expert_tp: int | None = asked(
         None,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -196,8 +196,14 @@ def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> N
     from stepsim.step.work import make_work
     from stepsim.workload.model.model import Model
 
-    beside = {name: False for name in _BESIDE if getattr(job.options, name) is None}
-    made = make_work(job.workload, job.topology, replace(job.options, **beside))
+    made = make_work(job.workload, job.topology, job.options)
+    beside: dict[str, Any] = {
+        name: False
+        for name in _BESIDE
+        if made.built and getattr(made.built.plan, name) and getattr(job.options, name) is None
+    }
+    if beside:
+        made = make_work(job.workload, job.topology, replace(job.options, **beside))
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: --write-workload writes that of a model")
     notes = write_simai_text(made.workload, path)

@@ -89,7 +89,8 @@ class ExplorerState:
         words = ["stepsim", "simulate", workload_file, "--topology", topology_file]
         for name, text in self.options.items():
             flags = KNOBS[name].flags or (f"--{name.replace('_', '-')}",)
-            words += [flags[0], text]
+            on, slash, off = flags[0].partition("/")
+            words += [on if text == "on" else off] if slash else [on, text]
         for name, text in self.numbers.items():
             words += ["--set", f"{name}={text}"]
         return shlex.join(words)

@@ -287,7 +287,7 @@ def test_host_time_that_no_scenario_varies_is_as_long_as_it_is() -> None:
 
 def test_the_network_of_a_model_that_waits_for_its_host_is_no_column() -> None:
     """Launches hide behind communication, so another network is another workload."""
-    alone = {"dp_overlap": False, "microbatches": 1}
+    alone: dict[str, Any] = {"dp_overlap": False, "microbatches": 1}
     asked: dict[str, Any] = {"npus": 16, "tp": 8, "device": "b200", "sequence": 512, **alone}
     batch = make_batch("llama-3.2-1b", "hgx-h100", **asked)
     with pytest.raises(PlanError, match=r"cannot vary .* this model depend on its network"):
