@@ -17,6 +17,7 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
+    DEFAULT_TOKENS,
     as_jobs_run,
     asked_layout,
     chunks_of,
@@ -44,6 +45,7 @@ DEGREES = ("tp", "cp", "pp", "ep")
 _SIZES = (1, 2, 4)
 _LEAST_SEQUENCE = 4096
 _MOST_UNEVEN = 1.125
+_MOST_BATCH = 1.5
 _MOST_DOUBLINGS = 10
 
 
@@ -51,7 +53,8 @@ _MOST_DOUBLINGS = 10
 class _PricedPlans:
     """Plans with the share of the device's memory that each takes, and seconds per token.
 
-    Plans that take more than the memory are not priced: theirs are infinite.
+    Plans that do not fit well, or have a larger batch than others need, are not priced: theirs are
+    infinite.
     """
 
     plans: Sequence[ModelPlan]
@@ -197,8 +200,10 @@ class PlanChooser:
         memory = rank_memory(self.architecture, self.device, self.framework, plans)
         share = memory.share_of(self.device)
         seconds = np.full(len(plans), inf)
+        tokens = np.array([plan.tokens for plan in plans], dtype=np.float64)
         fits = np.flatnonzero(share < TIGHT_SHARE)
         if len(fits):
+            fits = fits[tokens[fits] <= self._most_tokens(tokens[fits])]
             chosen = [plans[i] for i in fits.tolist()]
             model = StepModel(
                 architecture=self.architecture,
@@ -206,9 +211,15 @@ class PlanChooser:
                 framework=self.framework,
                 interconnect=network,
             )
-            tokens = np.array([plan.tokens for plan in chosen], dtype=np.float64)
-            seconds[fits] = model.seconds(chosen) / tokens
+            seconds[fits] = model.seconds(chosen) / tokens[fits]
         return _PricedPlans(plans=plans, share=share, seconds=seconds)
+
+    def _most_tokens(self, tokens: Floats) -> float:
+        """Tokens of the largest step that is looked at: a larger batch hides more of a bubble."""
+        asked = self.options.global_batch, self.options.microbatches
+        if asked != (None, None):
+            return inf
+        return max(_MOST_BATCH * DEFAULT_TOKENS, float(tokens.min()))
 
     def _plans(self, npus: int, domain: int, recompute: Recompute) -> Iterator[ModelPlan]:
         run = as_jobs_run(self.options, self.device, self.framework, self.architecture)

@@ -194,6 +194,12 @@ def test_a_plan_that_is_chosen_is_said_with_flags_that_give_it() -> None:
     assert not any(text.startswith("no degrees") for text in held.warnings)
 
 
+def test_no_plan_is_taken_for_a_larger_batch_than_others_need() -> None:
+    """16,384 GPUs need more than 4 million tokens; microbatches of two would need twice as many."""
+    plan = planned("llama-3.1-405b", npus=16384)
+    assert (plan.microbatch_size, plan.tokens) == (1, 2048 * 4096)
+
+
 def test_degrees_that_are_given_in_part_leave_the_others_at_one() -> None:
     plan = planned("llama-3-70b", npus=64, tp=8)
     assert (plan.tp, plan.cp, plan.pp, plan.ep, plan.dp) == (8, 1, 1, 1, 8)
