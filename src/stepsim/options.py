@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from stepsim.workload.scaling import ComputeScale, SlowRanks
 
 _MAX_FUSED_FACTOR = 100.0
+_DEGREE = "1; without any degree a plan that fits"
+_AS_RUN = "as the framework's jobs run"
 
 
 _, _TIME, _SIZE, _FACTOR, _COUNT, _SWITCH, _NAME = Quantity
@@ -186,11 +188,12 @@ class StepOptions:
     global_batch: int | None = asked(
         None, _COUNT, _JOB, "Samples per step, of all pipelines together.", is_reported=True
     )
-    microbatch_size: int = asked(
-        1,
+    microbatch_size: int | None = asked(
+        None,
         _COUNT,
         _JOB,
         "Samples of a microbatch, 1 in the file: compute and activations grow in proportion.",
+        absent="1",
         flags=("--microbatch-size", "--mbs"),
     )
     plan: "ParallelPlan | None" = asked(
@@ -204,13 +207,13 @@ class StepOptions:
         is_reported=True,
     )
     tp: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that split every layer.", absent="1", is_reported=True
+        None, _COUNT, _MODEL, "Ranks that split every layer.", absent=_DEGREE, is_reported=True
     )
     cp: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that split every sequence.", absent="1", is_reported=True
+        None, _COUNT, _MODEL, "Ranks that split every sequence.", absent=_DEGREE, is_reported=True
     )
     ep: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that share out experts.", absent="1", is_reported=True
+        None, _COUNT, _MODEL, "Ranks that share out experts.", absent=_DEGREE, is_reported=True
     )
     expert_tp: int | None = asked(
         None,
@@ -258,12 +261,16 @@ class StepOptions:
         absent="equal",
         read=_layout,
     )
-    zero: int | None = asked(None, _COUNT, _MODEL, "ZeRO stage, 0 to 3; 3 is FSDP.", absent="1")
+    zero: int | None = asked(None, _COUNT, _MODEL, "ZeRO stage, 0 to 3; 3 is FSDP.", absent=_AS_RUN)
     shard_ranks: int | None = asked(
         None, _COUNT, _MODEL, "Ranks that share a copy; fewer than all: HSDP.", absent="all"
     )
-    reshard: bool = asked(
-        True, _SWITCH, _MODEL, "Whether zero 3 drops parameters after the forward."
+    reshard: bool | None = asked(
+        None,
+        _SWITCH,
+        _MODEL,
+        "Whether zero 3 drops parameters after the forward.",
+        absent=_AS_RUN,
     )
     sequence_parallel: bool = asked(
         True, _SWITCH, _MODEL, "Whether norms are split over tp too.", flags=("--sp/--no-sp",)
@@ -291,14 +298,26 @@ class StepOptions:
         _NAME,
         _MODEL,
         "How tokens reach experts: {names}.",
-        absent="all_to_all",
+        absent=_AS_RUN,
         choices=lambda: ExpertDispatch,
         read=ExpertDispatch,
     )
-    tp_comm_overlap: bool = asked(
-        False, _SWITCH, _MODEL, "Pipeline tp collectives with their products."
+    tp_comm_overlap: bool | None = asked(
+        None,
+        _SWITCH,
+        _MODEL,
+        "Pipeline tp collectives with their products.",
+        absent=_AS_RUN,
+        flags=("--tp-comm-overlap/--no-tp-comm-overlap",),
     )
-    cuda_graph: bool = asked(False, _SWITCH, _MODEL, "Whether CUDA graphs launch the layers.")
+    cuda_graph: bool | None = asked(
+        None,
+        _SWITCH,
+        _MODEL,
+        "Whether CUDA graphs launch the layers.",
+        absent=_AS_RUN,
+        flags=("--cuda-graph/--no-cuda-graph",),
+    )
     device: "str | Device | None" = asked(
         None,
         _NAME,
@@ -408,8 +427,13 @@ class StepOptions:
     tp_overlap: bool = asked(
         True, _SWITCH, _NETWORK, "Compute weight gradients beside the input gradient's collective."
     )
-    dp_overlap: bool = asked(
-        False, _SWITCH, _NETWORK, "Reduce gradients while the last backward goes on."
+    dp_overlap: bool | None = asked(
+        None,
+        _SWITCH,
+        _NETWORK,
+        "Reduce gradients while the last backward goes on.",
+        absent="off; a model: as the framework's jobs run",
+        flags=("--dp-overlap/--no-dp-overlap",),
     )
     dp_bucket_bytes: int = asked(
         160_000_000,  # Megatron-LM's default of 40 million fp32 gradients
@@ -557,10 +581,15 @@ class StepOptions:
             raise PlanError("expert_load and expert_skew say the same: give one of them")
 
     @property
+    def samples(self) -> int:
+        """Samples of a microbatch, 1 where nobody says it."""
+        return 1 if self.microbatch_size is None else self.microbatch_size
+
+    @property
     def activation_bytes(self) -> int | None:
         """What the layers of one stage keep of a microbatch, None where nobody said."""
         size = self.activation_size_bytes
-        return None if size is None else size * self.microbatch_size
+        return None if size is None else size * self.samples
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise PlanError where one of these options was set, which would do nothing."""

@@ -1,8 +1,9 @@
 """`stepsim simulate`: one step of a workload, or a measured run replayed."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,6 +41,9 @@ from stepsim.cli.measured import (
 )
 from stepsim.cli.profiles.seen import refuse_for_profiles, simulate_profile
 from stepsim.show.figures.style import FigureStyle
+
+_BESIDE = ("dp_overlap", "tp_comm_overlap")
+"""Options under which transfers run beside compute."""
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
@@ -226,7 +230,16 @@ def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> N
     from stepsim.workload.model.model import Model
 
     made = make_work(job.workload, job.topology, job.options)
+    beside: dict[str, Any] = {
+        name: False
+        for name in _BESIDE
+        if made.built and getattr(made.built.plan, name) and getattr(job.options, name) is None
+    }
+    if beside:
+        made = make_work(job.workload, job.topology, replace(job.options, **beside))
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: --write-workload writes that of a model")
     notes = write_simai_text(made.workload, path)
+    if beside:
+        notes.append(f"written with {', '.join(beside)} off: a SimAI text cannot say otherwise")
     warn((f"{path}: {note}" for note in notes), quiet=options.quiet)

@@ -23,8 +23,15 @@ from stepsim.base.units import (
 )
 from stepsim.files.reading import first_bytes, read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
-from stepsim.workload.model.framework import ErrorBand, Framework, Recipe
+from stepsim.workload.model.framework import (
+    JOB_DEFAULTS,
+    ErrorBand,
+    Framework,
+    JobDefaults,
+    Recipe,
+)
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 _TFLOPS = 1e12
@@ -107,6 +114,20 @@ class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
+class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[defaults]]`: how jobs of the framework run where nobody says it; the last one counts."""
+
+    source: str
+    experts: Annotated[bool | None, Meta(description="for models with or without experts")] = None
+    devices: Annotated[list[str], Meta(description="names; none: on all")] = []
+    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    dp_overlap: bool | None = None
+    tp_comm_overlap: bool | None = None
+    cuda_graph: bool | None = None
+    reshard: bool | None = None
+    dispatch: ExpertDispatch | None = None
+
+
 class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A training framework: what it adds to the operators, and where each number is from."""
 
@@ -148,6 +169,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fused_loss: bool = True
     recipe: list[RecipeTable] = []
     error: list[ErrorTable] = []
+    defaults: list[DefaultsTable] = []
     sources: dict[str, str] = {}
 
 
@@ -324,6 +346,7 @@ def _read_framework(path: Path) -> Framework:
                 )
                 for each in file.error
             ),
+            defaults=tuple(map(_defaults, file.defaults)),
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),
         )
@@ -339,6 +362,15 @@ def _recipe(table: RecipeTable) -> Recipe:
         sharded=table.sharded,
         recompute_modules=tuple(table.recompute_modules),
         offload_layers=table.offload_layers,
+    )
+
+
+def _defaults(table: DefaultsTable) -> JobDefaults:
+    return JobDefaults(
+        source=table.source,
+        experts=table.experts,
+        devices=tuple(table.devices),
+        **{name: getattr(table, name) for name in JOB_DEFAULTS},
     )
 
 

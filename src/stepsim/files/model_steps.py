@@ -24,7 +24,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
 )
 from stepsim.workload.model.framework import Recipe
-from stepsim.workload.model.layout import LayerLayout
+from stepsim.workload.model.layout import even_or_ends
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ExpertDispatch,
@@ -262,7 +262,9 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         recompute=recompute,
         recompute_modules=modules,
         offload_layers=offload,
-        layout=layout_of_costs(architecture, stages) if by_cost else _layout(architecture, stages),
+        layout=layout_of_costs(architecture, stages)
+        if by_cost
+        else even_or_ends(architecture.depth, stages),
         attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
         dispatch=_dispatch(row.get("note", "")),
         tp_comm_overlap=row.get("tp_overlap") == "1",
@@ -274,16 +276,6 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
 def _dispatch(note: str) -> ExpertDispatch:
     """How tokens reach experts, where a note names the library that sends them."""
     return ExpertDispatch.DEEPEP if _DEEPEP.search(note) else ExpertDispatch.ALL_TO_ALL
-
-
-def _layout(architecture: Architecture, stages: int) -> LayerLayout:
-    """Even shares, or with both ends counted as layers where only these come out even.
-
-    Megatron-LM refuses shares that are not even, and Llama 3.1 405B has 126 layers for that reason.
-    """
-    depth = architecture.depth
-    counted = bool(depth % stages) and not (depth + 2) % stages
-    return LayerLayout(embedding_counts=counted, head_counts=counted)
 
 
 def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModule, ...], int]:

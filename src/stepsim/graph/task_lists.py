@@ -50,7 +50,7 @@ class TaskOptions:
         return cls(
             host=HostTimes.of(options),
             tp_overlap=options.tp_overlap,
-            dp_overlap=options.dp_overlap,
+            dp_overlap=bool(options.dp_overlap),
             dp_bucket_bytes=options.dp_bucket_bytes,
             fused_factor=options.fused_factor,
         )

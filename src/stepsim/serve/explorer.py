@@ -6,7 +6,7 @@ knows of a connection: a state comes in, plain data goes out.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from threading import Lock
 from typing import cast
 
@@ -36,6 +36,7 @@ from stepsim.serve.state import KNOBS, NOISE, ExplorerState
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.simulate import SimulatedStep, simulate_step
 from stepsim.step.size import step_size
+from stepsim.step.work import held_degrees
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -59,13 +60,18 @@ class Explorer:
     _lock: Lock = field(default_factory=Lock)
 
     def inputs(self, state: ExplorerState) -> StepInputs:
-        """The nouns of a state, as `stepsim simulate` would read them; raises StepsimError."""
-        return read_inputs(
-            self.library.workload(state.workload),
-            self.library.topology(state.topology),
-            state.options,
-            numbers=state.numbers,
-        )
+        """The nouns of a state, as `stepsim simulate` would read them; raises StepsimError.
+
+        A model of which no degree is given keeps the plan that its network has without numbers.
+        """
+        files = self.library.workload(state.workload), self.library.topology(state.topology)
+        job = read_inputs(*files, state.options, numbers=state.numbers)
+        if not state.numbers:
+            return job
+        bare = read_inputs(*files, state.options)
+        degrees, said = held_degrees(bare.workload, bare.topology, bare.options)
+        options, notes = replace(job.options, **degrees), (*job.notes, *said)
+        return replace(job, options=options, notes=notes)
 
     def live(self, state: ExplorerState) -> dict[str, object]:
         """Totals, breakdown and timeline; equal to a run's. Raises PlanError where none can be.

@@ -52,7 +52,7 @@ def answer_facts(
     if rates is not None:
         tokens = rates.tokens_per_s * npus
         found += [
-            _share("MFU", rates.mfu, "more"),
+            {**_share("MFU", rates.mfu, "more"), **_if_it_fits(rates)},
             {
                 **_fact("tokens/s", f"{tokens:,.0f}", tokens, "more"),
                 "note": f"{rates.tokens_per_s:,.1f} per NPU",
@@ -67,6 +67,12 @@ def answer_facts(
         rate = share_of(pipelines * PS_PER_S, step_ps)
         found.append(_fact("throughput", f"{rate:,.4g} microbatches/s", rate, "more"))
     return found
+
+
+def _if_it_fits(rates: Throughput | ThroughputEntry) -> Plain:
+    """What is said of rates of a step that does not fit."""
+    held, capacity = rates.memory_bytes, rates.capacity_bytes
+    return {"note": "if it fitted"} if held and capacity and held > capacity else {}
 
 
 def time_fact(name: str, time_ps: int) -> Plain:

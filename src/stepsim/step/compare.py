@@ -1,6 +1,7 @@
 """One workload under several pipeline schedules."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stepsim.base.errors import PlanError, ScheduleError
@@ -13,7 +14,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.inputs import for_schedule
 from stepsim.step.simulate import SimulatedStep, simulate_step
-from stepsim.step.work import WorkSource
+from stepsim.step.work import WorkSource, held_degrees
 from stepsim.workload.axes import Part
 
 _DEFAULTS = StepOptions()
@@ -65,12 +66,14 @@ def compare_schedules(
     """
     if not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
+    degrees, said = held_degrees(workload, topology, options)
+    options = replace(options, **degrees)
     candidates = []
     for name, schedule in schedules:
         asked = for_schedule(options, schedule)
         try:
             result = simulate_step(
-                workload, topology, asked, notes=notes, weigh=True, progress=progress
+                workload, topology, asked, notes=[*notes, *said], weigh=True, progress=progress
             )
             candidates.append(_Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:

@@ -32,7 +32,7 @@ def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload,
         workload = fill_placeholders(workload)
     bare, rows = placeholder_rows(workload)
     note = f"{bare} of {rows} rows with compute have only placeholders (1 or 1000 ns)"
-    workload = enlarge_microbatches(workload, options.microbatch_size)
+    workload = enlarge_microbatches(workload, options.samples)
     if options.compute_scale:
         workload = scale_compute(workload, options.compute_scale)
     ep = workload.made_for.ep
@@ -56,7 +56,7 @@ def choose_plan(
             pp=options.pp,
             microbatches=options.microbatches,
             global_batch=options.global_batch,
-            microbatch_size=options.microbatch_size,
+            microbatch_size=options.samples,
             ep_layout=options.ep_layout,
         )
     if options.rank_order is not None:

@@ -7,7 +7,9 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, format_size_bytes
+from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Placement, Schedule
 from stepsim.parallel.stages import Stages
@@ -37,10 +39,44 @@ def memory_of(
     return step_memory(held, schedule, made.built.device.memory_bytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLarge:
+    """A step of a model whose fullest rank holds more bytes than its device has.
+
+    `options` are those that were asked for on a `topology`.
+    """
+
+    built: BuiltModel
+    options: StepOptions
+    topology: Topology
+    held_bytes: int
+
+    def text(self) -> str:
+        """That the step does not fit, and the flags by which it would: plans are looked at."""
+        from stepsim.step.models import plan_chooser
+
+        device = self.built.device
+        said = f"{_filled(self.held_bytes, device.memory_bytes, device.name)}: it does not fit"
+        chooser = plan_chooser(self.built.architecture, self.topology, self.options)
+        flags = chooser.remedy(self.built.plan)
+        remedy = f"fits with {flags}" if flags else "no plan that fits is known"
+        return f"{said}, times and rates are those if it fitted ({remedy})"
+
+
+def too_large(
+    memory: "StepMemory | None", built: BuiltModel | None, topology: Topology, options: StepOptions
+) -> TooLarge | None:
+    """That a model's step takes more memory than there is; None where it fits."""
+    if memory is None or built is None or memory.fullest.total <= built.device.memory_bytes:
+        return None
+    held = memory.fullest.total
+    return TooLarge(built=built, options=options, topology=topology, held_bytes=held)
+
+
 def with_memory(
     work: Workload, memory: "StepMemory | None", built: BuiltModel | None
 ) -> tuple[Workload, list[str]]:
-    """A model's workload with the memory of its fullest rank, and a warning where it is full."""
+    """A model's workload with the memory of its fullest rank, and a warning where it is tight."""
     if memory is None or built is None or work.effort is None:
         return work, []
     held, capacity = memory.fullest.total, built.device.memory_bytes
@@ -116,13 +152,12 @@ def _whole(sizes: Floats, schedule: Schedule | None = None) -> Ints:
 def _warnings(held: int, capacity: int, device: str) -> list[str]:
     from stepsim.workload.model.memory import TIGHT_SHARE
 
-    share = held / capacity
-    if share < TIGHT_SHARE:
+    if not TIGHT_SHARE <= held / capacity <= 1:
         return []
-    said = (
-        f"the fullest rank holds {format_size_bytes(held)} of {format_size_bytes(capacity)} on "
-        f"{device}, {share:.0%}"
-    )
-    if share > 1:
-        return [f"{said}: it does not fit"]
-    return [f"{said}: retries of the allocator cost published runs 20 to 30 % there"]
+    cost = "retries of the allocator cost published runs 20 to 30 % there"
+    return [f"{_filled(held, capacity, device)}: {cost}"]
+
+
+def _filled(held: int, capacity: int, device: str) -> str:
+    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity)}"
+    return f"the fullest rank holds {sizes} on {device}, {held / capacity:.0%}"

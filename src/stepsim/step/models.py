@@ -1,47 +1,42 @@
 """A model as a workload: its plan by the options asked for, and the rows that these make."""
 
 from dataclasses import replace
-from math import lcm
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.step.calibrated import as_measured, said_of_calibration
+from stepsim.step.default_plan import PlanChooser
+from stepsim.step.model_plan import as_jobs_run, model_plan, said_of_defaults
 from stepsim.step.work import BuiltModel, MadeWork
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, check_plan
-
-_SEQUENCE = 4096
-_PLAN_FIELDS = (
-    *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
-    *("attention", "dispatch"),
-)
-_MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
-"""Largest values: samples of a microbatch as in workload files, tokens of a sample."""
-_PLAN_SWITCHES = ("sequence_parallel", "reshard", "tp_comm_overlap", "dp_overlap", "cuda_graph")
+from stepsim.workload.model.plan import check_plan
 
 
 def work_of_model(model: Model, topology: Topology, options: StepOptions) -> MadeWork:
     """A model's workload under its plan; raises PlanError, whose text begins with its name."""
-    options = _with_chunks(options)
     try:
-        plan, notes = model_plan(model, topology, options)
+        degrees, said = degrees_of_model(model, topology, options)
+        options = _with_chunks(replace(options, **degrees))
         device, framework = machine_of(topology, options)
+        run = as_jobs_run(options, device, framework, model.architecture)
+        plan, notes = model_plan(model, topology, run.options)
+        notes += [*said, *said_of_defaults(framework, plan, run.assumed)]
         notes += said_of_calibration(device, framework, options)
         check_plan(model.architecture, plan)
         network = topology.fit(plan.npus)
         workload = build_workload(model, plan, device, framework, _interconnect(network))
     except PlanError as error:
         raise PlanError(f"{model.source}: {error}") from None
+    if run.options.dp_overlap and plan.zero < 2 and plan.dp * plan.cp > 1:
+        options = replace(options, dp_overlap=True)
     if not framework.overlaps_input_gradient:
         options = replace(options, tp_overlap=False)
     sized = replace(
@@ -60,99 +55,36 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
     )
 
 
+def degrees_of_model(
+    model: Model, topology: Topology, options: StepOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """Options of the plan that fits where no degree is given, and a note about it."""
+    if options.plan is not None:
+        return {}, []
+    chooser = plan_chooser(model.architecture, topology, options)
+    return ({}, []) if chooser.is_asked else chooser.choose()
+
+
+def plan_chooser(
+    architecture: Architecture, topology: Topology, options: StepOptions
+) -> PlanChooser:
+    """What finds plans of a model that fit, beside the options; raises PlanError."""
+    device, framework = machine_of(topology, options)
+    return PlanChooser(
+        architecture=architecture,
+        topology=topology,
+        device=device,
+        framework=framework,
+        options=_with_chunks(options),
+    )
+
+
 def _with_chunks(options: StepOptions) -> StepOptions:
     """Chunks alone ask for the interleaved schedule, as Megatron-LM's arguments do."""
     default = OPTIONS["schedule"].default
     if (options.chunks or 1) > 1 and options.schedule == default:
         return replace(options, schedule="interleaved")
     return options
-
-
-def model_plan(
-    model: Model, topology: Topology, options: StepOptions
-) -> tuple[ModelPlan, list[str]]:
-    """The plan of a model under the options asked for, and what was assumed; raises PlanError."""
-    if options.plan is not None:
-        raise PlanError("plan: a model takes its degrees one by one (tp, cp, pp, ...)")
-    notes: list[str] = []
-    tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
-    for name in ("tp", "cp", "pp", "ep", "expert_tp", "npus", "sequence", "shard_ranks"):
-        if getattr(options, name) == 0:
-            raise PlanError(f"{name} is 0: expected at least 1")
-    for name, most in _MOST.items():
-        if (getattr(options, name) or 1) > most:
-            raise PlanError(f"{name} is {getattr(options, name)}: expected 1 to {most}")
-    dp = _replicas(topology, options, tp * cp * pp, ep, notes)
-    sequence = options.sequence
-    if sequence is None:
-        sequence = _SEQUENCE
-        notes.append(f"no sequence given: stepsim assumes {sequence} tokens (--sequence sets it)")
-    named: dict[str, Any] = {
-        name: value for name in _PLAN_FIELDS if (value := getattr(options, name)) is not None
-    }
-    if options.cp_comm is not None:
-        named["context"] = options.cp_comm
-    switches: dict[str, Any] = {name: getattr(options, name) for name in _PLAN_SWITCHES}
-    size = options.microbatch_size
-    layout = named_layout(options.layout or "equal", len(model.architecture.prediction_layers))
-    plan = ModelPlan(
-        tp=tp,
-        cp=cp,
-        dp=dp,
-        pp=pp,
-        ep=ep,
-        chunks=_chunks(options, pp),
-        microbatch_size=size,
-        global_batch=_global_batch(options, dp, pp, notes),
-        sequence=sequence,
-        layout=layout,
-        **named,
-        **switches,
-    )
-    return plan, notes
-
-
-def _replicas(
-    topology: Topology, options: StepOptions, split: int, ep: int, notes: list[str]
-) -> int:
-    """Data-parallel degree of the NPUs asked for, else of the topology's."""
-    npus = options.npus
-    if npus is None:
-        unit = lcm(split, ep)
-        npus = -(-topology.default_npus // unit) * unit
-        notes.append(f"no npus given: stepsim assumes {npus} (--npus sets it)")
-    if npus % split:
-        raise PlanError(f"npus is {npus}: expected a multiple of tp*cp*pp, {split}")
-    return npus // split
-
-
-def _global_batch(options: StepOptions, dp: int, pp: int, notes: list[str]) -> int:
-    """Samples of a step; without any, four microbatches for each pipeline stage."""
-    samples = dp * options.microbatch_size
-    if options.global_batch is not None:
-        if options.microbatches is not None:
-            raise PlanError("global_batch and microbatches contradict each other: give one of them")
-        return options.global_batch
-    if options.microbatches is not None:
-        return options.microbatches * samples
-    count = 4 * pp if pp > 1 else 1
-    notes.append(
-        f"no global_batch given: stepsim assumes {count * samples} samples, {count} microbatches "
-        "of each pipeline (--global-batch sets it)"
-    )
-    return count * samples
-
-
-def _chunks(options: StepOptions, pp: int) -> int:
-    """Virtual stages of a rank, as the schedule has them."""
-    schedule = options.schedule
-    if isinstance(schedule, Schedule):
-        return schedule.placement.stages // schedule.placement.ranks
-    held = options.chunks or parse_name(schedule)[1]
-    if needs_times(schedule) or pp == 1:
-        return held or 1
-    placement = build(schedule, ranks=pp, microbatches=2 * pp, chunks=held).placement
-    return placement.stages // placement.ranks
 
 
 def machine_of(topology: Topology, options: StepOptions) -> tuple[Device, Framework]:

@@ -21,10 +21,11 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
+from stepsim.results.findings import Finding
 from stepsim.results.report import Report, StepTotals, make_report, make_totals
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
-from stepsim.step.model_memory import memory_of, with_memory
+from stepsim.step.model_memory import TooLarge, memory_of, too_large, with_memory
 from stepsim.step.size import MOST_EVENTS, OnSize, size_of
 from stepsim.step.work import MadeWork, WorkSource, make_work
 from stepsim.workload.rows import Doubt, Workload
@@ -46,7 +47,8 @@ class PreparedStep:
 
     `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
     `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
-    is as usual and may surprise. `memory` is what ranks hold, where that is known.
+    is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
+    is more than they have.
     """
 
     workload: Workload
@@ -58,11 +60,13 @@ class PreparedStep:
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
     memory: "StepMemory | None" = None
+    unfit: TooLarge | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """All that a user should know, where nobody says what doubts are worth."""
-        return (*(doubt.text for doubt in self.doubts), *self.assumed)
+        first = (self.unfit.text(),) if self.unfit else ()
+        return (*first, *(doubt.text for doubt in self.doubts), *self.assumed)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -89,16 +93,19 @@ class RunStep:
     def report(self, *, weigh: bool = False) -> Report:
         """All that is known of it; with `weigh` its doubts are told elsewhere."""
         ready, work = self.ready, self.ready.workload
-        return make_report(
+        doubts = () if weigh else tuple(doubt.text for doubt in ready.doubts)
+        report = make_report(
             self.timeline,
             ready.prices,
             workload=work.source,
-            warnings=ready.assumed if weigh else ready.warnings,
+            warnings=(*doubts, *ready.assumed),
             reading=work.reading,
             notes=(*ready.notes, *_engine_notes(self.timeline, ready.options)),
             effort=work.effort,
             memory=ready.memory,
         )
+        first = (Finding(text=ready.unfit.text()),) if ready.unfit else ()
+        return replace(report, findings=first)
 
     def totals(self, *, breakdown: bool) -> StepTotals:
         """Its totals alone."""
@@ -180,6 +187,7 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     found = weigh_doubts(ready.doubts, ready.workload, options, report, again)
     said = tuple(each.text for each in found if each.is_negligible)
     kept = tuple(each for each in found if not each.is_negligible)
+    kept = (*report.findings, *kept)
     return replace(report, findings=kept, notes=(*report.notes, *said))
 
 
@@ -220,7 +228,7 @@ def prepare(
     `like` are prices found before: those that serve this step are taken again. `on_size` is called
     with the step's size before its schedule is built.
     """
-    made = make_work(workload, topology, options)
+    made, asked = make_work(workload, topology, options), options
     options = made.options
     work, found = scaled_workload(made.workload, made.sized)
     plan, assumed = choose_plan(work, topology, made.sized)
@@ -230,6 +238,7 @@ def prepare(
     schedule = choose_schedule(work, network, plan, options)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     memory = memory_of(work, made, schedule, stages, options)
+    unfit = too_large(memory, made.built, topology, asked)
     work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
     prices = prices_like(like, graph, network, options) or make_prices(graph, network, options)
@@ -250,6 +259,7 @@ def prepare(
         assumed=every,
         notes=(*work.notes, *_unknown_device(made, topology)),
         memory=memory,
+        unfit=unfit,
     )
 
 

@@ -1,6 +1,9 @@
 """What a step is made of: a workload as it is, or a model that becomes one."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import CalibrationError, PlanError
 from stepsim.base.option import Panel
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
 WorkSource = Workload | Model
 """What a step is made of: a workload, or a model that becomes one under a plan on a device."""
 
+_USUAL: Mapping[str, bool | int] = MappingProxyType(
+    {
+        **dict.fromkeys(("dp_overlap", "tp_comm_overlap", "cuda_graph"), False),
+        "reshard": True,
+        "microbatch_size": 1,
+    }
+)
+"""What a workload file's step has of options that are not asked for."""
 _MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
 
 
@@ -53,6 +64,7 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
     begin with its name.
     """
     if isinstance(source, Workload):
+        options = _of_a_file(options)
         if options.device is not None:
             raise PlanError(
                 f"device: only a model can be asked that; compute times of {source.source} are of "
@@ -69,3 +81,25 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
     from stepsim.step.models import work_of_model
 
     return work_of_model(source, topology, options)
+
+
+def held_degrees(
+    source: WorkSource, topology: Topology, options: StepOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """Options of the plan that a model's step takes where none of its degrees is given, and a note.
+
+    Steps that are compared are held to one plan by it. Raises PlanError.
+    """
+    if isinstance(source, Workload):
+        return {}, []
+    from stepsim.step.models import degrees_of_model
+
+    return degrees_of_model(source, topology, options)
+
+
+def _of_a_file(options: StepOptions) -> StepOptions:
+    """The options of a workload file's step: what it has anyway is as good as not asked for."""
+    usual: dict[str, Any] = {
+        name: None for name, value in _USUAL.items() if getattr(options, name) == value
+    }
+    return replace(options, **usual) if usual else options

@@ -33,6 +33,7 @@ def _compare(
         report = _simulated(measurement, calibration, table).report
     except StepsimError as error:
         raise TraceError(f"{measurement.where}: {error}") from None
+    said = (*report.findings, *report.warnings)
     options = [f"{name} {value}" for name, value in measurement.options.items()]
     names = [measurement.workload.name, report.schedule, report.topology, *options]
     return Compared(
@@ -40,7 +41,7 @@ def _compare(
         source=Source.PREDICTION,
         simulated_ps=report.step_time_ps,
         measured_ps=measurement.measured_ps,
-        notes=tuple(f"{measurement.where}: {note}" for note in report.warnings),
+        notes=tuple(f"{measurement.where}: {note}" for note in said),
     )
 
 

@@ -288,10 +288,11 @@ def test_host_time_that_no_scenario_varies_is_as_long_as_it_is() -> None:
 def test_the_network_of_a_model_that_waits_for_its_host_is_a_column() -> None:
     """Launches run beside exchanges, so another network changes those alone."""
     asked: dict[str, Any] = {"npus": 16, "tp": 8, "device": "b200", "sequence": 512}
+    asked["microbatches"] = 1
     batch = make_batch("llama-3.2-1b", "hgx-h100", **asked)
     found = batch.evaluate(batch.scenarios({"nvlink.bandwidth": [25e9, 2e9]})).step_time_ps
     for bandwidth, step in zip(("25 GB/s", "2 GB/s"), found.tolist(), strict=True):
         slower = stepsim.load_topology("hgx-h100", numbers={"nvlink.bandwidth": bandwidth})
         assert simulate("llama-3.2-1b", slower, **asked).report.step_time_ps == step
-    large = make_batch("llama-3.1-8b", "hgx-h100", npus=16, tp=2)
+    large = make_batch("llama-3.1-8b", "hgx-h100", npus=16, tp=2, microbatches=1)
     assert large.takes(["nvlink.bandwidth", "launch_latency"])

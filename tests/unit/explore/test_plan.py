@@ -28,7 +28,7 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.models.load import read_model
 from stepsim.files.models.megatron_plan import megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
-from stepsim.step.models import model_plan
+from stepsim.step.model_plan import model_plan
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute
@@ -124,10 +124,14 @@ def test_stages_with_ends_that_cost_more_get_fewer_layers() -> None:
 def test_depths_that_nothing_divides_are_shared_out() -> None:
     _, made, _ = space("pp=4", "vpp=1", "recompute=none", "mbs=1", model="gpt2")
     assert {plan.layout.equal for plan in made.plans()} == {True}
-    prime = replace(made.architecture, layers=made.architecture.layers[:11])
+    counted = replace(made.architecture, layers=made.architecture.layers[:11])
+    plans = [*replace(made, architecture=counted).plans()]
+    assert {plan.layout.equal for plan in plans} == {True}
+    assert plans[0].stage_slices(counted)[-1].layers == 2, "the head counts as a layer"
+    prime = replace(made.architecture, layers=made.architecture.layers[:1] * 25)
     plans = [*replace(made, architecture=prime).plans()]
     counts = {tuple(s.layers for s in plan.stage_slices(prime)) for plan in plans}
-    assert counts == {(3, 3, 3, 2)}
+    assert counts == {(7, 6, 6, 6)}
     assert plans
     assert not [*replace(made, architecture=prime, base=replace(made.base, layout="equal")).plans()]
 

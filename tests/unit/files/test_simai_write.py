@@ -11,6 +11,9 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.simai.write import write_simai_text
 from stepsim.step.work import make_work
 
+APART: dict[str, Any] = {"dp_overlap": False}
+"""A text cannot say that gradients and parameters move beside compute, as models run by default."""
+
 
 def write(path: Path, model: str, **options: Any) -> list[str]:
     job = read_inputs(model, "hgx-h100", options)
@@ -46,6 +49,7 @@ def test_what_is_written_takes_the_same_picoseconds(
     model: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "workload.txt"
+    options = {"tp": 1, **options, **APART}
     write(path, model, **options)
     expected = simulate(model, "hgx-h100", **options).report
     found = simulate(path, "hgx-h100", microbatches=expected.plan.microbatches).report
@@ -54,7 +58,7 @@ def test_what_is_written_takes_the_same_picoseconds(
 
 
 def test_stages_that_are_alike_keep_their_pipeline(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"npus": 32, "tp": 4, "pp": 4, "global_batch": 32, "sequence": 4096}
+    options: dict[str, Any] = {"npus": 32, "tp": 4, "pp": 4, "global_batch": 32, **APART}
     options["cuda_graph"] = True
     path = tmp_path / "workload.txt"
     notes = write(path, "llama-3-8b", **options)
@@ -78,6 +82,7 @@ def test_launches_that_the_format_cannot_say_are_told(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"zero": 3}, "gathered beside compute"),
+        ({"dp_overlap": True}, "gathered beside compute"),
         ({"cp": 2}, "cp or tp_comm_overlap"),
         ({"pp": 2, "layout": "20+12"}, "stages have 12 to 20 layers"),
     ],
@@ -86,5 +91,5 @@ def test_what_the_format_cannot_say_is_refused(
     options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PlanError, match=words):
-        write(tmp_path / "a.txt", "llama-3-8b", npus=16, sequence=4096, **options)
+        write(tmp_path / "a.txt", "llama-3-8b", npus=16, tp=1, **{**APART, **options})
     assert not (tmp_path / "a.txt").exists()

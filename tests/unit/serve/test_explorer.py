@@ -17,6 +17,7 @@ from stepsim.serve.explorer import Explorer
 from stepsim.serve.facts import memory_shown
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
+from stepsim.step.work import held_degrees
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
 FILES = ("gpt_tp4.txt", "moe_128.txt")
@@ -100,7 +101,7 @@ def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> Non
 MODELS: dict[str, list[str]] = {
     "workload": ["llama-3.2-1b", "qwen3-30b-a3b", "llama-3.1-8b"],
     "npus": ["16", "32"],
-    "tp": ["", "2", "8"],
+    "tp": ["1", "2", "8"],
     "pp": ["", "2"],
     "ep": ["", "2"],
     "sequence": ["", "512", "8192"],
@@ -134,6 +135,19 @@ def test_a_state_of_a_model_gives_what_simulate_gives(explorer: Explorer, seed: 
         live = explorer.live(state)
         same = ("step_ps", "facts", "breakdown", "memory")
         assert {name: live[name] for name in same} == {name: found[name] for name in same}
+
+
+def test_a_model_keeps_its_plan_while_links_change(explorer: Explorer) -> None:
+    """No degree is given: the plan is that of the network as its file has it."""
+    job = {"workload": "llama-3.1-8b", "topology": "hgx-h100", "npus": "16", "global_batch": "64"}
+    state = ExplorerState.of({**job, "fabric.bandwidth": "10 Gbps"})
+    slow = explorer.inputs(state)
+    degrees, _ = held_degrees(slow.workload, slow.topology, explorer.inputs(state.bare()).options)
+    bare = explorer.inputs(state.bare())
+    held, said = held_degrees(bare.workload, bare.topology, bare.options)
+    assert {name: getattr(slow.options, name) for name in held} == held
+    assert held != degrees, "the slow network alone would have another plan"
+    assert said[0] in slow.notes
 
 
 @pytest.mark.parametrize(

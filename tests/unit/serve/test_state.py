@@ -72,6 +72,20 @@ def test_a_value_that_begins_with_a_dash_is_no_option() -> None:
     assert "'--microbatches=-1; reboot'" in command
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "flags"),
+    [
+        ("dp_overlap", "on", ["--dp-overlap"]),
+        ("dp_overlap", "off", ["--no-dp-overlap"]),
+        ("tp_overlap", "off", ["--tp-overlap", "off"]),
+    ],
+)
+def test_switches_are_the_flags_of_the_command_line(name: str, text: str, flags: list[str]) -> None:
+    asked = {"workload": "a.txt", "topology": "hgx-h100", name: text}
+    words = shlex.split(ExplorerState.of(asked).command("a.txt", "hgx-h100"))
+    assert words[5:] == flags
+
+
 def test_empty_texts_are_defaults() -> None:
     assert dict(ExplorerState.of({**ASKED, "schedule": "", "pp": ""}).options) == {
         "microbatches": "32",

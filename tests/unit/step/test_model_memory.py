@@ -58,12 +58,14 @@ def test_gpipe_keeps_every_microbatch() -> None:
 
 
 def held(**options: Any) -> tuple[int, tuple[str, ...]]:
+    """Bytes of the fullest rank, and what is said of the step."""
     report = simulate(
         "llama-3.1-8b", "hgx-h100", npus=8, global_batch=16, sequence=4096, **options
     ).report
     assert report.throughput is not None
     assert report.throughput.memory_bytes is not None
-    return report.throughput.memory_bytes, report.warnings
+    found = tuple(each.text for each in report.findings)
+    return report.throughput.memory_bytes, (*found, *report.warnings)
 
 
 def test_a_model_that_fits_says_nothing() -> None:

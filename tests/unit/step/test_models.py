@@ -125,7 +125,11 @@ def test_the_simulation_agrees_with_the_closed_form(kind: str) -> None:
         ("llama-3-8b", {"framework": "megatrom"}, "no framework named 'megatrom'"),
         ("llama-3-8b", {"device": "a100-80gb", "precision": "fp8"}, "precision is fp8: A100-80GB"),
         ("llama-3-8b", {"npus": 12, "tp": 8}, "npus is 12: expected a multiple of tp*cp*pp, 8"),
-        ("llama-3-8b", {"npus": 8, "global_batch": 12}, "global_batch is 12: expected a multiple"),
+        (
+            "llama-3-8b",
+            {"npus": 8, "tp": 1, "global_batch": 12},
+            "global_batch is 12: expected a multiple",
+        ),
         ("llama-3-8b", {"npus": 8, "ep": 2}, "ep is 2: llama-3-8b has no experts: expected 1"),
         ("llama-3-8b", {"npus": 8, "zero": 4}, "zero is 4: expected 0, 1, 2 or 3"),
         ("llama-3-8b", {"npus": 8, "sequence": 0}, "sequence is 0: expected at least 1"),
@@ -204,7 +208,8 @@ def test_a_price_per_hour_is_a_price_per_step_and_per_trillion_tokens() -> None:
 def test_gradients_and_parameters_are_summed_and_gathered_once(
     zero: int, expected: dict[tuple[Group, CollectiveKind], int]
 ) -> None:
-    report = step("llama-2-7b", npus=8, zero=zero, global_batch=8, sequence=2048)
+    options = {"npus": 8, "tp": 1, "global_batch": 8, "sequence": 2048, "dp_overlap": False}
+    report = step("llama-2-7b", zero=zero, **options)
     whole = 6_738_415_616
     found = {(use.group, use.kind): use.size_bytes for use in report.comms if use.ranks > 1}
     assert found == {key: size * whole for key, size in expected.items()}
@@ -269,7 +274,8 @@ def test_models_run_under_every_kind_of_schedule(schedule: str) -> None:
 def test_assumptions_are_said_once_by_name() -> None:
     warnings = step("llama-3-8b").warnings
     assumed = [text.split()[1] for text in warnings if text.startswith("no ")]
-    assert sorted(assumed) == ["global_batch", "npus", "sequence"]
+    assert sorted(assumed) == ["degrees", "global_batch", "npus", "sequence"]
+    assert sum(text.startswith("defaults of megatron-core:") for text in warnings) == 1
 
 
 def test_a_script_says_what_flags_may_change(tmp_path: Path) -> None:

@@ -207,12 +207,12 @@ def _parameter(option: Option) -> inspect.Parameter:
     """A parameter of a command that typer makes a flag of; absent, it is None."""
     value: Any = str if option.read else _TYPES.get(option.quantity, str)
     if option.quantity is Quantity.SWITCH:
-        value = _Switch if option.default and option.flags is None else bool
+        value = bool if option.flags or option.default is False else _Switch
     if option.is_file:
         value = Path
     flags = option.flags or ("--" + option.name.replace("_", "-"),)
     offered = option.offers or option.choices
-    shown = option.absent or option.text(option.default) if value is not bool else ""
+    shown = option.absent or (option.text(option.default) if value is not bool else "")
     declared = typer.Option(
         *flags,
         help=option.about,

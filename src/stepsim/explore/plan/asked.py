@@ -15,6 +15,8 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
+from stepsim.step.model_plan import as_jobs_run
+from stepsim.step.models import machine_of
 from stepsim.workload.model.model import Model
 
 _NAMES = {short: name for name, short in SHORT_NAMES.items()}
@@ -151,13 +153,15 @@ def make_space(
             raise PlanError(f"{name} is missing: expected a number (--{flag})")
     assert options.global_batch is not None
     assert options.sequence is not None
+    device, framework = machine_of(topology, options)
+    run = as_jobs_run(options, device, framework, model.architecture)
     return PlanSpace(
         architecture=model.architecture,
         npus=tuple(npus),
         global_batch=options.global_batch,
         sequence=options.sequence,
         domain=interconnect_of(topology.fit(max(npus))).domain,
-        base=replace(options, npus=None),
+        base=replace(run.options, npus=None),
         fixed=fixed,
         most=most,
     )

@@ -104,7 +104,7 @@ def check_plan_file(
             _line("memory", budget.memory_bytes, taken, format_size_bytes),
             _line("bubble", budget.bubble, bubble, "{:.2%}".format),
         ),
-        warnings=report.warnings,
+        warnings=(*(found.text for found in report.findings), *report.warnings),
     )
 
 

@@ -130,7 +130,7 @@ class PlanSpace:
             self._experts(tp, cp, dp),
             self.fixed.get("microbatch_size", (1, 2, 4, 8)),
             self.fixed.get("recompute", (Recompute.NONE, Recompute.FULL)),
-            self.fixed.get("zero", (1,)),
+            self.fixed.get("zero", (1 if self.base.zero is None else self.base.zero,)),
         )
         batch = f"global_batch is {self.global_batch}: "
         whole = named["chunks"] > 1 and not named["order"].chunks

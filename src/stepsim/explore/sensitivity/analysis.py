@@ -31,7 +31,7 @@ from stepsim.network.topology.numbers import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.simulate import step_totals
-from stepsim.step.work import WorkSource
+from stepsim.step.work import WorkSource, held_degrees
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3
@@ -134,7 +134,9 @@ def find_sensitivity(
     Parameters that are 0, or infinite, have no per cent and are left out. Raises PlanError with
     contention, and the errors of `simulate`.
     """
-    batch = make_batch(workload, topology, options, notes=notes)
+    degrees, said = held_degrees(workload, topology, options)
+    options = replace(options, **degrees)
+    batch = make_batch(workload, topology, options, notes=[*notes, *said])
     every = _parameters(batch.setting)
     linked = [each for each in every if batch.takes(each.columns)]
     rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]

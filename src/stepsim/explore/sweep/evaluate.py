@@ -20,6 +20,7 @@ from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
 from stepsim.results.report import StepTotals
 from stepsim.step.simulate import step_totals
+from stepsim.step.work import held_degrees
 from stepsim.workload.axes import Part
 
 
@@ -101,14 +102,22 @@ class Simulation:
 
     def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":
         """Nothing is shared but the workload and the topology, which are read already."""
-        return SimulatedGroup(group=group, known=self.known)
+        study = group.study
+        degrees, _ = held_degrees(
+            study.workload, study.topology, study.step_options(group.settings)
+        )
+        return SimulatedGroup(group=group, degrees=degrees, known=self.known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGroup:
-    """A group of which every scenario is simulated by itself."""
+    """A group of which every scenario is simulated by itself, with the same `degrees` of a model.
+
+    Those are options of a plan that fits, where none are given.
+    """
 
     group: ScenarioGroup
+    degrees: Mapping[str, Any] = field(default_factory=dict)
     known: list[Prices] = field(default_factory=list)
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
@@ -124,6 +133,7 @@ class SimulatedGroup:
         study = self.group.study
         try:
             options = study.step_options({**self.group.settings, **values})
+            options = replace(options, **self.degrees)
             topology = with_values(study.topology, values)
             return step_totals(
                 study.workload,

@@ -233,12 +233,12 @@ _CONTEXT = {"p2p": "ring", "all_gather": "all_gather", "a2a": "all_to_all"}
 
 def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     """Options of a step, as people type them."""
+    yield from ((name, 1) for name in ("tp", "pp"))
     for option, name in _COUNTS.items():
         if arguments.has(name):
             yield option, arguments.count(name)
     for option, name in _SWITCHES.items():
-        if arguments.has(name):
-            yield option, True
+        yield option, arguments.has(name)
     yield "sequence_parallel", arguments.has("sequence-parallel")
     yield "zero", 1 if arguments.has("use-distributed-optimizer") else 0
     if arguments.has("use-torch-fsdp2", "use-megatron-fsdp", "use-custom-fsdp"):

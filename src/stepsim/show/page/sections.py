@@ -1,7 +1,6 @@
 """Sections of a page: charts and tables of a result under a heading."""
 
 from collections.abc import Mapping, Sequence
-from math import inf
 
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.sensitivity import Sensitivity
@@ -18,7 +17,6 @@ from stepsim.show.tables.step import (
     comms_table,
     knows_memory,
     links_table,
-    memory_pairs,
     memory_table,
     parts_table,
     path_table,
@@ -62,13 +60,9 @@ def _measured_facts(result: StepDocument, measured: RunBesideReplay | None) -> d
 
 
 def notices_of(result: StepDocument) -> tuple[str, ...]:
-    """What changes the answer and is said first: weighty findings, and memory that is short."""
-    rates = result.throughput
+    """What changes the answer and is said first: weighty findings, with memory that is short."""
     found = [Finding(text=each.text, worth=each.worth) for each in result.findings]
-    said = [each.text for each in found if each.is_weighty]
-    if rates and (rates.memory_bytes or 0) > (rates.capacity_bytes or inf):
-        said.append(f"This plan does not fit: {memory_pairs(rates)[0][1]}")
-    return tuple(said)
+    return tuple(each.text for each in found if each.is_weighty)
 
 
 def replay_section(measured: RunBesideReplay) -> Section:

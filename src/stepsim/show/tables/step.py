@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.parallel.modes import Sharing
@@ -106,6 +107,7 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
     """What a step of a model is worth, and what that rests on."""
     if rates is None:
         return ()
+    if_fits = "" if fits(rates) else ", if it fitted"
     spent = [
         f"{rates.npu_hours_per_trillion_tokens:,.0f} NPU hours per trillion tokens",
         *_price(rates),
@@ -116,9 +118,9 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
         (
             "per NPU",
             f"{rates.tokens_per_s:,.1f} tokens/s; TFLOP/s: model {rates.model_tflops:.1f}, "
-            f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}",
+            f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}{if_fits}",
         ),
-        ("cost", ", ".join(spent)),
+        ("cost", ", ".join(spent) + if_fits),
         *memory_pairs(rates),
         ("accuracy", _accuracy(rates)),
         *_range(rates),
@@ -143,6 +145,11 @@ def _range(rates: ThroughputEntry) -> Pairs:
         return ()
     low, high = (format_time_ps(round(each * PS_PER_S)) for each in (rates.low_s, rates.high_s))
     return (("range", f"{low} to {high}: 80 % of {rates.range_sources} other sources"),)
+
+
+def fits(rates: ThroughputEntry) -> bool:
+    """Whether a step's fullest rank holds no more than its device has, as far as that is known."""
+    return (rates.memory_bytes or 0) <= (rates.capacity_bytes or inf)
 
 
 def memory_pairs(rates: ThroughputEntry) -> Pairs:

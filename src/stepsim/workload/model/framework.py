@@ -5,7 +5,34 @@ from dataclasses import field, replace
 from types import MappingProxyType
 
 from stepsim.base.records import dataclass
-from stepsim.workload.model.choices import Precision, RecomputeModule
+from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDefaults:
+    """How jobs of a framework run where nobody says it, by the names of options; None: not known.
+
+    They hold for models with experts if `experts` is true, for others if it is false, for both if
+    it is None; and on `devices`, if there are any, alone. `source` says who runs jobs so.
+    """
+
+    source: str
+    experts: bool | None = None
+    devices: tuple[str, ...] = ()
+    zero: int | None = None
+    dp_overlap: bool | None = None
+    tp_comm_overlap: bool | None = None
+    cuda_graph: bool | None = None
+    reshard: bool | None = None
+    dispatch: ExpertDispatch | None = None
+
+    def hold_for(self, device: str, *, sparse: bool) -> bool:
+        """Whether they hold on a device for a model that has experts, or none."""
+        return self.experts in (None, sparse) and (not self.devices or device in self.devices)
+
+
+JOB_DEFAULTS = ("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch")
+"""Options that a framework's jobs have a value of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +109,8 @@ class Framework:
     in which gradients are reduced; `workspace_bytes` are those of a rank's libraries.
     `fragmentation` multiplies activations and buffers, and `reports_total` says that memory is
     reported with what others hold. `attention` is the kernel family on each device, by name;
-    `recipes` are public ones; `errors` are those of published runs.
+    `recipes` are public ones; `errors` are those of published runs; `defaults` say how its jobs
+    run: of those that hold the last one counts.
     """
 
     name: str
@@ -122,6 +150,7 @@ class Framework:
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()
+    defaults: tuple[JobDefaults, ...] = ()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -136,3 +165,13 @@ class Framework:
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""
         return self.attention.get(device, self.attention.get("default", "flash2"))
+
+    def defaults_on(self, device: str, *, sparse: bool) -> dict[str, int | bool | ExpertDispatch]:
+        """Options that its jobs have on a device, by name; `sparse` models have experts."""
+        return {
+            name: value
+            for held in self.defaults
+            if held.hold_for(device, sparse=sparse)
+            for name in JOB_DEFAULTS
+            if (value := getattr(held, name)) is not None
+        }

@@ -28,7 +28,7 @@ class LayerLayout:
 
     `embedding_counts` and `head_counts` are Megatron-LM's `account_for_embedding_in_pipeline_split`
     and `account_for_loss_in_pipeline_split`. `slices` are the virtual stages in the model's order.
-    An `equal` layout has as many layers in every stage, or as many with both ends counted.
+    An `equal` layout has as many layers in every stage, or as many with ends counted.
     """
 
     embedding_counts: bool = False
@@ -46,13 +46,14 @@ class LayerLayout:
 
     def even(self, layers: int, stages: int) -> list[int]:
         """Layers of each virtual stage; raises PlanError where there is no even share."""
+        if (other := self.counting_ends(layers, stages)) is not self:
+            return other.even(layers, stages)
         if self.equal and layers % stages:
-            if (layers + 2) % stages:
-                raise PlanError(
-                    f"layers is {layers}: expected a multiple of the {stages} virtual stages (pp x "
-                    "chunks), two fewer (embedding and head count as layers), or a layout"
-                )
-            return LayerLayout(embedding_counts=True, head_counts=True).even(layers, stages)
+            raise PlanError(
+                f"layers is {layers}: expected a multiple of the {stages} virtual stages (pp x "
+                "chunks), two fewer (embedding and head count as layers), one fewer (the head "
+                "counts as a layer), or a layout"
+            )
         total = layers + self.embedding_counts + self.head_counts
         counted = self.embedding_counts or self.head_counts
         if counted and total % stages:
@@ -67,6 +68,18 @@ class LayerLayout:
         if min(counts) < 0 or (min(counts) == 0 and not counted):
             raise PlanError(_no_share(layers, stages))
         return counts
+
+    def counting_ends(self, layers: int, stages: int) -> "LayerLayout":
+        """The layout with ends counted as layers where that alone gives an equal share.
+
+        An `equal` layout counts both ends, else the head, whose loss is the heavier one. An even
+        layout does where there are too few layers for one in every stage. Others stay as they are.
+        """
+        even = self == _EVEN and layers < stages
+        if not (even or (self.equal and layers % stages)):
+            return self
+        both, head = _NAMED["ends"], _NAMED["head"]
+        return both if (layers + 2) % stages == 0 else head if (layers + 1) % stages == 0 else self
 
     def text(self) -> str | None:
         """What `named_layout` reads back; None for an equal layout, which is the default."""
@@ -199,6 +212,21 @@ _NAMED = {
     "embedding": LayerLayout(embedding_counts=True),
     "head": LayerLayout(head_counts=True),
 }
+
+
+_EVEN = _NAMED["even"]
+
+
+def even_or_ends(layers: int, stages: int) -> LayerLayout:
+    """The layout of a run that says none: equal shares, also with ends counted, else even ones.
+
+    Where there are too few layers for all, each has a stage of its own behind the embedding's, the
+    head has the last, and stages before it are empty, as nanotron shares out its blocks.
+    """
+    if layers + 2 < stages:
+        return counted_layout([0, *[1] * layers, *[0] * (stages - layers - 1)])
+    equal = _NAMED["equal"].counting_ends(layers, stages)
+    return _EVEN if equal.equal else equal
 
 
 def named_layout(text: str, prediction_layers: int = 0) -> LayerLayout:

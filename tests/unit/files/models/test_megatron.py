@@ -48,6 +48,8 @@ def test_a_launch_script_says_the_model_and_the_plan(tmp_path: Path) -> None:
         "global_batch": 1536,
         "sequence": 2048,
         "dp_overlap": True,
+        "tp_comm_overlap": False,
+        "cuda_graph": False,
         "sequence_parallel": True,
         "zero": 1,
         "recompute": "selective",

@@ -4,6 +4,9 @@ A rank of `tokens` t, of which s with sequence parallelism are its own, hidden 1
 element. Each count stands with its factors, so that one of them that is left out is seen.
 """
 
+from operator import attrgetter
+from typing import Any
+
 import pytest
 
 from stepsim.workload.model.architecture import (
@@ -49,7 +52,7 @@ def sent(blocks: tuple[Block, ...], group: Group) -> tuple[Sent, Sent]:
             for exchange in several(block)
             if exchange.group is group and exchange.size_bytes[0]
         ]
-        for several in (lambda block: block.forward, lambda block: block.backward)
+        for several in (attrgetter("forward"), attrgetter("backward"))
     )
     return forward, backward
 
@@ -141,7 +144,7 @@ def test_ulysses_turns_heads_against_tokens(
     ],
 )
 def test_experts_exchange_two_bytes_of_every_choice(
-    mlp: ExpertMlp, degrees: dict[str, int], tokens: int, etp: int
+    mlp: ExpertMlp, degrees: dict[str, Any], tokens: int, etp: int
 ) -> None:
     layer, own = Layer(attention=None, mlp=mlp), plan(**degrees)
     size = 2 * tokens * 2 * 128  # bytes, tokens, experts of each, hidden

@@ -21,8 +21,10 @@ from stepsim.workload.model.layout import (
     LayerLayout,
     balanced_layout,
     counted_layout,
+    even_or_ends,
     layout_by_cost,
     layout_text,
+    named_layout,
     parse_layout,
 )
 from stepsim.workload.model.plan import ModelPlan, Precision, check_plan
@@ -146,7 +148,7 @@ def test_a_plan_that_does_not_fit_the_model_is_refused() -> None:
     with pytest.raises(PlanError, match="no experts"):
         check_plan(llama_8b(), ModelPlan(ep=2, dp=2, global_batch=2))
     with pytest.raises(PlanError, match="at least one each"):
-        check_plan(llama_8b(), ModelPlan(pp=33))
+        check_plan(llama_8b(), ModelPlan(pp=35))
 
 
 def test_a_count_that_is_none_is_refused_by_name() -> None:
@@ -160,3 +162,46 @@ def test_npus_and_microbatches_follow_the_degrees() -> None:
     plan = ModelPlan(tp=8, cp=2, dp=4, pp=16, global_batch=64, microbatch_size=2)
     assert (plan.npus, plan.microbatches, plan.tokens) == (1024, 8, 64 * 2048)
     assert Precision.FP8.element_bytes == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "stages", "counts"),
+    [
+        ("equal", 126, 128, [0, *[1] * 126, 0]),
+        ("even", 126, 128, [0, *[1] * 126, 0]),
+        ("equal", 126, 16, [7, *[8] * 14, 7]),
+        ("even", 126, 16, [*[8] * 14, 7, 7]),
+        ("equal", 61, 2, [31, 30]),
+        ("head", 61, 2, [31, 30]),
+        ("even", 30, 31, [*[1] * 30, 0]),
+    ],
+)
+def test_ends_count_as_layers_where_that_alone_divides(
+    name: str, layers: int, stages: int, counts: list[int]
+) -> None:
+    slices = named_layout(name).resolve(layers, 0, stages)
+    assert [each.layers for each in slices] == counts
+    assert (slices[0].embedding, slices[-1].head) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "counts"),
+    [
+        (30, 32, [0, *[1] * 30, 0]),
+        (62, 32, [1, *[2] * 30, 1]),
+        (28, 32, [0, *[1] * 28, 0, 0, 0]),
+        (32, 4, [8, 8, 8, 8]),
+        (33, 4, [9, 8, 8, 8]),
+        (35, 4, [9, 9, 9, 8]),
+    ],
+)
+def test_runs_that_say_no_layout_have_an_even_one(
+    layers: int, stages: int, counts: list[int]
+) -> None:
+    slices = even_or_ends(layers, stages).resolve(layers, 0, stages)
+    assert [each.layers for each in slices] == counts
+
+
+def test_an_equal_layout_that_nothing_divides_is_refused() -> None:
+    with pytest.raises(PlanError, match="layers is 33: expected a multiple of the 4 virtual"):
+        named_layout("equal").resolve(33, 0, 4)

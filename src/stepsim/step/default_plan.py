@@ -1,0 +1,327 @@
+"""The plan of a model of which nobody said a degree: the fastest even one that fits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+from math import gcd, inf
+from typing import Any
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import PlanError, TopologyError
+from stepsim.base.records import dataclass
+from stepsim.network.topology import Topology
+from stepsim.network.two_levels import interconnect_of
+from stepsim.options import StepOptions
+from stepsim.step.model_plan import (
+    DEFAULT_SEQUENCE,
+    DEFAULT_TOKENS,
+    as_jobs_run,
+    asked_layout,
+    chunks_of,
+    default_batch,
+    default_size,
+    plan_fields,
+)
+from stepsim.workload.model.architecture import (
+    Architecture,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+)
+from stepsim.workload.model.choices import Recompute
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.layout import LayerLayout, named_layout
+from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
+from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.model.step_time import StepModel
+
+DEGREES = ("tp", "cp", "pp", "ep")
+"""Options that say how a model is split: where one of them is given, the others are 1."""
+
+_SIZES = (1, 2, 4)
+_LEAST_SEQUENCE = 4096
+_MOST_UNEVEN = 1.125
+_MOST_BATCH = 1.5
+_MOST_DOUBLINGS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PricedPlans:
+    """Plans with the share of the device's memory that each takes, and seconds per token.
+
+    Plans that do not fit well, or have a larger batch than others need, are not priced: theirs are
+    infinite.
+    """
+
+    plans: Sequence[ModelPlan]
+    share: Floats
+    seconds: Floats
+
+    def fastest(self) -> ModelPlan | None:
+        """The fastest that fits well, the first of equals; None where none does."""
+        best = int(np.argmin(self.seconds)) if self.plans else 0
+        return self.plans[best] if self.plans and np.isfinite(self.seconds[best]) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChooser:
+    """Even plans of a model on a machine under what was asked, and which of them is taken.
+
+    What `options` say is held, but for degrees when a `remedy` is sought. An even plan has degrees
+    that are powers of two.
+    """
+
+    architecture: Architecture
+    topology: Topology
+    device: Device
+    framework: Framework
+    options: StepOptions
+
+    def choose(self) -> tuple[dict[str, Any], list[str]]:
+        """Options of the plan that is taken, by their fields, and a sentence about it.
+
+        That is the fastest plan by the closed form that fits well; with full recomputation only
+        where none fits without; else the one with least memory. There are none where no plan
+        divides, or where the network has no closed form.
+        """
+        npus = default_size(self.topology, self.options)
+        tried: list[_PricedPlans] = []
+        for recompute in self._recomputations():
+            tried.append(self._priced(npus, recompute))
+            best = tried[-1].fastest()
+            if best is not None:
+                return self._taken(best, "is the fastest even plan that fits by the closed form")
+        least = [
+            (float(each.share.min()), each.plans[int(each.share.argmin())])
+            for each in tried
+            if each.plans
+        ]
+        if not least:
+            return {}, []
+        share, plan = min(least, key=lambda one: one[0])
+        said = "no even plan fits well" if share <= 1 else "no even plan fits"
+        return self._taken(plan, f"takes least memory: {said}")
+
+    def remedy(self, plan: ModelPlan) -> str:
+        """Flags by which a plan that does not fit would; empty where none is known.
+
+        Beside the `options` they give the plan on as many NPUs that differs in fewest numbers, the
+        fastest of these; with full recomputation where none fits without; else the fastest on the
+        fewest NPUs that are enough, in powers of two times as many.
+        """
+        options, recompute = self.options, self.options.recompute
+        if recompute is None and plan.recompute is not Recompute.NONE:
+            recompute = plan.recompute
+        free = replace(options, tp=None, cp=None, pp=None, ep=None, expert_tp=None)
+        free = replace(free, microbatch_size=None, recompute=recompute)
+        chooser = replace(self, options=free)
+        for times in range(_MOST_DOUBLINGS + 1):
+            size = plan.npus << times
+            for again in chooser._recomputations():
+                priced = chooser._priced(size, again)
+                best = priced.fastest() if times else _nearest(priced, plan)
+                if best is not None:
+                    more = [f"--gpus {size}"] if times else []
+                    own = self._changes(best) if self.is_asked else ()
+                    return " ".join([*more, *own])
+        return ""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the options say a degree."""
+        return any(getattr(self.options, name) is not None for name in DEGREES)
+
+    def _recomputations(self) -> tuple[Recompute, ...]:
+        """What may be recomputed: nothing first, unless the options say it."""
+        asked = self.options.recompute
+        return (Recompute.NONE, Recompute.FULL) if asked is None else (asked,)
+
+    def _taken(self, plan: ModelPlan, why: str) -> tuple[dict[str, Any], list[str]]:
+        chosen: dict[str, Any] = {name: getattr(plan, name) for name in DEGREES}
+        if plan.microbatch_size != self.options.samples:
+            chosen["microbatch_size"] = plan.microbatch_size
+        if _needs_expert_tp(plan):
+            chosen["expert_tp"] = plan.expert_degree
+        if layout := _layout_text(plan):
+            chosen["layout"] = layout
+        if plan.recompute is not (self.options.recompute or Recompute.NONE):
+            chosen["recompute"] = plan.recompute
+            why += ", with full recomputation"
+        named = {name: getattr(plan, name) for name in ("tp", "cp", "pp", "dp", "ep")}
+        named["mbs"] = plan.microbatch_size
+        kept = ("tp", "pp", "mbs")
+        words = ", ".join(f"{n} {value}" for n, value in named.items() if value > 1 or n in kept)
+        flags = " ".join(self._flags(plan))
+        return chosen, [f"no degrees given: {words} {why} (fix it with {flags})"]
+
+    def _flags(self, plan: ModelPlan) -> Iterator[str]:
+        """Flags that give a plan beside the options; degrees other than tp and pp may be 1."""
+        for name in DEGREES:
+            if getattr(plan, name) > 1 or name in ("tp", "pp"):
+                yield f"--{name} {getattr(plan, name)}"
+        if _needs_expert_tp(plan):
+            yield f"--etp {plan.expert_degree}"
+        yield f"--mbs {plan.microbatch_size}"
+        yield from self._other_changes(plan)
+
+    def _changes(self, plan: ModelPlan) -> Iterator[str]:
+        """Flags that give a plan where the options say other values."""
+        for name in DEGREES:
+            if getattr(plan, name) != (getattr(self.options, name) or 1):
+                yield f"--{name} {getattr(plan, name)}"
+        asked = self.options.expert_tp
+        if plan.expert_degree != asked if asked else _needs_expert_tp(plan):
+            yield f"--etp {plan.expert_degree}"
+        if plan.microbatch_size != self.options.samples:
+            yield f"--mbs {plan.microbatch_size}"
+        yield from self._other_changes(plan)
+
+    def _other_changes(self, plan: ModelPlan) -> Iterator[str]:
+        layout = _layout_text(plan)
+        if layout and not self.options.layout:
+            yield f"--layout {layout}"
+        if plan.recompute is not (self.options.recompute or Recompute.NONE):
+            yield f"--recompute {plan.recompute}"
+
+    # plans and their prices
+
+    def _priced(self, npus: int, recompute: Recompute) -> _PricedPlans:
+        try:
+            network = interconnect_of(self.topology.fit(npus))
+        except TopologyError:
+            return _PricedPlans(plans=[], share=np.empty(0), seconds=np.empty(0))
+        plans = list(self._plans(npus, network.domain, recompute))
+        if not plans:
+            return _PricedPlans(plans=[], share=np.empty(0), seconds=np.empty(0))
+        memory = rank_memory(self.architecture, self.device, self.framework, plans)
+        share = memory.share_of(self.device)
+        seconds = np.full(len(plans), inf)
+        tokens = np.array([plan.tokens for plan in plans], dtype=np.float64)
+        fits = np.flatnonzero(share < TIGHT_SHARE)
+        if len(fits):
+            fits = fits[tokens[fits] <= self._most_tokens(tokens[fits])]
+            chosen = [plans[i] for i in fits.tolist()]
+            model = StepModel(
+                architecture=self.architecture,
+                device=self.device,
+                framework=self.framework,
+                interconnect=network,
+            )
+            seconds[fits] = model.seconds(chosen) / tokens[fits]
+        return _PricedPlans(plans=plans, share=share, seconds=seconds)
+
+    def _most_tokens(self, tokens: Floats) -> float:
+        """Tokens of the largest step that is looked at: a larger batch hides more of a bubble."""
+        asked = self.options.global_batch, self.options.microbatches
+        if asked != (None, None):
+            return inf
+        return max(_MOST_BATCH * DEFAULT_TOKENS, float(tokens.min()))
+
+    def _plans(self, npus: int, domain: int, recompute: Recompute) -> Iterator[ModelPlan]:
+        run = as_jobs_run(self.options, self.device, self.framework, self.architecture)
+        fields = {**plan_fields(run.options), "recompute": recompute}
+        most_cp = max(1, fields["sequence"] // _LEAST_SEQUENCE)
+        for pp in _powers(min(npus, self.architecture.depth), npus):
+            with suppress(PlanError):
+                chunks = chunks_of(self.options, pp)
+                split = {"pp": pp, "chunks": chunks, "layout": self._layout(pp, chunks)}
+                for tp, cp in product(_powers(domain, npus // pp), _powers(most_cp, npus // pp)):
+                    dp, rest = divmod(npus // pp, tp * cp)
+                    if dp and not rest and self._heads_divide(tp):
+                        degrees = {**split, "tp": tp, "cp": cp, "dp": dp}
+                        yield from self._of_degrees({**fields, **degrees})
+
+    def _of_degrees(self, fields: Mapping[str, Any]) -> Iterator[ModelPlan]:
+        tp, pp, dp = (fields[name] for name in ("tp", "pp", "dp"))
+        held = self.options.microbatch_size
+        experts = self._experts(tp, tp * fields["cp"] * dp)
+        for (ep, etp), size in product(experts, _SIZES if held is None else (held,)):
+            batch = self._batch(dp * size, pp)
+            whole = fields["chunks"] > 1 and batch // (dp * size) % pp
+            if not batch or batch % (dp * size) or whole:
+                continue
+            with suppress(PlanError):
+                plan = ModelPlan(
+                    **{**fields, "ep": ep, "expert_tp": etp},
+                    microbatch_size=size,
+                    global_batch=batch,
+                )
+                check_plan(self.architecture, plan)
+                yield plan
+
+    def _batch(self, samples: int, pp: int) -> int:
+        options = self.options
+        if options.global_batch is not None:
+            return options.global_batch
+        if options.microbatches is not None:
+            return options.microbatches * samples
+        return default_batch(samples, pp, options.sequence or DEFAULT_SEQUENCE)
+
+    def _heads_divide(self, tp: int) -> bool:
+        attentions = (layer.attention for layer in self.architecture.layer_kinds())
+        return all(
+            attention.heads % tp == 0
+            for attention in attentions
+            if isinstance(attention, GroupedAttention | LatentAttention)
+        )
+
+    def _experts(self, tp: int, ranks: int) -> list[tuple[int, int | None]]:
+        """Degrees of experts and of one expert."""
+        held = self.options.expert_tp
+        mlps = [layer.mlp for layer in self.architecture.layer_kinds()]
+        experts = [mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)]
+        if not experts:
+            return [(1, held)]
+        splits = sorted({1, tp}) if held is None else [held]
+        pairs = product(_powers(ranks, gcd(*experts)), splits)
+        return [(ep, etp) for ep, etp in pairs if ranks % (ep * etp) == 0]
+
+    def _layout(self, pp: int, chunks: int) -> LayerLayout:
+        """The layout asked for, else equal shares, else nearly equal ones; raises PlanError."""
+        depth, ahead = self.architecture.depth, len(self.architecture.prediction_layers)
+        asked = asked_layout(self.architecture, self.options, pp * chunks)
+        try:
+            asked.resolve(depth, ahead, pp * chunks)
+        except PlanError:
+            even = named_layout("even")
+            slices = even.resolve(depth, ahead, pp * chunks)
+            fullest = max(sum(each.layers for each in slices[rank::pp]) for rank in range(pp))
+            if self.options.layout or fullest * pp > _MOST_UNEVEN * depth:
+                raise
+            return even
+        return asked
+
+
+def _nearest(priced: _PricedPlans, plan: ModelPlan) -> ModelPlan | None:
+    """The plan that fits and differs in fewest options, the fastest of these."""
+    fits = np.flatnonzero(np.isfinite(priced.seconds)).tolist()
+    return min(
+        (priced.plans[i] for i in sorted(fits, key=lambda i: (priced.seconds[i], i))),
+        key=lambda other: _differences(other, plan),
+        default=None,
+    )
+
+
+def _differences(one: ModelPlan, other: ModelPlan) -> int:
+    names = (*DEGREES, "expert_degree", "microbatch_size", "recompute")
+    return sum(getattr(one, name) != getattr(other, name) for name in names)
+
+
+def _needs_expert_tp(plan: ModelPlan) -> bool:
+    """Whether an expert is split otherwise than where nobody says it."""
+    return plan.ep > 1 and plan.expert_degree != replace(plan, expert_tp=None).expert_degree
+
+
+def _layout_text(plan: ModelPlan) -> str | None:
+    """A layout that must be asked for: ends are counted as layers without."""
+    text = plan.layout.text()
+    return text if text == "even" else None
+
+
+def _powers(most: int, whole: int) -> list[int]:
+    """Powers of two up to `most` that divide a number."""
+    return [1 << i for i in range(most.bit_length()) if whole % (1 << i) == 0 and 1 << i <= most]

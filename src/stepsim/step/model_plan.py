@@ -1,0 +1,227 @@
+"""The plan of a model by the options asked for, and what is assumed where they say nothing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import lcm
+from types import MappingProxyType
+from typing import Any
+
+from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
+from stepsim.network.topology import Topology
+from stepsim.options import OPTIONS, StepOptions
+from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
+from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.layout import LayerLayout, named_layout
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan, layout_of_costs
+
+DEFAULT_SEQUENCE = 4096
+"""Tokens of a sample where nobody says it."""
+DEFAULT_TOKENS = 4 * 2**20
+"""Tokens of a step, about, where nobody says how large its batch is."""
+
+_NAMED = (
+    *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
+    *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
+    *("dp_overlap", "cuda_graph"),
+)
+_MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
+"""Largest values: samples of a microbatch as in workload files, tokens of a sample."""
+_COUNTED = ("tp", "cp", "pp", "ep", "expert_tp", "npus", "sequence", "shard_ranks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsRun:
+    """Options of a model's step with what the jobs of its framework have where nobody said it.
+
+    `assumed` are those values, by the names of the options.
+    """
+
+    options: StepOptions
+    assumed: Mapping[str, object]
+
+
+def as_jobs_run(
+    options: StepOptions, device: Device, framework: Framework, architecture: Architecture
+) -> AsRun:
+    """The options with the framework's defaults in place of those that were not asked for."""
+    known = framework.defaults_on(device.name, sparse=architecture.is_sparse)
+    assumed: dict[str, Any] = {
+        name: value for name, value in known.items() if getattr(options, name) is None
+    }
+    return AsRun(options=replace(options, **assumed), assumed=MappingProxyType(assumed))
+
+
+def said_of_defaults(
+    framework: Framework, plan: ModelPlan, assumed: Mapping[str, object]
+) -> list[str]:
+    """A sentence about the defaults that a plan has of its framework; none where none matters."""
+    texts = [
+        f"{name} {OPTIONS[name].text(value)}"
+        for name, value in assumed.items()
+        if _matters(name, plan)
+    ]
+    return [f"defaults of {framework.name}: {', '.join(texts)} (as its jobs run)"] if texts else []
+
+
+def _matters(name: str, plan: ModelPlan) -> bool:
+    """Whether a plan could run otherwise without the value that it has of an option."""
+    match name:
+        case "zero" | "dp_overlap":
+            return plan.dp * plan.cp > 1 and (name == "zero" or plan.zero < 2)
+        case "reshard":
+            return plan.dp * plan.cp > 1 and plan.zero == 3
+        case "tp_comm_overlap":
+            return plan.tp > 1
+        case "dispatch":
+            return plan.ep > 1
+        case _:
+            return plan.cuda_graph
+
+
+def model_plan(
+    model: Model, topology: Topology, options: StepOptions
+) -> tuple[ModelPlan, list[str]]:
+    """The plan of a model under the options asked for, and what was assumed; raises PlanError."""
+    if options.plan is not None:
+        raise PlanError("plan: a model takes its degrees one by one (tp, cp, pp, ...)")
+    notes: list[str] = []
+    for name in _COUNTED:
+        if getattr(options, name) == 0:
+            raise PlanError(f"{name} is 0: expected at least 1")
+    for name, most in _MOST.items():
+        if (getattr(options, name) or 1) > most:
+            raise PlanError(f"{name} is {getattr(options, name)}: expected 1 to {most}")
+    tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
+    dp = _replicas(topology, options, tp * cp * pp, ep, notes)
+    if options.sequence is None:
+        notes.append(
+            f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens (--sequence sets it)"
+        )
+    chunks = chunks_of(options, pp)
+    layout = asked_layout(model.architecture, options, pp * chunks)
+    notes += _said_of_layout(model.architecture, options, layout, pp * chunks)
+    batch = _batch(options, dp, pp)
+    if options.global_batch is None and options.microbatches is None:
+        notes.append(_said_of_batch(options, batch, dp))
+    plan = ModelPlan(
+        tp=tp,
+        cp=cp,
+        dp=dp,
+        pp=pp,
+        ep=ep,
+        chunks=chunks,
+        microbatch_size=options.samples,
+        global_batch=batch,
+        layout=layout,
+        **plan_fields(options),
+    )
+    return plan, notes
+
+
+def plan_fields(options: StepOptions) -> dict[str, Any]:
+    """Fields of a plan that options say beside degrees, batch and layout."""
+    found = {name: value for name in _NAMED if (value := getattr(options, name)) is not None}
+    if options.cp_comm is not None:
+        found["context"] = options.cp_comm
+    return {**found, "sequence": options.sequence or DEFAULT_SEQUENCE}
+
+
+def default_size(topology: Topology, options: StepOptions, unit: int = 1) -> int:
+    """NPUs of the job: those asked for, else the topology's, a multiple of `unit`."""
+    if options.npus is not None:
+        return options.npus
+    return -(-topology.default_npus // unit) * unit
+
+
+def _replicas(
+    topology: Topology, options: StepOptions, split: int, ep: int, notes: list[str]
+) -> int:
+    """Data-parallel degree of the NPUs asked for, else of the topology's."""
+    npus = default_size(topology, options, lcm(split, ep))
+    if options.npus is None:
+        notes.append(f"no npus given: stepsim assumes {npus} (--npus sets it)")
+    if npus % split:
+        raise PlanError(f"npus is {npus}: expected a multiple of tp*cp*pp, {split}")
+    return npus // split
+
+
+def _batch(options: StepOptions, dp: int, pp: int) -> int:
+    """Samples of a step; raises PlanError where two options say it."""
+    if options.global_batch is not None:
+        if options.microbatches is not None:
+            raise PlanError("global_batch and microbatches contradict each other: give one of them")
+        return options.global_batch
+    samples = dp * options.samples
+    if options.microbatches is not None:
+        return options.microbatches * samples
+    return default_batch(samples, pp, options.sequence or DEFAULT_SEQUENCE)
+
+
+def default_batch(samples: int, pp: int, sequence: int) -> int:
+    """Samples of a step of about `DEFAULT_TOKENS` tokens, of which a microbatch of all has some.
+
+    Each pipeline runs a multiple of its ranks, at least one microbatch for each of them: what the
+    interleaved schedules of Megatron-LM need. Of two that are equally near the larger is taken.
+    """
+    unit = samples * pp
+    return max(1, (2 * DEFAULT_TOKENS + unit * sequence) // (2 * unit * sequence)) * unit
+
+
+def _said_of_batch(options: StepOptions, batch: int, dp: int) -> str:
+    tokens = batch * (options.sequence or DEFAULT_SEQUENCE)
+    count = batch // (dp * options.samples)
+    return (
+        f"no global_batch given: stepsim assumes {batch} samples ({tokens / 1e6:.3g} million "
+        f"tokens, {count} microbatches of each pipeline), near 4 million tokens "
+        "(--global-batch sets it)"
+    )
+
+
+def chunks_of(options: StepOptions, pp: int) -> int:
+    """Virtual stages of a rank, as the schedule has them."""
+    schedule = options.schedule
+    if isinstance(schedule, Schedule):
+        return schedule.placement.stages // schedule.placement.ranks
+    held = options.chunks or parse_name(schedule)[1]
+    if needs_times(schedule) or pp == 1:
+        return held or 1
+    placement = build(schedule, ranks=pp, microbatches=2 * pp, chunks=held).placement
+    return placement.stages // placement.ranks
+
+
+def asked_layout(architecture: Architecture, options: StepOptions, stages: int) -> LayerLayout:
+    """The layout asked for, else the framework's; it is resolved when the plan is checked.
+
+    A framework that balances stages shares blocks out by cost, others equally.
+    """
+    framework = options.framework
+    if options.layout is None and isinstance(framework, Framework) and framework.balances_stages:
+        return layout_of_costs(architecture, stages)
+    ahead = len(architecture.prediction_layers)
+    return named_layout(options.layout or "equal", ahead).counting_ends(architecture.depth, stages)
+
+
+def _said_of_layout(
+    architecture: Architecture, options: StepOptions, layout: LayerLayout, stages: int
+) -> list[str]:
+    """That ends count as layers, where nobody asked for it."""
+    name = layout.text()
+    if name is None or options.layout == name or name not in _COUNTED_ENDS:
+        return []
+    return [
+        f"{architecture.depth} layers over {stages} virtual stages: {_COUNTED_ENDS[name]} "
+        f"(--layout {name}, Megatron-LM's --account-for-...-in-pipeline-split)"
+    ]
+
+
+_COUNTED_ENDS = MappingProxyType(
+    {
+        "ends": "embedding and loss count as layers",
+        "embedding": "the embedding counts as a layer",
+        "head": "the loss counts as a layer",
+    }
+)

@@ -1,0 +1,365 @@
+"""What a model's step has where nobody says it: framework defaults, batch, a plan that fits."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepsim import load_topology, simulate
+from stepsim.base.errors import PlanError
+from stepsim.explore.plan.space import PlanSpace
+from stepsim.explore.sweep import Grid, Study, parse_axis
+from stepsim.explore.sweep.evaluate import Simulation
+from stepsim.explore.sweep.grid import ScenarioSpan
+from stepsim.explore.sweep.study import pack
+from stepsim.explore.sweep.work import SweepJob, evaluate_span
+from stepsim.face import sensitivity
+from stepsim.files.accelerators import framework_names, read_framework
+from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.models.public import public_names
+from stepsim.network.two_levels import interconnect_of
+from stepsim.results.report import Report
+from stepsim.step.compare import compare_schedules
+from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
+from stepsim.step.work import held_degrees, make_work
+from stepsim.workload.axes import Part
+from stepsim.workload.model.framework import JOB_DEFAULTS
+from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan
+
+FSDP = ("composer-fsdp", "torch-fsdp-compiled", "torch-fsdp-compiled-2024", "torch-fsdp-eager")
+MACHINES = ("hgx-a100", "hgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72")
+
+
+def inputs(model: str, topology: str = "hgx-h100", **options: Any) -> StepInputs:
+    return read_inputs(model, topology, options)
+
+
+def planned(model: str, topology: str = "hgx-h100", **options: Any) -> ModelPlan:
+    """The plan of a model's step under the options."""
+    job = inputs(model, topology, **options)
+    built = make_work(job.workload, job.topology, job.options).built
+    assert built is not None
+    return built.plan
+
+
+def step(model: str, **options: Any) -> Report:
+    return simulate(model, "hgx-h100", **options).report
+
+
+def said(report: Report, begin: str) -> str:
+    (text,) = (text for text in report.warnings if text.startswith(begin))
+    return text
+
+
+# defaults of frameworks
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_every_framework_says_how_its_jobs_run_and_who_does(name: str) -> None:
+    framework = read_framework(name)
+    known = framework.defaults_on("H100", sparse=True) | framework.defaults_on("H100", sparse=False)
+    assert known.keys() <= set(JOB_DEFAULTS)
+    assert "zero" in known
+    assert all(len(each.source) > 10 for each in framework.defaults)
+
+
+@pytest.mark.parametrize("name", FSDP)
+def test_frameworks_that_shard_parameters_run_zero_3(name: str) -> None:
+    plan = planned("llama-3-8b", npus=8, tp=1, framework=name)
+    assert (plan.zero, plan.reshard) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "overlap"),
+    [
+        ("megatron-core", 1, True),
+        ("megatron-bridge", 1, True),
+        ("megatron-2021", 0, False),
+        ("megatron-deepspeed", 1, False),
+        ("nanotron", 1, False),
+    ],
+)
+def test_replicas_are_kept_together_as_the_framework_does(
+    framework: str, zero: int, overlap: bool
+) -> None:
+    plan = planned("llama-3-8b", npus=8, tp=2, framework=framework)
+    assert (plan.zero, plan.dp_overlap) == (zero, overlap)
+
+
+def test_what_is_asked_for_comes_before_what_jobs_have() -> None:
+    asked: dict[str, Any] = {"zero": 0, "dp_overlap": False, "tp_comm_overlap": True}
+    plan = planned("llama-3-8b", npus=8, tp=2, **asked)
+    assert {name: getattr(plan, name) for name in asked} == asked
+
+
+def test_defaults_are_said_in_one_sentence_but_for_those_asked_for() -> None:
+    begin = "defaults of megatron-core: "
+    options: dict[str, Any] = {"npus": 8, "tp": 2, "microbatches": 1, "sequence": 512}
+    assert said(step("llama-3-8b", **options), begin) == (
+        f"{begin}zero 1, dp_overlap on, tp_comm_overlap off (as its jobs run)"
+    )
+    asked = step("llama-3-8b", **options, zero=1, dp_overlap=False)
+    assert said(asked, begin) == f"{begin}tp_comm_overlap off (as its jobs run)"
+    alone = step("llama-3-8b", npus=1, tp=1, microbatches=1, sequence=512)
+    assert not any(text.startswith(begin) for text in alone.warnings)
+
+
+def test_overlap_by_default_is_the_overlap_that_is_asked_for() -> None:
+    options: dict[str, Any] = {"npus": 16, "tp": 2, "microbatches": 2, "sequence": 2048}
+    default, on, off = (
+        step("llama-3-8b", **options, **more)
+        for more in ({}, {"dp_overlap": True}, {"dp_overlap": False})
+    )
+    assert default.step_time_ps == on.step_time_ps < off.step_time_ps
+    exposed = [r.mean_breakdown_ps()[Part.EXPOSED_DP] for r in (default, off)]
+    assert exposed[0] < 0.5 * exposed[1]
+
+
+def test_dense_models_and_models_with_experts_have_their_own_defaults() -> None:
+    framework = read_framework("megatron-bridge")
+    dense, sparse = (framework.defaults_on("H100", sparse=kind) for kind in (False, True))
+    assert dense["tp_comm_overlap"] is True
+    assert sparse["tp_comm_overlap"] is False
+
+
+def test_a_file_says_defaults_by_device_and_the_last_one_counts(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'name = "own"\nmemory_factor = 1.0\nhost_layer = "1 ms"\nhost_expert_layer = "1 ms"\n'
+        '[attention]\ndefault = "flash2"\n'
+        '[[defaults]]\nzero = 2\ncuda_graph = false\nsource = "here"\n'
+        '[[defaults]]\ndevices = ["H100"]\ncuda_graph = true\nsource = "there"\n'
+    )
+    framework = read_framework(path)
+    assert framework.defaults_on("H100", sparse=False) == {"zero": 2, "cuda_graph": True}
+    assert framework.defaults_on("B200", sparse=False) == {"zero": 2, "cuda_graph": False}
+    path.write_text(path.read_text().replace("zero = 2", "zero = 4"))
+    with pytest.raises(PlanError, match="zero"):
+        read_framework(path)
+
+
+def test_workload_files_run_as_ever(moe: Path) -> None:
+    """Off is what a file's step has: to say so changes nothing, in time or in what is recorded."""
+    off: dict[str, Any] = {"dp_overlap": False, "cuda_graph": False, "microbatch_size": 1}
+    bare, same = (simulate(moe, "hgx-h100", **more).report for more in ({}, off))
+    assert (same.step_time_ps, same.settings) == (bare.step_time_ps, bare.settings)
+    with pytest.raises(PlanError, match="cuda_graph: only a model can be asked that"):
+        simulate(moe, "hgx-h100", cuda_graph=True)
+
+
+# the batch
+
+
+@pytest.mark.parametrize("sequence", [512, 4096, 8192, 131072])
+@pytest.mark.parametrize(("samples", "pp"), [(1, 1), (8, 1), (8, 4), (24, 6), (512, 8)])
+def test_a_batch_is_the_nearest_to_four_million_tokens(
+    samples: int, pp: int, sequence: int
+) -> None:
+    batch, unit = default_batch(samples, pp, sequence), samples * pp
+    assert batch % unit == 0 < batch
+    miss = abs(batch * sequence - DEFAULT_TOKENS)
+    assert all(
+        miss <= abs(other * sequence - DEFAULT_TOKENS)
+        for other in (batch - unit, batch + unit)
+        if other > 0
+    )
+
+
+def test_the_batch_that_is_assumed_is_said() -> None:
+    report = step("llama-3-8b", npus=32, tp=2, pp=2, sequence=4096)
+    assert report.plan.microbatches * report.plan.dp == 1024
+    assert "1024 samples (4.19 million tokens, 128 microbatches" in said(report, "no global_batch")
+
+
+# a plan that fits
+
+
+def test_a_plan_that_is_chosen_is_said_with_flags_that_give_it() -> None:
+    few: dict[str, Any] = {"npus": 64, "global_batch": 64}
+    free = step("llama-3-70b", **few)
+    text = said(free, "no degrees given: ")
+    assert "is the fastest even plan that fits by the closed form" in text
+    words = text.partition("(fix it with ")[2].removesuffix(")").split()
+    names = {"--mbs": "microbatch_size", "--etp": "expert_tp"}
+    asked = {
+        names.get(flag, flag.lstrip("-")): value
+        for flag, value in zip(words[::2], words[1::2], strict=True)
+    }
+    held = step("llama-3-70b", **few, **asked)
+    assert held.step_time_ps == free.step_time_ps
+    assert not any(text.startswith("no degrees") for text in held.warnings)
+
+
+def test_no_plan_is_taken_for_a_larger_batch_than_others_need() -> None:
+    """16,384 GPUs need more than 4 million tokens; microbatches of two would need twice as many."""
+    plan = planned("llama-3.1-405b", npus=16384)
+    assert (plan.microbatch_size, plan.tokens) == (1, 2048 * 4096)
+
+
+def test_degrees_that_are_given_in_part_leave_the_others_at_one() -> None:
+    plan = planned("llama-3-70b", npus=64, tp=8)
+    assert (plan.tp, plan.cp, plan.pp, plan.ep, plan.dp) == (8, 1, 1, 1, 8)
+
+
+def test_what_is_asked_beside_degrees_is_held() -> None:
+    options: dict[str, Any] = {"npus": 64, "microbatch_size": 2, "recompute": "full", "zero": 0}
+    plan = planned("llama-3-70b", **options)
+    assert (plan.npus, plan.microbatch_size, plan.recompute, plan.zero) == (64, 2, "full", 0)
+    assert planned("llama-3-8b", npus=16, global_batch=24).global_batch == 24
+
+
+def test_the_plan_is_the_fastest_of_all_even_ones_that_fit() -> None:
+    """Against every power of two by itself, each simulated: within what the closed form misses."""
+    options: dict[str, Any] = {"npus": 8, "sequence": 2048, "global_batch": 16}
+    chosen = step("llama-3-8b", **options)
+    found = []
+    for tp in (1, 2, 4, 8):
+        for pp in (1, 2, 4, 8):
+            for size in (1, 2, 4):
+                if tp * pp > 8 or 16 % (8 // tp // pp * size):
+                    continue
+                each = step("llama-3-8b", **options, tp=tp, pp=pp, microbatch_size=size)
+                rates = each.throughput
+                assert rates is not None
+                assert rates.memory_bytes
+                assert rates.capacity_bytes
+                if rates.memory_bytes < TIGHT_SHARE * rates.capacity_bytes:
+                    found.append(each.step_time_ps)
+    assert chosen.step_time_ps <= 1.03 * min(found)
+
+
+def test_full_recomputation_is_taken_where_nothing_fits_without() -> None:
+    job = inputs("llama-3-8b", npus=2, sequence=2048)
+    degrees, (text,) = held_degrees(job.workload, job.topology, job.options)
+    assert degrees["recompute"] == "full"
+    assert "is the fastest even plan that fits" in text
+    assert "with full recomputation (fix it with " in text
+    assert "--recompute full" in text
+    assert planned("llama-3-8b", npus=8, sequence=2048).recompute == "none"
+
+
+def test_where_nothing_fits_the_smallest_plan_is_taken_and_said() -> None:
+    report = step("llama-3-8b", npus=1, sequence=2048, microbatches=1)
+    assert "takes least memory: no even plan fits" in said(report, "no degrees given")
+    assert "it does not fit" in report.findings[0].text
+
+
+def test_a_plan_is_chosen_quickly_and_always_the_same() -> None:
+    job = inputs("deepseek-v3", npus=1024)
+    took, found = [], []
+    for _ in range(3):
+        start = time.process_time()
+        found.append(held_degrees(job.workload, job.topology, job.options))
+        took.append(time.process_time() - start)
+    assert found[0] == found[1] == found[2]
+    assert min(took) < 1
+
+
+def test_steps_that_are_compared_have_one_plan() -> None:
+    options: dict[str, Any] = {"npus": 64, "sequence": 4096, "global_batch": 32}
+    job = inputs("llama-3-70b", **options)
+    names = [("1f1b", "1f1b"), ("zb-h1", "zb-h1")]
+    compared = compare_schedules(job.workload, job.topology, names, job.options, notes=job.notes)
+    plans = {(r.report.plan.tp, r.report.plan.pp, r.report.plan.dp) for _, r in compared.valid}
+    assert len(plans) == 1
+    found = sensitivity("llama-3-70b", "hgx-h100", **options)
+    assert found.step_time_ps == step("llama-3-70b", **options).step_time_ps
+    assert any(text.startswith("no degrees given") for text in found.warnings)
+
+
+def test_a_sweep_keeps_the_plan_of_its_network_for_every_value_of_a_link() -> None:
+    job = inputs("llama-3-8b", npus=64, sequence=2048, global_batch=128)
+    study = Study(
+        workload=job.workload,
+        topology=job.topology,
+        options=job.options,
+        grid=Grid(axes=(parse_axis("fabric.bandwidth=10,400 Gbps"),)),
+    )
+    packed = pack(SweepJob(study=study, evaluators=(Simulation(),)))
+    found = evaluate_span(packed, ScenarioSpan(start=0, stop=2)).outcomes
+    assert not found.errors
+    degrees, _ = held_degrees(job.workload, job.topology, job.options)
+    held = {name: str(value) for name, value in degrees.items()}
+    for place, bandwidth in enumerate(("10 Gbps", "400 Gbps")):
+        numbers = {"fabric.bandwidth": bandwidth}
+        options: dict[str, Any] = {"npus": 64, "sequence": 2048, "global_batch": 128, **held}
+        network = load_topology("hgx-h100", numbers=numbers)
+        expected = simulate("llama-3-8b", network, **options).report
+        assert found.step_time_ps[place] == expected.step_time_ps
+
+
+# steps that do not fit
+
+
+def test_what_does_not_fit_is_said_first_with_flags_that_fit() -> None:
+    asked: dict[str, Any] = {"npus": 64, "tp": 2, "global_batch": 64}
+    report = step("llama-3-70b", **asked)
+    first = report.findings[0]
+    assert first.is_weighty
+    assert "it does not fit, times and rates are those if it fitted (fits with --" in first.text
+    words = first.text.partition("(fits with ")[2].removesuffix(")").split()
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    names = {"--mbs": "microbatch_size", "--etp": "expert_tp", "--gpus": "npus"}
+    more = {names.get(flag, flag.lstrip("-")): value for flag, value in flags.items()}
+    better = step("llama-3-70b", **{**asked, **more})
+    assert not better.findings
+    assert better.throughput is not None
+    assert (better.throughput.memory_bytes or 0) <= (better.throughput.capacity_bytes or 0)
+
+
+def test_more_gpus_are_the_remedy_where_no_plan_fits() -> None:
+    report = step("llama-3-70b", npus=8, sequence=4096, microbatches=8)
+    text = report.findings[0].text
+    assert "(fits with --gpus " in text
+    size = int(text.partition("--gpus ")[2].rstrip(")").split()[0])
+    assert size > 8
+    assert not step("llama-3-70b", npus=size, sequence=4096, microbatches=8).findings
+
+
+def share(job: StepInputs) -> tuple[ModelPlan, float]:
+    """The plan of a job, and the share of its device's memory that it takes."""
+    built = make_work(job.workload, job.topology, job.options).built
+    assert built is not None
+    memory = rank_memory(built.architecture, built.device, built.framework, [built.plan])
+    return built.plan, float(memory.share_of(built.device)[0])
+
+
+def least(job: StepInputs, plan: ModelPlan) -> float:
+    """The share of memory that the smallest plan of the search's space takes."""
+    assert isinstance(job.workload, Model)
+    space = PlanSpace(
+        architecture=job.workload.architecture,
+        npus=(plan.npus,),
+        global_batch=plan.global_batch,
+        sequence=plan.sequence,
+        domain=interconnect_of(job.topology.fit(plan.npus)).domain,
+        base=replace(job.options, npus=None, zero=plan.zero),
+    )
+    built = make_work(job.workload, job.topology, job.options).built
+    assert built is not None
+    plans = list(space.plans())
+    memory = rank_memory(built.architecture, built.device, built.framework, plans)
+    return float(memory.share_of(built.device).min())
+
+
+def check_fit(topology: str, names: list[str], sizes: tuple[int, ...]) -> None:
+    for name in names:
+        for npus in sizes:
+            job = inputs(name, topology, npus=npus)
+            plan, taken = share(job)
+            assert taken <= 1 or least(job, plan) > 1, f"{name} on {npus} of {topology}"
+
+
+@pytest.mark.parametrize("topology", ["hgx-h100", "gb200-nvl72"])
+def test_no_default_plan_is_too_large_where_a_search_finds_one_that_fits(topology: str) -> None:
+    check_fit(topology, sorted(public_names())[::12], (8, 64))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", MACHINES)
+def test_no_model_is_too_large_by_default_on_any_machine(topology: str) -> None:
+    check_fit(topology, sorted(public_names()), (8, 64, 256, 1024))
