@@ -79,7 +79,6 @@ def without_fits(steps: Sequence[PublishedStep]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for source in dict.fromkeys(step.source for step in steps if step.memory_gib):
         rows = [step for step in steps if step.source == source and step.memory_gib]
-        rows = [step for step in rows if step.is_complete and step.measured_s]
         models = [model_of(step) for step in rows]
         names = {name for model in models for name in _fitted(model.framework, source)}
         if not names:
@@ -136,7 +135,7 @@ def main() -> None:
     print()
     print(total(found))
     print()
-    print("\n".join(without_fits(steps)))
+    print("\n".join(without_fits([row.step for row in found.rows])))
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ def test_an_unknown_device_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('memory = "81559 MiB"', "", "missing required field `memory`"),
-        ('memory = "81559 MiB"', 'memory = "80"', "80"),
+        ('memory = "80 GiB"', "", "missing required field `memory`"),
+        ('memory = "80 GiB"', 'memory = "80"', "80"),
         ("rate = 741", "rate = -1", "rate"),
         ("[rate.bf16]", "[rate.bf17]", "bf16"),
         ("sustained = 0.872", "sustainable = 0.89", "sustainable"),
