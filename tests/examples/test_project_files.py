@@ -37,6 +37,18 @@ def test_the_version_stands_in_one_place() -> None:
     assert f"version: {stepsim.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
+def test_the_lowest_versions_can_be_installed_and_ci_tests_them() -> None:
+    """Every dependency says a version from which it works, which `.ci/run` makes the only one."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    floors = dict(text.split(">=") for text in declared)
+    assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)*", floor) for floor in floors.values())
+    # 0.12 to 0.15 fail in every command with today's click
+    assert tuple(map(int, floors["typer"].split("."))) >= (0, 16)
+    steps = (ROOT / ".ci" / "run").read_text()
+    assert 'text.replace(">=", "==")' in steps
+    assert "on_lowest_versions; on_other_pythons" in steps
+
+
 def test_folders_that_contributing_names_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     changes = text.partition("## Ten typical changes")[2].partition("\n## ")[0]

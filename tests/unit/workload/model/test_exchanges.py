@@ -4,7 +4,6 @@ A rank of `tokens` t, of which s with sequence parallelism are its own, hidden 1
 element. Each count stands with its factors, so that one of them that is left out is seen.
 """
 
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -18,7 +17,13 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.blocks import Block, embedding_block, head_blocks, layer_blocks
+from stepsim.workload.model.blocks import (
+    Block,
+    Exchange,
+    embedding_block,
+    head_blocks,
+    layer_blocks,
+)
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.plan import ContextParallelKind, ModelPlan
 from stepsim.workload.rows import CollectiveKind, Group
@@ -45,15 +50,16 @@ def model(layer: Layer) -> Architecture:
 
 def sent(blocks: tuple[Block, ...], group: Group) -> tuple[Sent, Sent]:
     """Block, collective and bytes of every exchange of a group: forward, then backward."""
-    forward, backward = (
-        [
+
+    def of(block: Block, exchanges: tuple[Exchange, ...]) -> Sent:
+        return [
             (block.name, exchange.kind, round(float(exchange.size_bytes[0])))
-            for block in blocks
-            for exchange in several(block)
+            for exchange in exchanges
             if exchange.group is group and exchange.size_bytes[0]
         ]
-        for several in (attrgetter("forward"), attrgetter("backward"))
-    )
+
+    forward = [each for block in blocks for each in of(block, block.forward)]
+    backward = [each for block in blocks for each in of(block, block.backward)]
     return forward, backward
 
 
@@ -61,13 +67,10 @@ def of_layer(layer: Layer, plan: ModelPlan, group: Group) -> tuple[Sent, Sent]:
     return sent(layer_blocks(layer, model(layer), plan_columns([plan])), group)
 
 
-def plan(context: str = "ring", **degrees: int | bool) -> ModelPlan:
+def plan(context: str = "ring", **degrees: Any) -> ModelPlan:
     """Two samples of 256 tokens on each of the ranks of cp."""
-    dp = int(degrees.get("dp", 1))
-    kind = ContextParallelKind(context)
-    return ModelPlan(
-        microbatch_size=2, global_batch=2 * dp, sequence=256, context=kind, **degrees  # type: ignore[arg-type]
-    )  # fmt: skip
+    size, kind = 2 * degrees.get("dp", 1), ContextParallelKind(context)
+    return ModelPlan(microbatch_size=2, global_batch=size, sequence=256, context=kind, **degrees)
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4])
