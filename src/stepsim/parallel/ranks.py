@@ -5,6 +5,8 @@ Rank order is Megatron's: tp fastest, then cp, dp, pp slowest,
 (`RankOrder`), in which cp stays beside dp.
 """
 
+from math import lcm
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -128,6 +130,24 @@ class ParallelPlan:
             if first <= low and high <= end:
                 return low // first * stride, high // first * stride
         raise ValueError(f"{low} to {high} is no digit of one axis")
+
+    def npu_block(self, group: Group) -> int:
+        """NPUs of aligned blocks of which each holds whole groups of a kind inside a stage.
+
+        E.g. 16 for groups of 8 every second NPU. Groups of consecutive ranks that begin inside a tp
+        group need room for whole ones where tp and dp are apart.
+        """
+        low, high = self.span(group)
+        strides = self._strides
+        inner, outer = strides[1, self.tp], strides[self.tp, self.stage_ranks]
+        if outer == self.tp and (inner == 1 or self.tp == 1):
+            return high if high > low else 1
+        ends = [1]
+        for (first, end), stride in strides.items():
+            last = min(high, end)
+            if max(low, first) < last:
+                ends.append(lcm(last, first) // first * stride)
+        return max(ends)
 
     def rank_bound(self, bound: int) -> int:
         """Where a digit of NPU numbers that begins at `bound` begins in those of ranks, or 0."""

@@ -8,6 +8,9 @@ from stepsim.base.errors import PlanError, TopologyError
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
+from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.placement import place
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.step.calibrated import as_measured, said_of_calibration
 from stepsim.step.work import BuiltModel, MadeWork
@@ -35,7 +38,7 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         device, framework = machine_of(topology, options)
         notes += said_of_calibration(device, framework, options)
         check_plan(model.architecture, plan)
-        network = topology.fit(plan.npus)
+        network = place(topology, _parallel_plan(plan, options), options.placement)
         workload = build_workload(model, plan, device, framework, _interconnect(network))
     except PlanError as error:
         raise PlanError(f"{model.source}: {error}") from None
@@ -54,6 +57,19 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
     )
     return MadeWork(
         workload=workload, options=options, sized=sized, built=built, notes=tuple(notes)
+    )
+
+
+def _parallel_plan(plan: ModelPlan, options: StepOptions) -> ParallelPlan:
+    """The degrees of a model's plan, and where its ranks lie."""
+    return ParallelPlan(
+        tp=plan.tp,
+        cp=plan.cp,
+        dp=plan.dp,
+        pp=plan.pp,
+        ep=plan.ep,
+        expert_tp=plan.expert_degree,
+        rank_order=options.rank_order or RankOrder.TP_DP_PP,
     )
 
 
