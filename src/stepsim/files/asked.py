@@ -154,6 +154,21 @@ def _device_of(work: Workload | Model, typed: Mapping[str, object]) -> "Device |
     return cast("Device | None", found)
 
 
+def foreign_links(network: Topology, devices: Iterable[object]) -> list[str]:
+    """What to say of devices on an axis that run on the links of another machine than their own."""
+    from stepsim.files.accelerators import read_device
+
+    machines = {str(device): read_device(str(device)).topology for device in devices}
+    others = [
+        f"{device} ({machine or 'no machine known'})"
+        for device, machine in machines.items()
+        if machine != network.name
+    ]
+    if not others:
+        return []
+    return [f"device: the links of {network.name} are assumed for {', '.join(others)} too"]
+
+
 def _topology_or_default(
     topology: "TopologyLike | None", device: "Device | None"
 ) -> tuple[Topology, list[str]]:
