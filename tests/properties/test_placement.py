@@ -34,14 +34,16 @@ def racks(
 def plans(draw: st.DrawFn) -> ParallelPlan:
     """Degrees of up to a few hundred NPUs, expert groups of any size that divides a stage."""
     tp, cp, dp, pp = (draw(st.integers(1, top)) for top in (8, 4, 12, 4))
-    divisors = [ep for ep in range(1, tp * cp * dp + 1) if tp * cp * dp % ep == 0]
+    ranks = tp * cp * dp
+    expert_tp = draw(st.sampled_from([size for size in range(1, ranks + 1) if ranks % size == 0]))
+    groups = ranks // expert_tp
     return ParallelPlan(
         tp=tp,
         cp=cp,
         dp=dp,
         pp=pp,
-        ep=draw(st.sampled_from(divisors)),
-        expert_tp=1,
+        ep=draw(st.sampled_from([ep for ep in range(1, groups + 1) if groups % ep == 0])),
+        expert_tp=expert_tp,
         rank_order=draw(st.sampled_from(RankOrder)),
     )
 
@@ -50,6 +52,12 @@ def racks_of_groups(plan: ParallelPlan, group: Group, size: int) -> np.ndarray:
     """In how many racks of `size` each group of a kind lies: counted member by member."""
     npus = plan.npus_of(plan.groups(group))
     return np.array([len(set((row // size).tolist())) for row in npus])
+
+
+@given(plan=plans())
+def test_blocks_hold_whole_groups(plan: ParallelPlan) -> None:
+    for group in KEPT_WHOLE:
+        assert racks_of_groups(plan, group, plan.npu_block(group)).max() == 1
 
 
 @given(plan=plans(), size=st.integers(2, 72), kind=st.sampled_from(["switch", "rail"]))
