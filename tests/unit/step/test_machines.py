@@ -49,7 +49,7 @@ def test_a_named_topology_is_taken_with_any_device() -> None:
 
 
 def test_python_plans_and_sweeps_take_the_machine_of_the_device() -> None:
-    asked = {"global_batch": 64, "sequence": 1024}
+    asked: dict[str, Any] = {"global_batch": 64, "sequence": 1024}
     report = simulate("llama-3-8b", device="b200", npus=8, **asked).report
     assert report.topology == "hgx-b200"
     found = plan("llama-3-8b", gpus=8, device="b200", runs=1, **asked)
