@@ -4,7 +4,8 @@ Usage: python benchmarks/accuracy_protocols.py FOLDER/reference
 Prints the tables of docs/nccl.md and docs/appendix/nccl.md.
 Each machine's protocols are fitted by `stepsim calibrate nccl`
 to every second size of all group sizes but one; errors |ours / measured - 1| are those of all sizes
-and groups of a table. Shipped topologies were fitted to everything there is of their machine.
+and groups of a table. The table of node counts fits to all groups of few nodes, and judges those of
+more. Shipped topologies were fitted to everything there is of their machine.
 """
 
 from collections import defaultdict
@@ -87,34 +88,66 @@ TABLES = (
         )
         for name, source, topology, left_out in (
             ("B200", "B200,!GB200", "hgx-b200", (4, 1)),
-            ("B300", "B300,!GB300", "hgx-b200", (4, 1)),
+            ("B300", "B300,!GB300", "hgx-b300", (4, 1)),
             ("GB200", "GB200", "gb200-nvl72", (2, 1)),
-            ("GB300", "GB300", "gb200-nvl72", (2, 1)),
+            ("GB300", "GB300", "gb300-nvl72", (2, 1)),
         )
     ),
 )
 
 
+NODES = Table(
+    name="A100",
+    files=(ONE_NODE, f"{NCCL}nccl_allreduce_a100_1_128gpus.csv", VTRAIN),
+    source="A100",
+    topology="hgx-a100",
+    left_out=(0, 0),
+)
+"""The one machine that was measured on more than two nodes."""
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print all tables."""
     folder = Path(arguments()[0])
     tables = TABLES[: sized(None, 1)]
     measured = {table.name: read(folder, table) for table in tables}
+    networks = {table.name: fitted(table, measured[table.name]) for table in tables}
     print("## Protocols, half of the sizes and one group left out\n")
     print_header()
     for table in tables:
-        network = fitted(table, measured[table.name])
-        print_rows(table, network, measured[table.name], measured[table.name])
+        print_rows(table, networks[table.name], measured[table.name], measured[table.name])
     print("\n## Sizes and groups that no fit has seen\n")
     print_header()
     for table in tables:
         curves = measured[table.name]
-        print_rows(table, fitted(table, curves), curves, list(unseen(table, curves)))
+        print_rows(table, networks[table.name], curves, list(unseen(table, curves)))
+    print_nodes(folder)
     print("\n## Shipped topologies\n")
     print_header()
     for table in tables:
         curves = measured[table.name]
         print_rows(table, load_topology(table.topology), curves, curves)
+
+
+def print_nodes(folder: Path) -> None:
+    """All-reduces over more nodes than the fit has seen, by the most nodes that it has."""
+    print("\n## Node counts that no fit has seen\n")
+    print("| machine | fitted to | ranks | nodes | below 10 MB | 10 to 100 MB | above | seen |")
+    print("|---|---|---|---|---|---|---|---|")
+    curves = read(folder, NODES)
+    plain = with_library(load_topology(NODES.topology), PLAIN)
+    for most in sized((1, 2, 4), (1,)):
+        network = fit_protocols(plain, [curve for curve in curves if curve.nodes <= most])
+        for curve in sorted(curves, key=lambda curve: curve.nodes):
+            if curve.nodes < 2:
+                continue
+            sizes = curve.size_bytes.astype(np.float64)
+            off = np.abs(errors_of(network, curve))
+            cells = " | ".join(cell(sizes, off, band) for band in range(len(SIZE_BANDS)))
+            seen_too = "yes" if curve.nodes <= most else "no"
+            nodes = "1 node" if most == 1 else f"1 to {most} nodes"
+            start = f"| {NODES.name} | {nodes} | {curve.ranks} | {curve.nodes} |"
+            print(f"{start} {cells} | {seen_too} |")
 
 
 def read(folder: Path, table: Table) -> list[MeasuredCurve]:

@@ -33,6 +33,7 @@ TYPED: dict[str, Any] = {
     "microbatch_size": 2,
     "rank_order": "pp-tp-dp",
     "ep_layout": "folded",
+    "placement": "packed",
     "schedule": "interleaved:2",
     "chunks": 4,
     "p2p": "eager",

@@ -43,6 +43,8 @@ FITS = {
     "hgx-h800": Fit(files=(H800,), source="H800"),
     "hgx-b200": Fit(files=(ONE_NODE,), source="B200,!GB200", start="hgx-h100"),
     "gb200-nvl72": Fit(files=(ONE_NODE,), source="GB200", start="hgx-b200"),
+    "hgx-b300": Fit(files=(ONE_NODE,), source="B300,!GB300", start="hgx-h100"),
+    "gb300-nvl72": Fit(files=(ONE_NODE,), source="GB300", start="hgx-b200"),
     "dgx-v100": Fit(files=(VTRAIN,), source="V100"),
 }
 

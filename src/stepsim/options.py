@@ -14,7 +14,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
-from stepsim.parallel.modes import Engine, EpLayout, RankOrder, Sharing, StageRows
+from stepsim.parallel.modes import Engine, EpLayout, JobPlacement, RankOrder, Sharing, StageRows
 from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
@@ -359,6 +359,14 @@ class StepOptions:
         choices=lambda: EpLayout,
         read=EpLayout,
         is_reported=True,
+    )
+    placement: JobPlacement = asked(
+        JobPlacement.ALIGNED,
+        _NAME,
+        _JOB,
+        "NPUs taken of racks and nodes: as many as keep groups whole (aligned), or all (packed).",
+        choices=lambda: JobPlacement,
+        read=JobPlacement,
     )
     schedule: "str | Schedule" = asked(
         "1f1b",

@@ -9,7 +9,8 @@ import pytest
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import load_topology
 from stepsim.measured.calibration.accuracy import errors_of
-from stepsim.network.topology.library import GOOD, SIZE_BANDS
+from stepsim.measured.calibration.protocols import fit_protocols, with_library
+from stepsim.network.topology.library import GOOD, PLAIN, SIZE_BANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"
@@ -24,6 +25,8 @@ CASES = [
     ("hgx-h800", NCCL / "echo_cluster_microbench.csv", "H800"),
     ("hgx-b200", ONE_NODE, "B200,!GB200"),
     ("gb200-nvl72", ONE_NODE, "GB200"),
+    ("gb300-nvl72", ONE_NODE, "GB300"),
+    ("hgx-b300", ONE_NODE, "B300,!GB300"),
 ]
 
 
@@ -41,6 +44,34 @@ def test_mean_errors_are_within_what_counts_as_good(
         for (first, end), good in zip(SIZE_BANDS, GOOD, strict=True):
             inside = errors[(sizes >= first) & (sizes < end)]
             assert inside.mean() <= good, (kind, first)
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="the reference material is not here")
+def test_more_nodes_than_a_fit_has_seen_are_met_as_well() -> None:
+    """Fitted to one and two nodes of A100, all-reduces over 4, 8 and 16 nodes are good."""
+    table = read_measurements([ONE_NODE, NCCL / "nccl_allreduce_a100_1_128gpus.csv"])
+    curves = table.choose("A100").without_outliers()[0].curves
+    few = [curve for curve in curves if curve.nodes <= 2 and curve.ranks > 1]
+    network = fit_protocols(with_library(load_topology("hgx-a100"), PLAIN), few)
+    judged = [curve for curve in curves if curve.nodes > 2]
+    assert {curve.nodes for curve in judged} == {4, 8, 16}
+    for curve in judged:
+        errors = np.abs(errors_of(network, curve))
+        for (first, end), good in zip(SIZE_BANDS, GOOD, strict=True):
+            inside = errors[(curve.size_bytes >= first) & (curve.size_bytes < end)]
+            assert inside.mean() <= good, (curve.nodes, first)
+
+
+def test_a_tree_is_launched_and_fills_nics_as_the_ring_of_its_protocol() -> None:
+    """Where only two nodes were measured, this is what tells its steps between nodes."""
+    topology = load_topology("hgx-h100")
+    protocols = {(each.name, *each.algorithms): each for each in topology.library.protocols}
+    for name in ("LL", "LL128", "Simple"):
+        ring, tree = protocols[name, "ring"], protocols[name, "double_binary_tree"]
+        launches = [topology.launch_latency_ps + each.launch_ps for each in (ring, tree)]
+        assert launches[1] == pytest.approx(launches[0], rel=0.3)
+        rates = [dict(each.rates)["fabric"] for each in (ring, tree)]
+        assert rates[1] == pytest.approx(rates[0], rel=0.3)
 
 
 def test_sixteen_mebibytes_are_far_from_the_bandwidth_of_large_sizes() -> None:

@@ -15,7 +15,7 @@ from stepsim.explore.noise.draws import NoiseModel
 from stepsim.results.report import Report
 from stepsim.workload.rows import Workload
 
-UNCHANGED = {"contention", "engine", "fold_ranks", "npus"}
+UNCHANGED = {"contention", "engine", "fold_ranks", "npus", "placement"}
 """The same step time: by design, because the value is the file's, or on this network."""
 
 

@@ -126,6 +126,7 @@ def _refuse_unknown(name: str) -> None:
 
 def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
     from stepsim.parallel.inspection import inspect_workload
+    from stepsim.parallel.placement import place
     from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inputs import choose_plan, scaled_workload
     from stepsim.step.work import make_work
@@ -134,7 +135,7 @@ def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> 
     made = make_work(job.workload, job.topology, job.options)
     workload, _ = scaled_workload(made.workload, made.sized)
     plan, assumed = choose_plan(workload, job.topology, made.sized)
-    job.topology.fit(plan.npus)
+    place(job.topology, plan, job.options.placement)
     seen = inspect_workload(workload, plan, assumed)
     warn(seen.warnings, quiet=options.quiet)
     show_tables(workload_shown(seen), csv)

@@ -241,6 +241,7 @@ def _converted(place: str, field: str, value: Any) -> Any:
 
 def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study":
     from stepsim.explore.sweep import Grid, Study, parse_axis
+    from stepsim.files.asked import foreign_links
     from stepsim.files.topology.typed import infinite
     from stepsim.show.figures.sweep import figure_kind
 
@@ -252,7 +253,9 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
         raise SweepError(f"{name} is an axis and an option: give one of them")
     job = options.inputs(file)
     boundless = infinite(axis.name for axis in grid.axes if inf in axis.values)
-    warn([*job.workload.said, *job.notes, *boundless], quiet=options.quiet)
+    devices = [value for axis in grid.axes if axis.name == "device" for value in axis.values]
+    foreign = [] if options.topology else foreign_links(job.topology, devices)
+    warn([*job.workload.said, *job.notes, *boundless, *foreign], quiet=options.quiet)
     return Study(
         workload=job.workload,
         topology=job.topology,

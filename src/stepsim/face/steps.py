@@ -47,10 +47,11 @@ def simulate(
 ) -> Result:
     """Simulate one training step.
 
-    Without `topology` it is hgx-h100. `options` are those of `stepsim.options.StepOptions`, as
-    people type them: `host_overhead="250 us"` (or 0.00025, seconds), `dp_bucket="25 MB"`,
-    `slow="12:1.3,40-47:1.1"`, `compute_scale=0.5`, a schedule's name, .csv file or noun. Raises
-    the errors of `stepsim.base.errors` when the input is wrong or contradictory.
+    Without `topology` it is the machine of the device, else hgx-h100. `options` are those of
+    `stepsim.options.StepOptions`, as people type them: `host_overhead="250 us"` (or 0.00025,
+    seconds), `dp_bucket="25 MB"`, `slow="12:1.3,40-47:1.1"`, `compute_scale=0.5`, a schedule's
+    name, .csv file or noun. Raises the errors of `stepsim.base.errors` when the input is wrong or
+    contradictory.
     """
     job = read_inputs(workload, topology, options)
     step = simulate_step(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stepsim.measured.calibration.calibration import Calibration
     from stepsim.network.topology.network import TopologyLike
     from stepsim.workload.model.calibration import ModelCalibration
+    from stepsim.workload.model.device import Device
 
 _NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 
@@ -102,7 +103,7 @@ def read_inputs(
     work = (
         workload if isinstance(workload, Workload | Model) else load_work(workload, strict=strict)
     )
-    network, assumed = _topology_or_default(topology)
+    network, assumed = _topology_or_default(topology, _device_of(work, typed))
     network = with_numbers(network, numbers)
     bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
     assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
@@ -144,12 +145,46 @@ def read_schedules(
     return found
 
 
-def _topology_or_default(topology: "TopologyLike | None") -> tuple[Topology, list[str]]:
-    """A topology of what a person named, and a note where it was nothing."""
-    if topology is None:
-        note = f"no topology given: stepsim assumes {DEFAULT_TOPOLOGY} (--topology sets it)"
-        return load_topology(DEFAULT_TOPOLOGY), [note]
-    return load_topology(topology), []
+def _device_of(work: Workload | Model, typed: Mapping[str, object]) -> "Device | None":
+    """The device that a model was asked to run on; none for the compute times of a file."""
+    if not isinstance(work, Model):
+        return None
+    value = typed.get("device") or dict(work.asked).get("device")
+    found = _read(OPTIONS["device"], value, "", []) if value else None
+    return cast("Device | None", found)
+
+
+def foreign_links(network: Topology, devices: Iterable[object]) -> list[str]:
+    """What to say of devices on an axis that run on the links of another machine than their own."""
+    from stepsim.files.accelerators import read_device
+
+    machines = {str(device): read_device(str(device)).topology for device in devices}
+    others = [
+        f"{device} ({machine or 'no machine known'})"
+        for device, machine in machines.items()
+        if machine != network.name
+    ]
+    if not others:
+        return []
+    return [f"device: the links of {network.name} are assumed for {', '.join(others)} too"]
+
+
+def _topology_or_default(
+    topology: "TopologyLike | None", device: "Device | None"
+) -> tuple[Topology, list[str]]:
+    """A topology of what a person named, and a note where it was nothing.
+
+    Then it is the machine that the device ships in.
+    """
+    if topology is not None:
+        return load_topology(topology), []
+    if device and device.topology:
+        note = f"no topology given: stepsim assumes {device.topology}, the machine of {device.name}"
+        return load_topology(device.topology), [f"{note} (--topology sets it)"]
+    note = f"no topology given: stepsim assumes {DEFAULT_TOPOLOGY}"
+    if device:
+        note += f", whose links are not those of {device.name}"
+    return load_topology(DEFAULT_TOPOLOGY), [f"{note} (--topology sets it)"]
 
 
 def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> object:

@@ -21,6 +21,17 @@ class RankOrder(StrEnum):
     PP_DP_TP = "pp-dp-tp"
 
 
+class JobPlacement(StrEnum):
+    """Which NPUs a job takes of a network of nodes (or racks) that one switch joins inside.
+
+    `ALIGNED`: of each as many as keep the groups whole that fit in one, as schedulers place jobs.
+    `PACKED`: all of one, then all of the next.
+    """
+
+    ALIGNED = "aligned"
+    PACKED = "packed"
+
+
 class EpLayout(StrEnum):
     """Where expert groups lie in a stage.
 

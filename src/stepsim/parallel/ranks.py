@@ -5,6 +5,8 @@ Rank order is Megatron's: tp fastest, then cp, dp, pp slowest,
 (`RankOrder`), in which cp stays beside dp.
 """
 
+from math import gcd, lcm
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -128,6 +130,26 @@ class ParallelPlan:
             if first <= low and high <= end:
                 return low // first * stride, high // first * stride
         raise ValueError(f"{low} to {high} is no digit of one axis")
+
+    def npu_block(self, group: Group) -> int:
+        """NPUs of aligned blocks of NPU numbers, of which each holds whole groups of a kind.
+
+        E.g. 16 for groups of 8 every second NPU. Groups that begin or end inside tp groups need
+        room for whole ones where the NPUs of tp and dp are apart.
+        """
+        low, high = self.span(group)
+        strides = self._strides
+        inner, outer = strides[1, self.tp], strides[self.tp, self.stage_ranks]
+        if outer == self.tp and (inner == 1 or self.tp == 1):
+            return high if high > low else 1
+        low = gcd(low, self.tp) if low % self.tp else low
+        high = lcm(high, self.tp) if self.tp % high else high
+        ends = [
+            min(high, end) // first * stride
+            for (first, end), stride in strides.items()
+            if max(low, first) < min(high, end)
+        ]
+        return max(ends, default=1)
 
     def rank_bound(self, bound: int) -> int:
         """Where a digit of NPU numbers that begins at `bound` begins in those of ranks, or 0."""

@@ -7,6 +7,7 @@ from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
+from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.models.public import EXAMPLE
 from stepsim.serve.explorer import Explorer, Progress
 from stepsim.serve.export import EXPORTS
@@ -67,6 +68,7 @@ class Answers:
             "works": library.work_choices(),
             "start": next(iter(library.works), EXAMPLE),
             "topologies": library.topology_choices(),
+            "machines": _machines(),
             "controls": [
                 _control(KNOBS[name], part) for part, names in _CONTROLS.items() for name in names
             ],
@@ -85,6 +87,12 @@ class Answers:
             return recorded_lines(ran, library.file_of(state.workload))
         names = library.file_of(state.workload), library.file_of(state.topology)
         return {"command": state.command(*names), "python": state.python(*names)}
+
+
+def _machines() -> dict[str, str]:
+    """The topology that each shipped device ships in, where one does."""
+    found = {name: read_device(name).topology for name in device_names()}
+    return {name: topology for name, topology in found.items() if topology}
 
 
 def _control(option: Option, part: str) -> dict[str, object]:

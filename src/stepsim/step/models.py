@@ -7,6 +7,9 @@ from stepsim.base.errors import PlanError, TopologyError
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
+from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.placement import place
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.step.calibrated import as_measured, said_of_calibration
 from stepsim.step.default_plan import PlanChooser
 from stepsim.step.model_plan import as_jobs_run, model_plan, said_of_defaults
@@ -17,7 +20,7 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import check_plan
+from stepsim.workload.model.plan import ModelPlan, check_plan
 
 
 def work_of_model(model: Model, topology: Topology, options: StepOptions) -> MadeWork:
@@ -31,7 +34,7 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         notes += [*said, *said_of_defaults(framework, plan, run.assumed)]
         notes += said_of_calibration(device, framework, options)
         check_plan(model.architecture, plan)
-        network = topology.fit(plan.npus)
+        network = place(topology, _parallel_plan(plan, options), options.placement)
         workload = build_workload(model, plan, device, framework, _interconnect(network))
     except PlanError as error:
         raise PlanError(f"{model.source}: {error}") from None
@@ -76,6 +79,19 @@ def plan_chooser(
         device=device,
         framework=framework,
         options=_with_chunks(options),
+    )
+
+
+def _parallel_plan(plan: ModelPlan, options: StepOptions) -> ParallelPlan:
+    """The degrees of a model's plan, and where its ranks lie."""
+    return ParallelPlan(
+        tp=plan.tp,
+        cp=plan.cp,
+        dp=plan.dp,
+        pp=plan.pp,
+        ep=plan.ep,
+        expert_tp=plan.expert_degree,
+        rank_order=options.rank_order or RankOrder.TP_DP_PP,
     )
 
 

@@ -10,6 +10,7 @@ from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.log import said
 from stepsim.base.records import dataclass
+from stepsim.base.units import format_time_ps
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import Runnable, lay_out
 from stepsim.engine.layouts import Times
@@ -19,6 +20,7 @@ from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.placement import Crossing, avoidable_crossing, idle_npus, place
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
 from stepsim.results.findings import Finding
@@ -48,7 +50,7 @@ class PreparedStep:
     `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
     `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
     is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
-    is more than they have.
+    is more than they have, `crossing` which groups lie in several nodes or racks and need not.
     """
 
     workload: Workload
@@ -61,12 +63,14 @@ class PreparedStep:
     notes: tuple[str, ...]
     memory: "StepMemory | None" = None
     unfit: TooLarge | None = None
+    crossing: Crossing | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """All that a user should know, where nobody says what doubts are worth."""
         first = (self.unfit.text(),) if self.unfit else ()
-        return (*first, *(doubt.text for doubt in self.doubts), *self.assumed)
+        crossed = (self.crossing.text,) if self.crossing else ()
+        return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -137,6 +141,7 @@ def simulate_step(
         report = RunStep(ready=ready, timeline=timeline).report(weigh=weigh)
         if weigh:
             report = _weighed(ready, report, topology)
+            report = _with_crossing(ready.crossing, report, workload, topology, options)
     return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
 
 
@@ -191,6 +196,24 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
     return replace(report, findings=kept, notes=(*report.notes, *said))
 
 
+def _with_crossing(
+    crossing: Crossing | None,
+    report: Report,
+    workload: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+) -> Report:
+    """The report with what it costs that groups lie in several nodes or racks: a run without."""
+    if crossing is None or not report.step_time_ps:
+        return report
+    other = replace(options, placement=crossing.other_placement, rank_order=crossing.other_order)
+    step = _step_time_ps(prepare(workload, topology, other))
+    worth = step / report.step_time_ps - 1
+    way = "longer" if worth > 0 else "shorter"
+    said = f"{crossing.text}: a step of {format_time_ps(step)}, {abs(worth):.1%} {way}"
+    return replace(report, findings=(Finding(text=said, worth=worth), *report.findings))
+
+
 def _run(
     ready: PreparedStep, progress: "OnProgress | None" = None, *, quick: bool = False
 ) -> Timeline:
@@ -232,7 +255,7 @@ def prepare(
     options = made.options
     work, found = scaled_workload(made.workload, made.sized)
     plan, assumed = choose_plan(work, topology, made.sized)
-    network = topology.fit(plan.npus)
+    network = place(topology, plan, options.placement)
     if on_size:
         on_size(size_of(work, plan, options))
     schedule = choose_schedule(work, network, plan, options)
@@ -257,9 +280,10 @@ def prepare(
         slow=options.slow.factors(plan.npus) if options.slow else None,
         doubts=doubts_of(made.workload, options),
         assumed=every,
-        notes=(*work.notes, *_unknown_device(made, topology)),
+        notes=(*work.notes, *_unknown_device(made, topology), *idle_npus(network)),
         memory=memory,
         unfit=unfit,
+        crossing=avoidable_crossing(topology, network, plan, options.placement),
     )
 
 

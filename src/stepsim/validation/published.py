@@ -246,7 +246,7 @@ def published_memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
 
 
 def _interconnect(step: PublishedStep, topology: str) -> Interconnect:
-    found = interconnect_of(load_topology(topology))
+    found = interconnect_of(load_topology(topology).fit(step.plan.npus))
     if step.node_bandwidth is None:
         return found
     return replace(found, outer=step.node_bandwidth / step.npus_per_node)

@@ -41,6 +41,7 @@ WHAT_IF_OPTIONS = {
 PLAN_OPTIONS = {
     "--compute-scale",
     "--ep-layout",
+    "--placement",
     "--global-batch",
     "--microbatch-size",
     "--microbatches",
@@ -140,6 +141,7 @@ SEARCH_OPTIONS = {
     "--dp-bucket",
     "--dp-overlap",
     "--ep-layout",
+    "--placement",
     "--expert-load",
     "--expert-skew",
     "--csv",
@@ -284,7 +286,7 @@ def test_version(run: Run) -> None:
 def test_report_on_stdout_and_warnings_on_stderr(run: Run, moe: Path) -> None:
     code, out, err = run("simulate", moe)
     assert code == 0
-    assert "step time  194.2 ms" in out
+    assert "step time  194.3 ms" in out
     assert "warning" not in out
     assert "no topology given: stepsim assumes hgx-h100" in err
     assert run("simulate", moe, "--quiet")[2] == ""

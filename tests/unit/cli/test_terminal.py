@@ -32,7 +32,10 @@ def completing(line: str) -> dict[str, str]:
     ("line", "offered"),
     [
         ("stepsim sens", ["sensitivity"]),
-        ("stepsim simulate file --topology hgx-h", ["hgx-h100", "hgx-h200", "hgx-h800"]),
+        (
+            "stepsim simulate file --topology hgx-h",
+            ["hgx-h100", "hgx-h200", "hgx-h800", "hgx-h800-8x400g"],
+        ),
         ("stepsim simulate file --schedule zb", ["zb-h1", "zb-v"]),
         ("stepsim compare file --schedules 1f1b,gp", ["1f1b,gpipe"]),
         ("stepsim simulate file --p2p e", ["eager"]),

@@ -64,7 +64,7 @@ class CommandOptions:
             "--topology",
             "-t",
             help="Shipped topology or TOML file.",
-            show_default="hgx-h100",
+            show_default="the device's machine, else hgx-h100",
             autocompletion=completion.topologies,
             rich_help_panel=Panel.NETWORK.value,
         ),

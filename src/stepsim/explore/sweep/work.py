@@ -23,6 +23,7 @@ from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study, unpack
 from stepsim.network.topology.links import LINK_FIELDS
 from stepsim.network.topology.numbers import followed
+from stepsim.parallel.placement import place
 from stepsim.step.inputs import choose_plan
 from stepsim.step.simulate import prepare
 from stepsim.step.work import make_work
@@ -158,7 +159,7 @@ def _links(study: Study, settings: Mapping[str, Value]) -> tuple[_Links, ...]:
     """Number and bandwidth of the links of each class in a job of the group's size."""
     made = make_work(study.workload, study.topology, study.step_options(settings))
     plan, _ = choose_plan(made.workload, study.topology, made.sized)
-    topology = study.topology.fit(plan.npus)
+    topology = place(study.topology, plan, made.options.placement)
     counts: Sequence[int] = topology.link_counts()
     leaders = followed(topology, _BANDWIDTH)
     return tuple(

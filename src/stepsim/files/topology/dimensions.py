@@ -41,6 +41,9 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
             expected = "a number: only the outermost dimension is auto"
             raise TopologyError(bad_value(place, "size", AUTO, expected))
         inside = prod(dimension.size for dimension in found)
+        if table.used is not None and (i > 0 or len(tables) == 1):
+            expected = "nothing: only an innermost dimension inside others has it"
+            raise TopologyError(bad_value(place, "used", table.used, expected))
         found.append(_dimension(place, link_class(f"dimension[{i}]", table), table, inside))
         npus = inside * found[-1].size
         if npus > MAX_TOPOLOGY_NPUS:
@@ -106,7 +109,7 @@ def _with_size(place: str, table: DimensionTable, dimension: Dimension, inside: 
         return dimension.grown(1, inside)
     if isinstance(size, str) or size < 1:
         raise TopologyError(bad_value(place, "size", size, 'a positive integer or "auto"'))
-    return replace(dimension, size=size)
+    return replace(dimension, size=size, used=table.used or 0)
 
 
 def _full_size(place: str, dimension: Dimension, inside: int) -> int:

@@ -68,6 +68,10 @@ class DimensionTable(
     reduce_efficiency: Annotated[
         Share, Meta(description="of the links' capacity when the switch reduces")
     ] = 1.0
+    used: Annotated[
+        _Positive | None,
+        Meta(description="switch inside others: NPUs of it that jobs of more than one take"),
+    ] = None
     shape: Annotated[list[_Positive] | None, Meta(description="sides of a torus or mesh")] = None
     cables: Annotated[
         list[tuple[int, int]] | None,

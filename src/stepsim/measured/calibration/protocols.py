@@ -3,7 +3,8 @@
 Each protocol has a launch, a step on every kind of link, a share of the links' capacity and a rate
 of local copies; a collective takes the fastest protocol and algorithm. The sum of squares of the
 logarithm of ours / measured is least, with a weak pull to the start (`protocol_starts`), which
-stays where nothing was measured. At first a soft minimum over the protocols is fitted, so that each
+stays where nothing was measured, and of a tree's launch and share of NICs to those of the ring with
+the same protocol. At first a soft minimum over the protocols is fitted, so that each
 is moved by the sizes near those where it is the fastest; it ends within 1 % of the minimum itself.
 """
 
@@ -34,10 +35,11 @@ _CUT = 0.5
 _MOST_SIZES = 40
 _BANDS = ((1e8, 2.0), (1e7, 1.33), (0.0, 1.0))
 """Weights from so many bytes on: large sizes are met more closely."""
-_LAUNCH, _SHARE, _INSIDE, _OUTSIDE = 0.05, 0.1, 0.1, 0.5
-"""Pull to the start of a parameter that is e times it, as the logarithm of a time that is off.
-
-Steps between nodes are told apart from the launch by several numbers of nodes only."""
+_LAUNCH, _SHARE, _INSIDE, _OUTSIDE = 0.05, 0.1, 0.1, 0.1
+"""Pull to the start of a parameter that is e times it, as the logarithm of a time that is off."""
+_TIED = 1.0
+"""Pull to a ring's launch and share of the links between nodes of a tree with e times as much."""
+_RING, _TREE = "ring", "double_binary_tree"
 
 
 def fit_protocols(
@@ -178,6 +180,7 @@ class _Problem:
     most: Floats
     weights: Floats
     measured: Floats
+    ties: Floats
     known: dict[tuple[int, bytes], Floats] = field(default_factory=dict)
 
     @classmethod
@@ -194,6 +197,7 @@ class _Problem:
             most=np.concatenate([_most(each) for each in library.protocols]),
             weights=weights.astype(np.float64),
             measured=np.concatenate([np.log(curve.time_ps) for curve in curves]),
+            ties=_ties(library.protocols),
         )
 
     def parts(self, theta: Floats) -> list[Floats]:
@@ -290,6 +294,28 @@ def _most(protocol: Protocol) -> Floats:
     return most
 
 
+def _ties(protocols: Sequence[Protocol]) -> Floats:
+    """A row per pair of parameters that a ring and a tree of one protocol share, zero if equal.
+
+    NCCL launches both alike (`baseLat` of tuning.cc), and their kernels send to a NIC in the same
+    way. Two nodes alone cannot tell a tree's launch from its steps between nodes, nor its share of
+    NICs that they do not fill: a ring shows them in one node, and by filling the NICs.
+    """
+    ends = np.cumsum([len(_parameters(each)) for each in protocols]).tolist()
+    first = dict(zip(((p.name, p.algorithms) for p in protocols), [0, *ends], strict=False))
+    rows = []
+    for protocol in protocols:
+        ring = first.get((protocol.name, (_RING,)))
+        if ring is None or protocol.algorithms != (_TREE,):
+            continue
+        tree, rates = first[protocol.name, (_TREE,)], 1 + len(protocol.steps_ps)
+        for place in (0, *range(rates + 1, rates + len(protocol.rates))):
+            row = np.zeros(ends[-1])
+            row[[tree + place, ring + place]] = _TIED, -_TIED
+            rows.append(row)
+    return np.stack(rows) if rows else np.zeros((0, ends[-1]))
+
+
 def _protocol(start: Protocol, parameters: Floats) -> Protocol:
     values = np.exp(parameters).tolist()
     ends = 1 + len(start.steps_ps), 1 + len(start.steps_ps) + len(start.rates)
@@ -306,15 +332,15 @@ def _protocol(start: Protocol, parameters: Floats) -> Protocol:
 
 def _fitted(problem: _Problem, theta: Floats, sharpness: float) -> Floats:
     """The parameters of the least cost near `theta` (Levenberg and Marquardt)."""
-    pull, damping = np.diag(problem.pull**2), 1e-2
+    own, tied, damping = np.diag(problem.pull**2), problem.ties.T @ problem.ties, 1e-2
     times = problem.times(theta)
     cost = _cost(problem, theta, times, sharpness)
     for _ in range(_ROUNDS):
         off = problem.off(times, sharpness)
         slopes = problem.slopes(theta, times, sharpness)
         weighed = slopes.T / (1 + (off / _CUT) ** 2)
-        square = weighed @ slopes + pull
-        down = -(weighed @ off + pull @ (theta - problem.start))
+        square = weighed @ slopes + own + tied
+        down = -(weighed @ off + own @ (theta - problem.start) + tied @ theta)
         before = cost
         for _ in range(8):
             ahead = np.linalg.solve(square + damping * np.diag(np.diag(square)), down)
@@ -334,4 +360,5 @@ def _fitted(problem: _Problem, theta: Floats, sharpness: float) -> Floats:
 def _cost(problem: _Problem, theta: Floats, times: Floats, sharpness: float) -> float:
     off = problem.off(times, sharpness)
     pulled = (problem.pull * (theta - problem.start)) ** 2
-    return float((np.log1p((off / _CUT) ** 2) * _CUT**2).sum() + pulled.sum())
+    tied = (problem.ties @ theta) ** 2
+    return float((np.log1p((off / _CUT) ** 2) * _CUT**2).sum() + pulled.sum() + tied.sum())

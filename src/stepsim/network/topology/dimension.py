@@ -47,6 +47,10 @@ class Dimension:
     follow `link` in all numbers that are not their own. `ports`
     are the NICs of what is cabled to switches. `reduces` says that its switches reduce in flight,
     at `reduce_efficiency` of the links' capacity.
+
+    A job that needs more than one block may leave NPUs of a block idle: `used` are those that such
+    jobs take where nothing else is asked, 0 for all. Of a network that leaves NPUs idle, `size`
+    counts those of the job, and `built` all that there are (0: no more than `size`).
     """
 
     kind: DimensionKind
@@ -63,10 +67,18 @@ class Dimension:
     far: FollowingLinks | None = None
     reduces: bool = False
     reduce_efficiency: float = 1.0
+    used: int = 0
+    built: int = 0
 
     def __post_init__(self) -> None:
         if self.size < 1:
             raise TopologyError(f"{self.link.name}: size is {self.size}: it must be at least 1")
+        if not 0 <= self.used <= self.whole:
+            raise TopologyError(
+                f"{self.link.name}: used is {self.used}: expected at most its size, {self.whole}"
+            )
+        if self.used and self.kind is not DimensionKind.SWITCH:
+            raise TopologyError(f"{self.link.name}: used belongs to switch, not to {self.kind}")
         for option, kinds in _OWN.items():
             if getattr(self, option) and self.kind not in kinds:
                 raise TopologyError(f"{self.link.name}: {option} does not belong to {self.kind}")
@@ -82,6 +94,17 @@ class Dimension:
         if self.shape and (min(self.shape) < 1 or prod(self.shape) != self.size):
             sides = " x ".join(map(str, self.shape))
             raise TopologyError(f"{self.link.name}: size is {self.size}: the shape is {sides}")
+
+    @property
+    def whole(self) -> int:
+        """NPUs (or blocks of the dimensions inside) that there are, idle ones among them."""
+        return self.built or self.size
+
+    def taken(self, count: int) -> "Dimension":
+        """With so many of its NPUs in the job, and the others idle."""
+        if count == self.size:
+            return self
+        return replace(self, size=count, built=0 if count == self.whole else self.whole)
 
     @property
     def joins_inside(self) -> bool:

@@ -79,16 +79,41 @@ class NestedTopology:
         if not self.grows:
             return self.npus
         if len(self.dimensions) > 1:
-            return 2 * self.node_size
+            inside = self.dimensions[0]
+            return 2 * (inside.used or inside.whole)
         least = self.dimensions[0].least_shape
         return prod(least) if least else 16
 
     def fit(self, npus: int) -> "NestedTopology":
-        """The topology with room for a job of `npus`; raises TopologyError if it is too small."""
+        """The topology with room for a job of `npus`; raises TopologyError if it is too small.
+
+        Of an innermost block a job has all NPUs; where it needs more than one of them, those that
+        its dimension says jobs use.
+        """
+        inside = self.dimensions[0]
+        count = inside.whole if npus <= inside.whole else inside.used
+        return self.fit_blocks(npus, count or inside.whole)
+
+    def fit_blocks(self, npus: int, count: int) -> "NestedTopology":
+        """The topology with room for a job of `npus` that has `count` NPUs of an innermost block.
+
+        A network of fixed size that is too small for that has the job on all NPUs of the blocks.
+        Raises TopologyError if it is too small for that too.
+        """
+        if len(self.dimensions) == 1:
+            count = self.dimensions[0].size
+        fitted = self._of_blocks(count)
         if self.grows:
-            return _grown(self, npus)
-        check_room(self, npus)
-        return self
+            return _grown(fitted, npus)
+        if fitted.npus < npus:
+            fitted = self._of_blocks(self.dimensions[0].whole)
+        check_room(fitted, npus)
+        return fitted
+
+    def _of_blocks(self, count: int) -> "NestedTopology":
+        inside, *outside = self.dimensions
+        taken = inside.taken(count)
+        return self if taken is inside else replace(self, dimensions=(taken, *outside))
 
     @cached_property
     def link_classes(self) -> tuple[LinkClass, ...]:

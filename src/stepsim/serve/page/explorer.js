@@ -496,7 +496,10 @@ function control(each) {
     field.setAttribute("list", list.id);
     label.append(list);
   }
-  field.addEventListener("change", () => setState(each.name, field.value.trim(), each.durations_only));
+  field.addEventListener("change", () => {
+    if (each.name === "device") chooseMachine(field.value);
+    setState(each.name, field.value.trim(), each.durations_only);
+  });
   label.append(field);
   return label;
 }
@@ -568,6 +571,15 @@ async function buildSliders() {
 function fill(id, names, chosen) {
   find(id).replaceChildren(...names.map((name) => option(name)));
   if (names.includes(chosen)) find(id).value = chosen;
+}
+
+// a device runs in the machine that it ships in, until another one is chosen
+function chooseMachine(device) {
+  const machine = page.choices.machines[device];
+  if (!machine || machine === page.state.topology) return;
+  forgetSpeeds();
+  page.state.topology = find("topology").value = machine;
+  buildSliders().catch(lost);
 }
 
 function fillWorks() {
@@ -698,6 +710,7 @@ async function begin() {
   page.state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   const { start, topologies } = page.choices;
   page.state.workload ||= start;
+  page.state.topology ||= page.choices.machines[page.state.device];
   page.state.topology ||= topologies.includes("hgx-h100") ? "hgx-h100" : topologies[0];
   fill("topology", topologies, page.state.topology);
   addControls();

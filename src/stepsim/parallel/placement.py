@@ -1,0 +1,135 @@
+"""Where a job lies in a network: which NPUs of each innermost block it takes.
+
+NVLink domains and nodes are innermost blocks: switches that join some NPUs faster than the network
+outside joins the blocks. A job that needs more than one of them takes so many NPUs of each that no
+group crosses a block's edge that need not. Of 72 it takes 64 where groups are 8, 16, 32 or 64.
+"""
+
+from dataclasses import replace
+from math import lcm
+from typing import TypeGuard
+
+from stepsim.base.records import dataclass
+from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
+from stepsim.parallel.modes import JobPlacement, RankOrder
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Group
+
+KEPT_WHOLE = (Group.TP, Group.CP, Group.EP, Group.ETP)
+"""Groups whose exchanges are waited for in every layer: they should not leave a block."""
+
+
+def place(topology: Topology, plan: ParallelPlan, placement: JobPlacement) -> Topology:
+    """The network as a job lies in it; raises TopologyError if it is too small."""
+    if not _has_blocks(topology) or plan.npus <= topology.dimensions[0].whole:
+        return topology.fit(plan.npus)
+    inside, *outside = topology.dimensions
+    if placement is JobPlacement.PACKED:
+        return topology.fit_blocks(plan.npus, inside.whole)
+    shared = lcm(*(dimension.ports.npus_per_nic for dimension in outside))
+    return topology.fit_blocks(plan.npus, _aligned(plan, inside, shared))
+
+
+def _has_blocks(topology: Topology) -> TypeGuard[NestedTopology]:
+    """Whether jobs may leave NPUs idle: the network outside must not know who is beside whom."""
+    if not isinstance(topology, NestedTopology):
+        return False
+    inside, *outside = topology.dimensions
+    free = (DimensionKind.SWITCH, DimensionKind.RAIL)
+    plain = all(each.kind in free or each.rails for each in outside)
+    return inside.kind is DimensionKind.SWITCH and bool(outside) and plain
+
+
+def _aligned(plan: ParallelPlan, inside: Dimension, shared: int) -> int:
+    """NPUs of a block so that its groups are whole: as many as is usual, or fewer.
+
+    They are a multiple of `shared`, the NPUs that have a NIC together. Groups that no block can
+    hold, or not together with smaller ones, are left out.
+    """
+    unit = shared
+    for block in sorted(plan.npu_block(group) for group in KEPT_WHOLE):
+        joint = lcm(unit, block)
+        if joint <= inside.whole:
+            unit = joint
+    usual = inside.used or inside.whole
+    return (usual // unit or inside.whole // unit) * unit or inside.whole
+
+
+def crossing(plan: ParallelPlan, network: Topology) -> tuple[Group, ...]:
+    """Groups kept whole where they can be, of which some lie in more than one innermost block."""
+    if not _has_blocks(network) or plan.npus <= network.node_size:
+        return ()
+    return tuple(group for group in KEPT_WHOLE if _crosses(plan, group, network.node_size))
+
+
+def _crosses(plan: ParallelPlan, group: Group, size: int) -> bool:
+    if plan.group_size(group) == 1 or size % plan.npu_block(group) == 0:
+        return False
+    blocks = plan.npus_of(plan.groups(group)) // size
+    return bool((blocks.min(axis=1) < blocks.max(axis=1)).any())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Groups of a job that lie in more than one block, and how a job is placed that avoids it."""
+
+    groups: tuple[Group, ...]
+    block: int
+    links: str
+    placement: JobPlacement
+    rank_order: RankOrder
+    other_placement: JobPlacement
+    other_order: RankOrder
+
+    @property
+    def text(self) -> str:
+        """Which groups cross what, and under which options they would not."""
+        names = " and ".join(dict.fromkeys(str(group.value) for group in self.groups))
+        now, then = [], []
+        if self.other_placement is not self.placement:
+            now.append(f"placement {self.placement}")
+            then.append(f"--placement {self.other_placement}")
+        if self.other_order is not self.rank_order:
+            now.append(f"rank_order {self.rank_order}")
+            then.append(f"--rank-order {self.other_order}")
+        return (
+            f"{' and '.join(now)}: {names} groups lie in several {self.links} blocks of "
+            f"{self.block} NPUs, with {' '.join(then)} in one"
+        )
+
+
+def avoidable_crossing(
+    topology: Topology, network: Topology, plan: ParallelPlan, placement: JobPlacement
+) -> Crossing | None:
+    """Groups that cross blocks of `network` under a placement, and would not under another.
+
+    The others are aligned blocks, with the job's order of ranks and with the usual one.
+    """
+    now = crossing(plan, network)
+    if not now:
+        return None
+    aligned = JobPlacement.ALIGNED
+    for order in dict.fromkeys((plan.rank_order, RankOrder.TP_DP_PP)):
+        other = replace(plan, rank_order=order)
+        if set(crossing(other, place(topology, other, aligned))) < set(now):
+            return Crossing(
+                groups=now,
+                block=network.node_size,
+                links=network.link_classes[0].name,
+                placement=placement,
+                rank_order=plan.rank_order,
+                other_placement=aligned,
+                other_order=order,
+            )
+    return None
+
+
+def idle_npus(network: Topology) -> tuple[str, ...]:
+    """That a job leaves NPUs of each block idle, as a sentence, or nothing."""
+    if not isinstance(network, NestedTopology) or not network.dimensions[0].built:
+        return ()
+    inside = network.dimensions[0]
+    return (
+        f"the job takes {inside.size} of the {inside.built} NPUs of each {inside.link.name} block "
+        "(--placement packed takes all)",
+    )

@@ -1,0 +1,160 @@
+"""Where jobs lie: groups that fit in a rack or node are whole, and nothing that is idle counts."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from stepsim import collective_time
+from stepsim.files.load import load_topology
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+from stepsim.parallel.modes import JobPlacement, RankOrder
+from stepsim.parallel.placement import KEPT_WHOLE, avoidable_crossing, place
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Group
+
+NEW_MACHINES = ["gb300-nvl72", "hgx-b300", "hgx-h800-8x400g"]
+
+
+def racks(
+    size: int, *, used: int = 0, kind: DimensionKind = DimensionKind.SWITCH
+) -> NestedTopology:
+    """Racks of so many NPUs on one fabric, as many racks as a job needs."""
+    inside = Dimension(
+        kind=DimensionKind.SWITCH, size=size, used=used, link=LinkClass(name="fast", bandwidth=9e11)
+    )
+    outside = Dimension(kind=kind, size=1, link=LinkClass(name="slow", bandwidth=5e10))
+    return NestedTopology(name="racks", source="test", dimensions=(inside, outside), grows=True)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> ParallelPlan:
+    """Degrees of up to a few hundred NPUs, expert groups of any size that divides a stage."""
+    tp, cp, dp, pp = (draw(st.integers(1, top)) for top in (8, 4, 12, 4))
+    ranks = tp * cp * dp
+    expert_tp = draw(st.sampled_from([size for size in range(1, ranks + 1) if ranks % size == 0]))
+    groups = ranks // expert_tp
+    return ParallelPlan(
+        tp=tp,
+        cp=cp,
+        dp=dp,
+        pp=pp,
+        ep=draw(st.sampled_from([ep for ep in range(1, groups + 1) if groups % ep == 0])),
+        expert_tp=expert_tp,
+        rank_order=draw(st.sampled_from(RankOrder)),
+    )
+
+
+def racks_of_groups(plan: ParallelPlan, group: Group, size: int) -> np.ndarray:
+    """In how many racks of `size` each group of a kind lies: counted member by member."""
+    npus = plan.npus_of(plan.groups(group))
+    return np.array([len(set((row // size).tolist())) for row in npus])
+
+
+@given(plan=plans())
+def test_blocks_hold_whole_groups(plan: ParallelPlan) -> None:
+    for group in KEPT_WHOLE:
+        assert racks_of_groups(plan, group, plan.npu_block(group)).max() == 1
+
+
+@given(plan=plans(), size=st.integers(2, 72), kind=st.sampled_from(["switch", "rail"]))
+def test_groups_that_fit_together_are_whole(plan: ParallelPlan, size: int, kind: str) -> None:
+    """Where all blocks of groups nest in a number that fits in a rack, no group leaves one."""
+    unit = int(np.lcm.reduce([plan.npu_block(group) for group in KEPT_WHOLE]))
+    assume(unit <= size)
+    network = place(racks(size, kind=DimensionKind(kind)), plan, JobPlacement.ALIGNED)
+    for group in KEPT_WHOLE:
+        assert racks_of_groups(plan, group, network.node_size).max() == 1
+
+
+@given(plan=plans(), size=st.integers(2, 72), used=st.integers(1, 72))
+def test_a_group_whose_block_divides_what_is_used_is_whole(
+    plan: ParallelPlan, size: int, used: int
+) -> None:
+    network = place(racks(size, used=min(used, size)), plan, JobPlacement.ALIGNED)
+    for group in KEPT_WHOLE:
+        if network.node_size % plan.npu_block(group) == 0:
+            assert racks_of_groups(plan, group, network.node_size).max() == 1
+
+
+@given(plan=plans(), size=st.integers(2, 72))
+def test_idle_npus_are_no_npus_of_the_job(plan: ParallelPlan, size: int) -> None:
+    """Racks hold the job, the last one maybe in part; their links are as fast as they were."""
+    topology = racks(size)
+    network = place(topology, plan, JobPlacement.ALIGNED)
+    packed = place(topology, plan, JobPlacement.PACKED)
+    assert packed.node_size == size
+    if plan.npus <= size:
+        assert network.node_size == size
+    else:
+        assert plan.npus <= network.npus < plan.npus + network.node_size
+    assert network.link_classes == topology.link_classes
+
+
+@given(plan=plans(), size=st.integers(2, 72))
+def test_a_crossing_is_told_where_another_placement_has_none(plan: ParallelPlan, size: int) -> None:
+    """Packed racks that cut groups are told of, exactly if aligned ones cut fewer kinds."""
+    topology = racks(size)
+
+    def cut(placement: JobPlacement, order: RankOrder) -> set[Group]:
+        other = replace(plan, rank_order=order)
+        size_of = place(topology, other, placement).node_size
+        return {g for g in KEPT_WHOLE if racks_of_groups(other, g, size_of).max() > 1}
+
+    network = place(topology, plan, JobPlacement.PACKED)
+    told = avoidable_crossing(topology, network, plan, JobPlacement.PACKED)
+    now = cut(JobPlacement.PACKED, plan.rank_order)
+    better = [
+        order
+        for order in (plan.rank_order, RankOrder.TP_DP_PP)
+        if cut(JobPlacement.ALIGNED, order) < now
+    ]
+    assert bool(told) == bool(better)
+    if told:
+        assert set(told.groups) == now
+        assert told.other_order is better[0]
+
+
+@pytest.mark.parametrize(
+    ("npus", "degrees", "taken"),
+    [
+        (72, {"dp": 72}, 72),  # fits in one rack
+        (256, {"dp": 256, "ep": 32}, 64),
+        (256, {"dp": 256, "ep": 64}, 64),
+        (144, {"dp": 144, "ep": 72}, 72),  # more than is usual, since groups are whole then only
+        (288, {"dp": 288, "ep": 36}, 36),  # 36 divides 72, but of 64 it is all that is whole
+        (120, {"tp": 5, "dp": 24}, 60),
+        (512, {"tp": 8, "dp": 64, "ep": 128}, 64),  # no rack holds 128
+    ],
+)
+def test_npus_taken_of_a_rack_of_72(npus: int, degrees: dict[str, Any], taken: int) -> None:
+    plan = ParallelPlan(**degrees, expert_tp=1)
+    assert plan.npus == npus
+    for name in ("gb200-nvl72", "gb300-nvl72"):
+        network = place(load_topology(name), plan, JobPlacement.ALIGNED)
+        assert network.node_size == taken
+        assert network.npus == -(-npus // taken) * taken
+
+
+@pytest.mark.parametrize("machine", NEW_MACHINES)
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all"])
+@pytest.mark.parametrize("links", ["nvlink", "fabric"])
+def test_more_bandwidth_is_never_slower(machine: str, kind: str, links: str) -> None:
+    topology = load_topology(machine, npus=128)
+    rated = next(link.bandwidth for link in topology.link_classes if link.name == links)
+    for size in (4096, 1 << 20, 1 << 28):
+        times = [
+            collective_time(
+                load_topology(
+                    machine, npus=128, numbers={f"{links}.bandwidth": f"{factor * rated} B/s"}
+                ),
+                kind,
+                size,
+                range(128),
+            )
+            for factor in (0.5, 1, 2)
+        ]
+        assert times == sorted(times, reverse=True)

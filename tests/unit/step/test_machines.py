@@ -1,0 +1,93 @@
+"""Which machine a model runs on where nobody says it, and what is said of groups across racks."""
+
+from typing import Any
+
+import pytest
+
+from stepsim import plan, simulate, sweep
+from stepsim.files.accelerators import device_names, read_device
+from stepsim.files.asked import read_inputs
+from stepsim.files.load import load_topology
+from stepsim.parallel.modes import JobPlacement, RankOrder
+
+MODEL = "qwen3-30b-a3b"
+JOB: dict[str, Any] = {
+    "device": "gb200",
+    "npus": 128,
+    "ep": 32,
+    "global_batch": 128,
+    "sequence": 1024,
+}
+
+
+def test_every_shipped_machine_of_a_device_is_there_and_names_it_or_its_generation() -> None:
+    for name in device_names():
+        machine = read_device(name).topology
+        if machine:
+            assert read_device(load_topology(machine).device).topology == machine
+
+
+def test_a_device_runs_in_the_machine_that_it_ships_in() -> None:
+    for device, machine in (("b200", "hgx-b200"), ("gb300", "gb300-nvl72"), ("b300", "hgx-b300")):
+        job = read_inputs("llama-3-8b", None, {"device": device})
+        assert job.topology.name == machine
+        said = f"no topology given: stepsim assumes {machine}, the machine of {device.upper()}"
+        assert job.notes == (f"{said} (--topology sets it)",)
+
+
+def test_a_device_of_no_machine_keeps_the_default_and_says_whose_links_it_has() -> None:
+    job = read_inputs("llama-3-8b", None, {"device": "mi300x"})
+    assert job.topology.name == "hgx-h100"
+    (note,) = job.notes
+    assert "assumes hgx-h100, whose links are not those of MI300X" in note
+
+
+def test_a_named_topology_is_taken_with_any_device() -> None:
+    job = read_inputs("llama-3-8b", "hgx-h100", {"device": "b200"})
+    assert job.topology.name == "hgx-h100"
+    assert job.notes == ()
+
+
+def test_python_plans_and_sweeps_take_the_machine_of_the_device() -> None:
+    asked: dict[str, Any] = {"global_batch": 64, "sequence": 1024}
+    report = simulate("llama-3-8b", device="b200", npus=8, **asked).report
+    assert report.topology == "hgx-b200"
+    found = plan("llama-3-8b", gpus=8, device="b200", runs=1, **asked)
+    assert found.topology == "hgx-b200"
+    swept = sweep("llama-3-8b", axes={"tp": [1]}, device="b200", npus=8, jobs=1, **asked)
+    plain = swept.to_dict()
+    assert plain["topology"] == "hgx-b200"
+    assert plain["scenarios"][0]["step_time_ps"] == report.step_time_ps
+
+
+def test_aligned_groups_cross_nothing_and_what_is_idle_is_noted() -> None:
+    report = simulate(MODEL, **JOB).report
+    assert not [text for text in report.warnings if "nvlink blocks" in text]
+    assert not report.findings
+    (note,) = (text for text in report.notes if "takes" in text)
+    assert note.startswith("the job takes 64 of the 72 NPUs of each nvlink block")
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ({"placement": JobPlacement.PACKED}, "--placement aligned"),
+        ({"rank_order": RankOrder.PP_TP_DP, "pp": 2, "ep": 64}, "--rank-order tp-dp-pp"),
+    ],
+)
+def test_what_a_crossing_costs_is_the_step_of_the_other_placement(
+    asked: dict[str, Any], remedy: str
+) -> None:
+    usual = {name: value for name, value in asked.items() if name in ("pp", "ep")}
+    crossing, whole = simulate(MODEL, **JOB | asked), simulate(MODEL, **JOB | usual)
+    (finding,) = crossing.report.findings
+    assert remedy in finding.text
+    assert "ep groups lie in several nvlink blocks" in finding.text
+    ratio = whole.report.step_time_ps / crossing.report.step_time_ps
+    assert finding.worth == pytest.approx(ratio - 1)
+    assert ratio < 0.95
+
+
+def test_a_job_that_fits_in_a_rack_has_all_of_it() -> None:
+    report = simulate(MODEL, **{**JOB, "npus": 72, "ep": 8, "global_batch": 72}).report
+    assert not [text for text in report.notes if "nvlink block" in text]
