@@ -126,6 +126,7 @@ class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     cuda_graph: bool | None = None
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
+    overlaps_experts: bool | None = None
 
 
 class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -370,6 +371,7 @@ def _defaults(table: DefaultsTable) -> JobDefaults:
         source=table.source,
         experts=table.experts,
         devices=tuple(table.devices),
+        overlaps_experts=table.overlaps_experts,
         **{name: getattr(table, name) for name in JOB_DEFAULTS},
     )
 

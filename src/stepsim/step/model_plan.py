@@ -196,13 +196,16 @@ def chunks_of(options: StepOptions, pp: int) -> int:
 def asked_layout(architecture: Architecture, options: StepOptions, stages: int) -> LayerLayout:
     """The layout asked for, else the framework's; it is resolved when the plan is checked.
 
-    A framework that balances stages shares blocks out by cost, others equally.
+    A framework that balances stages shares blocks out by cost, others equally, or as evenly as
+    layers and virtual stages allow.
     """
     framework = options.framework
     if options.layout is None and isinstance(framework, Framework) and framework.balances_stages:
         return layout_of_costs(architecture, stages)
-    ahead = len(architecture.prediction_layers)
-    return named_layout(options.layout or "equal", ahead).counting_ends(architecture.depth, stages)
+    ahead, depth = len(architecture.prediction_layers), architecture.depth
+    found = named_layout(options.layout or "equal", ahead).counting_ends(depth, stages)
+    uneven = found.equal and depth % stages and stages < depth
+    return named_layout("even") if options.layout is None and uneven else found
 
 
 def _said_of_layout(
@@ -212,14 +215,16 @@ def _said_of_layout(
     name = layout.text()
     if name is None or options.layout == name or name not in _COUNTED_ENDS:
         return []
+    megatron = "" if name == "even" else ", Megatron-LM's --account-for-...-in-pipeline-split"
     return [
         f"{architecture.depth} layers over {stages} virtual stages: {_COUNTED_ENDS[name]} "
-        f"(--layout {name}, Megatron-LM's --account-for-...-in-pipeline-split)"
+        f"(--layout {name}{megatron})"
     ]
 
 
 _COUNTED_ENDS = MappingProxyType(
     {
+        "even": "some stages have a layer more than others",
         "ends": "embedding and loss count as layers",
         "embedding": "the embedding counts as a layer",
         "head": "the loss counts as a layer",

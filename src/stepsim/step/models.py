@@ -27,8 +27,11 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
     """A model's workload under its plan; raises PlanError, whose text begins with its name."""
     try:
         degrees, said = degrees_of_model(model, topology, options)
-        options = _with_chunks(replace(options, **degrees))
+        asked = options = replace(options, **degrees)
         device, framework = machine_of(topology, options)
+        options = _with_chunks(options, device, framework)
+        if options.schedule == _OVERLAPPED != asked.schedule:
+            said = [*said, f"schedule {_OVERLAPPED}: so jobs of {framework.name} run"]
         run = as_jobs_run(options, device, framework, model.architecture)
         plan, notes = model_plan(model, topology, run.options)
         notes += [*said, *said_of_defaults(framework, plan, run.assumed)]
@@ -78,7 +81,7 @@ def plan_chooser(
         topology=topology,
         device=device,
         framework=framework,
-        options=_with_chunks(options),
+        options=_with_chunks(options, device, framework),
     )
 
 
@@ -95,12 +98,20 @@ def _parallel_plan(plan: ModelPlan, options: StepOptions) -> ParallelPlan:
     )
 
 
-def _with_chunks(options: StepOptions) -> StepOptions:
-    """Chunks alone ask for the interleaved schedule, as Megatron-LM's arguments do."""
-    default = OPTIONS["schedule"].default
-    if (options.chunks or 1) > 1 and options.schedule == default:
-        return replace(options, schedule="interleaved")
-    return options
+_OVERLAPPED = "combined-1f1b"
+"""The interleaved schedule with exchanges between experts beside another microbatch's compute."""
+
+
+def _with_chunks(options: StepOptions, device: Device, framework: Framework) -> StepOptions:
+    """Chunks alone ask for the interleaved schedule, as Megatron-LM's arguments do.
+
+    Of jobs with experts it is the one that overlaps their exchanges, if the framework's jobs do.
+    """
+    if (options.chunks or 1) == 1 or options.schedule != OPTIONS["schedule"].default:
+        return options
+    overlaps = (options.ep or 1) > 1 and (options.pp or 1) > 1
+    overlaps = overlaps and framework.overlaps_experts_on(device.name)
+    return replace(options, schedule=_OVERLAPPED if overlaps else "interleaved")
 
 
 def machine_of(topology: Topology, options: StepOptions) -> tuple[Device, Framework]:

@@ -13,7 +13,9 @@ class JobDefaults:
     """How jobs of a framework run where nobody says it, by the names of options; None: not known.
 
     They hold for models with experts if `experts` is true, for others if it is false, for both if
-    it is None; and on `devices`, if there are any, alone. `source` says who runs jobs so.
+    it is None; and on `devices`, if there are any, alone. `source` says who runs jobs so. With
+    `overlaps_experts` jobs of several virtual stages run the exchanges between experts beside the
+    compute of another microbatch (Megatron-LM's `overlap_moe_expert_parallel_comm`).
     """
 
     source: str
@@ -25,6 +27,7 @@ class JobDefaults:
     cuda_graph: bool | None = None
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
+    overlaps_experts: bool | None = None
 
     def hold_for(self, device: str, *, sparse: bool) -> bool:
         """Whether they hold on a device for a model that has experts, or none."""
@@ -89,7 +92,7 @@ class Framework:
     it; each rank of tp adds `host_tp_ps` to a layer where a pipeline leaves its node; a step takes
     it `host_step_ps` besides. `exposed_tp` is the share of pipelined tp
     collectives that stays visible, `fsdp_slowdown` what compute loses while parameters are gathered
-    beside it, `skew` what such a step loses to the slowest rank per doubling of the nodes.
+    beside it, `skew` what a step loses to the slowest replica per doubling of the nodes.
 
     `overlaps_input_gradient` says that the collective of an input gradient runs beside the weight
     gradient, `overlaps_p2p` that interleaved schedules hide their messages, `fuses_gradient_sums`
@@ -165,6 +168,12 @@ class Framework:
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""
         return self.attention.get(device, self.attention.get("default", "flash2"))
+
+    def overlaps_experts_on(self, device: str) -> bool:
+        """Whether its jobs of models with experts overlap the exchanges between these."""
+        held = [each for each in self.defaults if each.hold_for(device, sparse=True)]
+        said = [each.overlaps_experts for each in held if each.overlaps_experts is not None]
+        return bool(said and said[-1])
 
     def defaults_on(self, device: str, *, sparse: bool) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""

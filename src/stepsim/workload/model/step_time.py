@@ -100,7 +100,7 @@ class StepModel:
         message = 2.0 * columns.tokens * self.architecture.hidden / columns.tp
         send = self._send(message, columns)
         nodes = np.maximum(columns.dp * columns.tp * columns.cp / self.interconnect.domain, 1.0)
-        skew = 1 + self.framework.skew * np.log2(nodes) * (columns.zero >= 1.5)
+        skew = 1 + self.framework.skew * np.log2(nodes)
         waited = 2 * chunks * send * ((chunks == 1) | (not self.framework.overlaps_p2p))
         pipeline = skew * count * (slowest + waited)
         left = np.array([plan.order.bubble for plan in plans])

@@ -292,7 +292,7 @@ class _Builder:
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
         computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
         slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
-        if slow_b > 1 and self.framework.fsdp_slowdown:
+        if self.plan.zero >= 2 and slow_b > 1 and self.framework.fsdp_slowdown:
             self.networked.append(layer)
         slow = {Phase.FORWARD: slow_f}
         slowed = tuple(
@@ -326,14 +326,16 @@ class _Builder:
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
-        if self.plan.zero < 2 or self.interconnect is None or self.sharding.shards == 1:
+        if self.interconnect is None:
             return 1.0, 1.0
+        nodes = max(self.plan.stage_ranks / self.interconnect.domain, 1.0)
+        skew = 1 + self.framework.skew * log2(nodes)
+        if self.plan.zero < 2 or self.sharding.shards == 1:
+            return skew, skew
         shards = self.sharding.shards_of(*self._parameters(layer))
         gather = sum(map(self._alone_ps, shards.gather)) if shards else 0.0
         reduce = sum(map(self._alone_ps, shards.reduce)) if shards else 0.0
         both = reduce + (gather if shards and shards.again else 0.0)
-        nodes = max(self.plan.stage_ranks / self.interconnect.domain, 1.0)
-        skew = 1 + self.framework.skew * log2(nodes)
         slow = self.framework.fsdp_slowdown
         return (
             skew * (1 + slow * min(gather / max(forward, 1), 1.0)),
