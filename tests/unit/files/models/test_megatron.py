@@ -53,6 +53,8 @@ def test_a_launch_script_says_the_model_and_the_plan(tmp_path: Path) -> None:
         "recompute": "selective",
         "schedule": "interleaved:3",
         "cp_comm": "ring",
+        "tp_comm_overlap": False,
+        "cuda_graph": False,
     }
 
 
