@@ -19,7 +19,8 @@ from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, check_plan
 
-_SEQUENCE = 4096
+DEFAULT_SEQUENCE = 4096
+"""Tokens of a sample where nobody says it."""
 _PLAN_FIELDS = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch"),
@@ -79,7 +80,7 @@ def model_plan(
     dp = _replicas(topology, options, tp * cp * pp, ep, notes)
     sequence = options.sequence
     if sequence is None:
-        sequence = _SEQUENCE
+        sequence = DEFAULT_SEQUENCE
         notes.append(f"no sequence given: stepsim assumes {sequence} tokens (--sequence sets it)")
     named: dict[str, Any] = {
         name: value for name in _PLAN_FIELDS if (value := getattr(options, name)) is not None
@@ -129,12 +130,17 @@ def _global_batch(options: StepOptions, dp: int, pp: int, notes: list[str]) -> i
         return options.global_batch
     if options.microbatches is not None:
         return options.microbatches * samples
-    count = 4 * pp if pp > 1 else 1
+    batch = default_batch(samples, pp)
     notes.append(
-        f"no global_batch given: stepsim assumes {count * samples} samples, {count} microbatches "
+        f"no global_batch given: stepsim assumes {batch} samples, {batch // samples} microbatches "
         "of each pipeline (--global-batch sets it)"
     )
-    return count * samples
+    return batch
+
+
+def default_batch(samples: int, pp: int) -> int:
+    """Samples of a step where nobody says it; a microbatch of all pipelines has `samples`."""
+    return (4 * pp if pp > 1 else 1) * samples
 
 
 def _chunks(options: StepOptions, pp: int) -> int:

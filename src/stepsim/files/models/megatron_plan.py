@@ -1,6 +1,7 @@
 """A plan as Megatron-LM's arguments, which `read_megatron` reads back and Megatron-LM accepts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules
@@ -96,17 +97,27 @@ def _stages(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     The bars of a layout say how many virtual stages there are: Megatron-LM refuses to hear it
     twice.
     """
-    counts = [each.layers for each in slices]
-    with_ends = [counts[0] + 1, *counts[1:-1], counts[-1] + 1]
-    even = len(set(counts)) == 1
-    if not even and len(set(with_ends)) > 1:
+    ends = counted_ends(slices)
+    if ends is None:
         yield f"--pipeline-model-parallel-layout '{layout_text(slices)}'"
         return
-    if not even:
+    if ends[0]:
         yield "--account-for-embedding-in-pipeline-split"
+    if ends[1]:
         yield "--account-for-loss-in-pipeline-split"
     if plan.chunks > 1:
         yield f"--num-virtual-stages-per-pipeline-rank {plan.chunks}"
+
+
+def counted_ends(slices: Sequence[StageSlice]) -> tuple[bool, bool] | None:
+    """Whether embedding and loss count as a layer where virtual stages are equal; else None."""
+    for first, last in product((False, True), repeat=2):
+        shares = [each.layers for each in slices]
+        shares[0] += first
+        shares[-1] += last
+        if len(set(shares)) == 1:
+            return first, last
+    return None
 
 
 def _sharding(plan: ModelPlan) -> Iterator[str]:
