@@ -80,7 +80,8 @@ def answer(
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: a workload file has one plan: expected a model")
-    npus, notes = parse_npu_counts(question.gpus), []
+    npus = parse_npu_counts(question.gpus)
+    notes: list[str] = []
     options = _with_job(job.options, max(npus), notes)
     framework = str(getattr(options.framework, "name", ""))
     space = make_space(

@@ -117,11 +117,12 @@ class PlanSearch:
     warnings: tuple[str, ...] = ()
 
     def best_kinds(self, most: int) -> list[SearchedPlan]:
-        """The best plan of each kind, at most so many."""
+        """The best plan of each kind, at most so many: the best of all, then by what is wanted."""
         found: dict[tuple[int, ...], SearchedPlan] = {}
-        for each in self.plans:
-            found.setdefault(each.kind, each)
-        return list(found.values())[:most]
+        for plan in self.plans:
+            found.setdefault(plan.kind, plan)
+        first, *others = found.values()
+        return [first, *sorted(others, key=self._wanted)][:most]
 
     def equal(self, plans: Sequence[SearchedPlan]) -> int:
         """How many of these, from the first on, are equal to it within what is known."""

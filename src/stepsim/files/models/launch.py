@@ -21,6 +21,7 @@ from stepsim.files.models.torchtitan import (
     torchtitan_lacks,
     torchtitan_plan,
 )
+from stepsim.files.plan_toml import read_plan
 from stepsim.files.reading import parse_toml, read_text
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.model import Model
@@ -28,21 +29,18 @@ from stepsim.workload.model.plan import ModelPlan
 
 
 class LaunchForm(StrEnum):
-    """What a framework is launched with; `label` is what people call it."""
+    """What a framework is launched with."""
 
-    label: str
+    MEGATRON_LM = "megatron-lm"
+    MEGATRON_BRIDGE = "megatron-bridge"
+    TORCHTITAN = "torchtitan"
+    NONE = "none"
 
-    def __new__(cls, name: str, label: str) -> "LaunchForm":
-        """A form with its name and its label."""
-        form = str.__new__(cls, name)
-        form._value_ = name
-        form.label = label
-        return form
-
-    MEGATRON_LM = "megatron-lm", "Megatron-LM"
-    MEGATRON_BRIDGE = "megatron-bridge", "Megatron-Bridge"
-    TORCHTITAN = "torchtitan", "torchtitan"
-    NONE = "none", "stepsim"
+    @property
+    def label(self) -> str:
+        """What people call whoever takes it; empty where nobody does."""
+        labels = {"megatron-lm": "Megatron-LM", "megatron-bridge": "Megatron-Bridge"}
+        return labels.get(self.value, "torchtitan" if self is LaunchForm.TORCHTITAN else "")
 
 
 _FORMS = {
@@ -114,7 +112,8 @@ def _is_compiled(framework: str) -> bool:
 def with_launch(model: Model, path: Path) -> Model:
     """The model with the plan of a file that a framework is launched with.
 
-    The file is a job of torchtitan, overrides of Megatron-Bridge, or Megatron-LM's arguments.
+    The file is a job of torchtitan, overrides of Megatron-Bridge, Megatron-LM's arguments, or what
+    `stepsim plan --toml` writes.
     Raises WorkloadError naming the file and the entry at fault.
     """
     text = read_text(path, WorkloadError, "plan", "a plan")
@@ -124,9 +123,12 @@ def with_launch(model: Model, path: Path) -> Model:
 
 def _asked(path: Path, text: str, architecture: Architecture) -> dict[str, Any]:
     if path.suffix == ".toml":
-        return dict(torchtitan_asked(str(path), _toml(path, text), architecture.depth))
+        values = _toml(path, text)
+        if "options" in values:
+            return dict(read_plan(path).options)
+        return dict(torchtitan_asked(str(path), values, architecture.depth))
     bridge = is_bridge(text)
-    values = bridge_arguments(text) if bridge else megatron_arguments(path, text)
+    values = dict(bridge_arguments(text) if bridge else megatron_arguments(path, text))
     if "tensor-model-parallel-size" not in values:
         expected = (
             "arguments of Megatron-LM, overrides of Megatron-Bridge, or a job of torchtitan (.toml)"
@@ -141,6 +143,6 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
         values = parse_toml(text)
     except ValueError as reason:
         raise WorkloadError(f"{path}: not valid TOML: {reason}") from None
-    if "parallelism" not in values:
+    if not {"parallelism", "options"} & values.keys():
         raise WorkloadError(f"{path}: no job of torchtitan: expected a section [parallelism]")
     return values

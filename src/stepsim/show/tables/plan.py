@@ -1,10 +1,12 @@
 """A search of plans, and a plan against its budget, as tables."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from stepsim.base.quantities import Quantity
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
+from stepsim.options import OPTIONS
 from stepsim.show.tables.model import (
     COUNT,
     LONG,
@@ -45,6 +47,18 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     yield from _launch(found)
 
 
+def _flags(options: Mapping[str, str]) -> Iterator[str]:
+    """Options of a step as flags of the command line."""
+    for name, text in options.items():
+        flags = OPTIONS[name].flags
+        first = flags[0] if flags else "--" + name.replace("_", "-")
+        on, _, off = first.partition("/")
+        if OPTIONS[name].quantity is Quantity.SWITCH and (off or text == "on"):
+            yield on if text == "on" else off
+        else:
+            yield f"{on} '{text}'" if " " in text or "(" in text or "|" in text else f"{on} {text}"
+
+
 def _held(found: PlanDocument) -> str:
     """Options that all plans share; switches that are off are said too."""
     return ", ".join(f"{name} {value}" for name, value in found.held.items())
@@ -67,9 +81,8 @@ def _launch(found: PlanDocument) -> Iterator[str]:
         text = ("\n" if several else " ").join(found.launch)
         yield f"{label}:{chr(10) if several else ' '}{text}"
     elif found.launch_form == LaunchForm.NONE:
-        options = found.plans[0].options.items()
-        flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options)
-        yield f"no form of {found.framework} is known here; options of stepsim: {flags}"
+        flags = " ".join(_flags(found.plans[0].options))
+        yield f"how {found.framework} is launched is not known here; stepsim simulate: {flags}"
     else:
         yield f"{label} cannot run it: {'; '.join(found.launch_refused)}"
 
