@@ -36,9 +36,13 @@ class _UnknownError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """Arguments by name; counts that are not given have Megatron-LM's default, or are unknown."""
+    """Arguments by name; counts that are not given have Megatron-LM's default, or are unknown.
+
+    `layout` are the virtual stages of a layout that can be read.
+    """
 
     values: Mapping[str, str]
+    layout: tuple[StageSlice, ...]
 
     def has(self, *names: str) -> bool:
         """Whether any of them is given."""
@@ -80,12 +84,9 @@ class _Line:
     @property
     def slices(self) -> tuple[StageSlice, ...]:
         """Virtual stages of the layout; raises _UnknownError where none can be read."""
-        if not self.has(_LAYOUT):
+        if not self.layout:
             raise _UnknownError
-        try:
-            return parse_layout(self.text(_LAYOUT)).slices
-        except PlanError:
-            raise _UnknownError from None
+        return self.layout
 
     @property
     def split_layers(self) -> int:
@@ -390,8 +391,16 @@ RULES: tuple[Rule, ...] = (
 
 def broken_rules(arguments: Mapping[str, str]) -> Iterator[str]:
     """What Megatron-LM asks and the arguments do not keep, one sentence a rule."""
-    line = _Line(values=arguments)
+    line = _Line(values=arguments, layout=_layout(arguments.get(_LAYOUT, "")))
     return (rule.said for rule in RULES if not _holds(rule, line))
+
+
+def _layout(text: str) -> tuple[StageSlice, ...]:
+    """Virtual stages of a layout; none where it cannot be read."""
+    try:
+        return parse_layout(text).slices
+    except PlanError:
+        return ()
 
 
 def _holds(rule: Rule, line: _Line) -> bool:

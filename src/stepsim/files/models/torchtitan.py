@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -223,7 +223,7 @@ class _Job:
         self.place, self.values = place, values
         for section, held in values.items():
             if not isinstance(held, dict):
-                raise WorkloadError(f"{place}: {section}: expected a section of keys")
+                raise WorkloadError(f"{place}: {one_line(section)}: expected a section of keys")
 
     def get(self, section: str, key: str, default: Any) -> Any:
         """A value as the file has it."""
@@ -302,11 +302,16 @@ def _read_stages(job: _Job, pp: int, depth: int) -> list[int]:
     if job.get("parallelism", "pipeline_parallel_layers_per_stage", None) is not None:
         share = job.count("parallelism", "pipeline_parallel_layers_per_stage", 1)
         count = -(-(depth + first + last) // share)
-    return _even_stages(depth, count, first, last)
+    return _even_stages(job, depth, count, first, last)
 
 
-def _even_stages(depth: int, count: int, first: int, last: int) -> list[int]:
+def _even_stages(job: _Job, depth: int, count: int, first: int, last: int) -> list[int]:
     """Layers of `count` stages that are even with so many more at the ends, longer ones first."""
+    if count > depth + first + last:
+        raise WorkloadError(
+            f"{job.place}: parallelism: {count} virtual stages for {depth} layers: expected at "
+            "most one each"
+        )
     share, longer = divmod(depth + first + last, count)
     counts = [share + (stage < longer) for stage in range(count)]
     counts[0] -= first
