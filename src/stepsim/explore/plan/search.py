@@ -215,7 +215,7 @@ class _Race:
     """Simulations of priced plans in an order, which stop where no other can be best.
 
     `weight` is what a second of each plan counts, `bound` the least of it. Plans that break a rule
-    of the framework are `passed`, with the rules, while it is `judged` by them.
+    of the framework are `passed`, with the rules, while it is `judged` by them; `kept` break none.
     """
 
     priced: PricedPlans
@@ -229,6 +229,7 @@ class _Race:
     found: list[tuple[int, SearchedPlan]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     passed: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
 
     def run(self, opened: PlanRuns, runs: int, progress: OnPlan | None) -> None:
         """Simulate at most so many plans."""
@@ -256,10 +257,14 @@ class _Race:
         """Whether a plan can be best by its bound and runs on the framework."""
         if self.bound[place] > self.best or place in self.passed:
             return False
-        plan, space = self.priced.plans[place], self.space
-        broken = refused_by(plan, space.architecture, space.framework) if self.judged else ()
+        if place in self.kept or not self.judged:
+            return True
+        space = self.space
+        broken = refused_by(self.priced.plans[place], space.architecture, space.framework)
         if broken:
             self.passed[place] = broken
+        else:
+            self.kept.add(place)
         return not broken
 
     def said_of_passed(self) -> Iterator[str]:
