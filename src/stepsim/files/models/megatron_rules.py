@@ -353,7 +353,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda line: line.number("num-attention-heads") % line.tp == 0,
     ),
     Rule(
-        said=f"--num-query-groups is a multiple of --{_TP}",
+        said=f"--num-query-groups is a multiple of --{_TP} (before core 0.16)",
         holds=lambda line: (
             not line.has("group-query-attention") or line.number("num-query-groups") % line.tp == 0
         ),
