@@ -116,10 +116,14 @@ class _Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule in words, and whether a line of arguments keeps it."""
+    """A rule in words, and whether a line of arguments keeps it.
+
+    Of one that is `forgiven` Megatron-LM passes the argument over, with a warning of its own.
+    """
 
     said: str
     holds: Callable[[_Line], bool]
+    forgiven: bool = False
 
 
 def _excludes(first: str, *others: str) -> Rule:
@@ -313,6 +317,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         said=f"--sequence-parallel needs --{_TP} above 1",
         holds=lambda line: not line.has("sequence-parallel") or line.tp > 1,
+        forgiven=True,
     ),
     _needs("tp-comm-overlap", "sequence-parallel"),
     Rule(
@@ -389,10 +394,14 @@ RULES: tuple[Rule, ...] = (
 """All rules. `world-size` among the arguments says on how many GPUs they run."""
 
 
-def broken_rules(arguments: Mapping[str, str]) -> Iterator[str]:
-    """What Megatron-LM asks and the arguments do not keep, one sentence a rule."""
+def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterator[str]:
+    """What Megatron-LM asks and the arguments do not keep, one sentence a rule.
+
+    Rules that are forgiven are left out unless it is `strict`.
+    """
     line = _Line(values=arguments, layout=_layout(arguments.get(_LAYOUT, "")))
-    return (rule.said for rule in RULES if not _holds(rule, line))
+    judged = (rule for rule in RULES if strict or not rule.forgiven)
+    return (rule.said for rule in judged if not _holds(rule, line))
 
 
 def _layout(text: str) -> tuple[StageSlice, ...]:

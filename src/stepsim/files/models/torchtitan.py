@@ -212,7 +212,9 @@ def torchtitan_asked(
         yield from _read_pipeline(job, degrees["pp"], depth)
     yield "recompute", _read_checkpoint(job)
     yield "precision", _read_precision(job)
-    compiled = job.get("compile", "enable", False) is True
+    parts = job.get("compile", "components", ["model", "loss"])
+    compiled = job.get("compile", "enable", False) is True and "model" in parts
+    compiled = compiled or job.get("training", "compile", False) is True
     yield "framework", "torch-fsdp-compiled" if compiled else "torch-fsdp-eager"
 
 
@@ -251,19 +253,16 @@ class _Job:
 
 
 def _read_batch(job: _Job, pp: int) -> Iterator[tuple[str, object]]:
-    local = job.count("training", "local_batch_size", 8)
-    if pp > 1:
-        yield "microbatch_size", job.count("parallelism", "pipeline_parallel_microbatch_size", 1)
-    else:
-        yield "microbatch_size", local
+    """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
+    local = job.count("training", "local_batch_size", job.count("training", "batch_size", 8))
+    size = job.count("parallelism", "pipeline_parallel_microbatch_size", 1) if pp > 1 else local
+    yield "microbatch_size", size
     yield "sequence", job.count("training", "seq_len", 2048)
     whole = job.count("training", "global_batch_size", -1, least=-1)
-    replicas = job.count("parallelism", "data_parallel_replicate_degree", 1)
-    shards = job.count("parallelism", "data_parallel_shard_degree", -1, least=-1)
     if whole > 0:
         yield "global_batch", whole
-    elif shards > 0:
-        yield "global_batch", local * replicas * shards
+    else:
+        yield "microbatches", max(local // size, 1)
 
 
 def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> Iterator[tuple[str, object]]:

@@ -218,7 +218,7 @@ def test_jobs_of_others_are_read(tmp_path: Path) -> None:
         "zero": 3,
         "shard_ranks": 8,
         "microbatch_size": 1,
-        "global_batch": 256,
+        "microbatches": 16,
         "sequence": 8192,
         "reshard": False,
         "recompute": "operators",
@@ -229,6 +229,26 @@ def test_jobs_of_others_are_read(tmp_path: Path) -> None:
         "layout": "8,9,8,7",
         "schedule": "interleaved:2",
     }
+
+
+def test_a_job_may_leave_its_replicas_open(tmp_path: Path) -> None:
+    """Eight GPUs of tp 2 are four replicas, each of which runs its local batch."""
+    path = tmp_path / "job.toml"
+    path.write_text(
+        "[training]\nbatch_size = 2\nseq_len = 1024\ncompile = true\n"
+        "[parallelism]\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = 'none'"
+    )
+    model = stepsim.model("gpt2", path)
+    step = stepsim.simulate(model, "hgx-h100", npus=8, precision="bf16")
+    inputs = read_inputs(with_launch(read_model("gpt2"), path), "hgx-h100", {"npus": 8})
+    plan, _ = model_plan(model, inputs.topology, inputs.options)
+    assert (plan.dp, plan.microbatch_size, plan.global_batch, plan.zero) == (4, 2, 8, 3)
+    assert model.asked["framework"] == "torch-fsdp-compiled"
+    other = stepsim.simulate(model, "hgx-h100", npus=8, global_batch=16)
+    assert other.report.step_time_ps > step.report.step_time_ps
+    path.write_text(path.read_text() + '\n[compile]\nenable = true\ncomponents = ["loss"]')
+    path.write_text(path.read_text().replace("compile = true\n[par", "[par"))
+    assert stepsim.model("gpt2", path).asked["framework"] == "torch-fsdp-eager"
 
 
 def test_overrides_are_read_as_shells_and_hydra_write_them() -> None:
