@@ -19,6 +19,7 @@ from fuzz.checks import finite, finite_json, printed
 
 import stepsim
 from stepsim.results.document import ResultDocument
+from stepsim.workload.model.model import Model
 
 MOST_LAYERS = 64
 MODELS = ("llama-3.2-1b", "gpt2", "deepseek-v2-lite", "qwen3-30b-a3b", "gemma-2-2b", "gpt-oss-20b")
@@ -160,10 +161,42 @@ def check_model(path: Path) -> None:
         simulate(path, tp=1, pp=1, cp=1, ep=1, schedule="1f1b", microbatch_size=1)
 
 
-def simulate(model: Path | str, **asked: Any) -> None:
+def check_launch(path: Path) -> None:
+    """A plan of a framework is read for a small model, which is simulated with what it asks."""
+    from stepsim.files.models.launch import with_launch
+    from stepsim.files.models.load import read_model
+
+    model = with_launch(read_model("gpt2"), path)
+    degrees = [int(str(model.asked.get(name, 1))) for name in ("tp", "cp", "pp", "ep")]
+    if max(degrees) <= 2:
+        simulate(model, npus=8, microbatch_size=1)
+
+
+def simulate(model: Model | Path | str, **asked: Any) -> None:
     """A small step of a model."""
     result = stepsim.simulate(model, "hgx-h100", **{**JOB, **asked})
     finite_json(ResultDocument.of(result.report).to_json())
+
+
+TITAN_JOB = """[training]
+local_batch_size = 2
+global_batch_size = 4
+seq_len = 64
+[parallelism]
+data_parallel_shard_degree = 4
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "Interleaved1F1B"
+pipeline_parallel_layers_per_stage = 3
+pipeline_parallel_first_stage_less_layers = 0
+pipeline_parallel_last_stage_less_layers = 0
+[activation_checkpoint]
+mode = "full"
+"""
+OVERRIDES = (
+    "model.tensor_model_parallel_size=1 model.pipeline_model_parallel_size=2 "
+    "'model.pipeline_model_parallel_layout=\"Et*6|t*6L\"' train.micro_batch_size=1 "
+    "train.global_batch_size=4 model.seq_length=64 mixed_precision=bf16_mixed"
+)
 
 
 def check_device(path: Path) -> None:

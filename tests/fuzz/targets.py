@@ -115,6 +115,14 @@ TARGETS: Mapping[str, Target] = {
         seeds=lambda: seeds.encoded(model_checks.ARGUMENTS),
         run=in_file("model.yaml", model_checks.check_model),
     ),
+    "torchtitan-job": Target(
+        seeds=lambda: seeds.encoded(model_checks.TITAN_JOB),
+        run=in_file("job.toml", model_checks.check_launch),
+    ),
+    "bridge-overrides": Target(
+        seeds=lambda: seeds.encoded(model_checks.OVERRIDES),
+        run=in_file("plan.sh", model_checks.check_launch),
+    ),
     "device-toml": Target(
         seeds=model_checks.devices, run=in_file("d.toml", model_checks.check_device)
     ),

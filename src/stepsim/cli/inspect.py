@@ -87,14 +87,14 @@ def inspect_command(
 def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:
     """The numbers of a device or a framework, by name or file, and what each rests on."""
     from stepsim.files.accelerators import is_device, read_device, read_framework
-    from stepsim.show.tables.constants import device_shown, framework_shown
+    from stepsim.show.constants import constants_of_device, constants_of_framework
 
     if json:
         raise OutputError(f"{name}: --json is not for devices and frameworks: leave it out")
     if is_device(name):
-        show_tables(device_shown(read_device(name)), csv)
+        show_tables(constants_of_device(read_device(name)), csv)
     else:
-        show_tables(framework_shown(read_framework(name)), csv)
+        show_tables(constants_of_framework(read_framework(name)), csv)
 
 
 def _inspect_step_log(file: Path, json: str | None, csv: Path | None) -> None:

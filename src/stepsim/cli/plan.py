@@ -47,6 +47,13 @@ class _SearchOptions(OneStepOptions):
         list[str] | None,
         typer.Option("--fix", help="Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable."),
     ] = None
+    search: Annotated[
+        str | None,
+        typer.Option(
+            "--search",
+            help="Options to vary too, of zero,recompute,overlap,dispatch,graphs.",
+        ),
+    ] = None
     max_pp: Annotated[
         int | None, typer.Option("--max-pp", min=1, help="Largest number of pipeline stages.")
     ] = None
@@ -146,6 +153,7 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
     return PlanQuestion(
         gpus=options.gpus,
         fix=tuple(options.fix or ()),
+        search=tuple(each.strip() for each in (options.search or "").split(",") if each.strip()),
         max_pp=options.max_pp,
         objective=options.objective,
         memory_share=options.memory_share,

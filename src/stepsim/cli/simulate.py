@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stepsim.base.errors import PlanError
+from stepsim.base.option import Panel
+from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.cli.common.figures import (
     MessagesOption,
@@ -49,15 +51,41 @@ if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.step.simulate import SimulatedStep
     from stepsim.step.size import StepSize
+    from stepsim.workload.model.model import Model
 
 _LONG_S = 5.0
 """Seconds from which a run is told of before it begins."""
 
 
-@takes(OneStepOptions, ON_COMMAND_LINE)
+@dataclass(frozen=True, kw_only=True)
+class _SimulateOptions(OneStepOptions):
+    """What `simulate` takes beside the options of a step."""
+
+    plan_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan-file",
+            help="A model's plan: what stepsim plan prints, or a framework's own file.",
+            rich_help_panel=Panel.MODEL.value,
+        ),
+    ] = None
+
+    def inputs(self, file: "Path | Model") -> "StepInputs":
+        """Read everything that the options name; raises the errors of the readers."""
+        if self.plan_file is None:
+            return super().inputs(file)
+        from stepsim.files.models.launch import with_launch
+        from stepsim.files.models.load import is_model, read_model
+
+        if not isinstance(file, Path) or not is_model(file):
+            raise PlanError(f"{file}: --plan-file gives a model its plan: expected a model")
+        return super().inputs(with_launch(read_model(file), self.plan_file))
+
+
+@takes(_SimulateOptions, ON_COMMAND_LINE)
 def simulate_command(
     file: WorkloadArgument,
-    options: OneStepOptions,
+    options: _SimulateOptions,
     json: JsonOption = None,
     plot: PlotOption = None,
     plot_memory: PlotMemoryOption = None,
@@ -95,7 +123,7 @@ def simulate_command(
     garbage.stop()
 
     check_outputs(
-        [file],
+        [file, *([options.plan_file] if options.plan_file else [])],
         json=json,
         figures=[plot, plot_memory],
         files=[csv, trace, write_workload],

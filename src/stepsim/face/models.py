@@ -5,6 +5,7 @@ from pathlib import Path
 from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.models.launch import with_launch
 from stepsim.files.models.load import read_model
 from stepsim.files.shipped import DEFAULT_FRAMEWORK
 from stepsim.workload.model.building.build import build_workload
@@ -43,12 +44,15 @@ class TrainableModel(Model):
 
 
 @checked
-def model(name: str | Path) -> TrainableModel:
+def model(name: str | Path, plan_file: str | Path | None = None) -> TrainableModel:
     """A public model by name, or one that a file describes: `config.json`, TOML, arguments.
 
-    Raises WorkloadError naming the file, the key and what is allowed.
+    A `plan_file` gives it its plan: what `stepsim plan` prints, or a framework's own file. Raises
+    WorkloadError naming the file, the key and what is allowed.
     """
     found = read_model(name)
+    if plan_file is not None:
+        found = with_launch(found, Path(plan_file))
     return TrainableModel(
         source=found.source,
         architecture=found.architecture,

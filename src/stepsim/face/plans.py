@@ -39,6 +39,7 @@ def plan(
     *,
     gpus: int | str | Sequence[int],
     fix: Mapping[str, object] | None = None,
+    search: Sequence[str] = (),
     max_pp: int | None = None,
     objective: str = "step",
     memory_share: float = 1.0,
@@ -52,7 +53,8 @@ def plan(
     """The best plans of a model on some GPUs: `plans` has one of a kind, the best first.
 
     `gpus` is a number, several, or a text such as "256..1024". `fix` has values that options may
-    have, e.g. `{"tp": 8, "recompute": ["none", "full"]}`. `options` are those that all plans share,
+    have, e.g. `{"tp": 8, "recompute": ["none", "full"]}`; `search` names options that are varied
+    too: zero, recompute, overlap, dispatch, graphs. `options` are those that all plans share,
     such as `global_batch`, `sequence`, `precision`. `jobs` processes simulate; `store` is a file
     for their results, which `resume` takes up again. Raises PlanError where nothing divides or
     fits.
@@ -63,6 +65,7 @@ def plan(
     question = PlanQuestion(
         gpus=str(sizes),
         fix=_texts(fix or {}),
+        search=tuple([search] if isinstance(search, str) else search),
         max_pp=max_pp,
         objective=objective,
         memory_share=memory_share,

@@ -124,6 +124,8 @@ def _asked_of(
     own = dict(model.asked)
     if "microbatches" in typed:
         own.pop("global_batch", None)
+    if "global_batch" in typed:
+        own.pop("microbatches", None)
     defaults = {"framework": DEFAULT_FRAMEWORK}
     if topology.device:
         defaults["device"] = topology.device

@@ -40,7 +40,7 @@ class LeftOut:
         return exp(self.log_ratio) - 1
 
 
-def ranges(rows: Iterable[LeftOut]) -> tuple[float, float]:
+def measured_range(rows: Iterable[LeftOut]) -> tuple[float, float]:
     """Factors on a prediction between which `COVERED` of measured steps lie.
 
     Each run counts as one over the root of the runs of its source, so that a source of many runs
@@ -62,7 +62,7 @@ def coverage(rows: Sequence[LeftOut]) -> float:
     """Share of runs that lie in the range of the runs of all other sources."""
     held = []
     for source in sorted({row.step.source for row in rows}):
-        low, high = ranges(row for row in rows if row.step.source != source)
+        low, high = measured_range(row for row in rows if row.step.source != source)
         held += [low <= exp(-row.log_ratio) <= high for row in rows if row.step.source == source]
     return fmean(held)
 
@@ -97,7 +97,7 @@ def _errors(rows: Sequence[LeftOut]) -> dict[str, object]:
 
 
 def _range(rows: Sequence[LeftOut]) -> dict[str, object]:
-    low, high = ranges(rows)
+    low, high = measured_range(rows)
     plans = [row.step.plan for row in rows]
     return {
         "low": round(low, 3),

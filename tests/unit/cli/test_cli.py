@@ -185,7 +185,7 @@ OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
-    | {"--chakra", "--kineto", "--plot-memory", "--set", "--write-workload"},
+    | {"--chakra", "--kineto", "--plan-file", "--plot-memory", "--set", "--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--csv", "--report", "--schedules", "--set", "--with"},
@@ -245,7 +245,7 @@ OPTIONS = {
     "serve": {"--host", "--port", "--show", "--topology"},
     "export-site": set[str](),
     "plan": SEARCH_OPTIONS
-    | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--store"},
+    | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--search", "--store"},
     "check": {
         "--calibration",
         "--csv",

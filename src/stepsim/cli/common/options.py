@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from stepsim.files.asked import StepInputs
+    from stepsim.workload.model.model import Model
 
 ON_COMMAND_LINE = frozenset(name for name, option in OPTIONS.items() if option.flags != ())
 """Options of a step that have a flag."""
@@ -86,7 +87,7 @@ class CommandOptions:
     @property
     def flags(self) -> list[str]:
         """The options of a step that were given, as flags."""
-        own = ("topology", "strict", "comm_source")
+        own = ("topology", "strict", "comm_source", "plan_file")
         names = [*(name for name in own if getattr(self, name, None)), *self.asked]
         given = ["--" + name.replace("_", "-") for name in names]
         return [*given, "--set"] if getattr(self, "numbers", None) else given
@@ -107,7 +108,7 @@ class CommandOptions:
                 found[name] = str(several[0])
         return found
 
-    def inputs(self, file: Path) -> "StepInputs":
+    def inputs(self, file: "Path | Model") -> "StepInputs":
         """Read everything that the options name; raises the errors of the readers."""
         from stepsim.files.asked import read_inputs
         from stepsim.files.topology.typed import read_numbers

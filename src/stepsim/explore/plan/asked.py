@@ -7,6 +7,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explain_plan
+from stepsim.explore.plan.held import wider_values
 from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
 from stepsim.explore.plan.space import SEARCHED, SHORT_NAMES, PlanSpace
@@ -15,7 +16,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.step.model_plan import as_jobs_run
+from stepsim.step.model_plan import DEFAULT_SEQUENCE, as_jobs_run, default_batch
 from stepsim.step.models import machine_of
 from stepsim.workload.model.model import Model
 
@@ -26,12 +27,13 @@ _NAMES = {short: name for name, short in SHORT_NAMES.items()}
 class PlanQuestion:
     """What a search is asked, as people type it: `gpus` as 256..1024, `fix` as tp=8.
 
-    `memory_share` is how much of the device's memory a plan may take, `runs` how many plans are
-    simulated at most.
+    `search` names groups of options that are varied too (`wider_values`). `memory_share` is how
+    much of the device's memory a plan may take, `runs` how many plans are simulated at most.
     """
 
     gpus: str
     fix: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
     max_pp: int | None = None
     objective: str = "step"
     memory_share: float = 1.0
@@ -57,10 +59,12 @@ class _PlanAnswer:
     topology: Topology
     space: PlanSpace
     search: PlanSearch
+    notes: tuple[str, ...]
 
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them."""
-        return PlanDocument.of(self.search, self.space, topology=self.topology.name, top=top)
+        name = self.topology.name
+        return PlanDocument.of(self.search, self.space, topology=name, top=top, notes=self.notes)
 
     def explain(self, plan: str) -> str:
         """Why a plan such as `tp=8,pp=4` is not the best: simulated, whether it fits or not."""
@@ -77,12 +81,16 @@ def answer(
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: a workload file has one plan: expected a model")
+    npus = parse_npu_counts(question.gpus)
+    notes: list[str] = []
+    options = _with_job(job.options, max(npus), notes)
+    framework = str(getattr(options.framework, "name", ""))
     space = make_space(
         job.workload,
         job.topology,
-        job.options,
-        parse_npu_counts(question.gpus),
-        fixed=parse_fixed(question.fix),
+        options,
+        npus,
+        fixed={**wider_values(question.search, framework), **parse_fixed(question.fix)},
         most={"pp": question.max_pp} if question.max_pp else {},
     )
     search = search_plans(
@@ -96,8 +104,31 @@ def answer(
         workers=workers,
     )
     return _PlanAnswer(
-        question=question, model=job.workload, topology=job.topology, space=space, search=search
+        question=question,
+        model=job.workload,
+        topology=job.topology,
+        space=space,
+        search=search,
+        notes=tuple(notes),
     )
+
+
+def _with_job(options: StepOptions, npus: int, notes: list[str]) -> StepOptions:
+    """The options with a sequence and a batch, which `notes` tell where nobody said them.
+
+    They are what simulate assumes, the batch that of a replica on each of the NPUs.
+    """
+    if options.sequence is None:
+        notes.append(
+            f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens (--sequence sets it)"
+        )
+        options = replace(options, sequence=DEFAULT_SEQUENCE)
+    if options.global_batch is None:
+        assert options.sequence is not None
+        batch = default_batch(npus, 1, options.sequence)
+        notes.append(f"no global_batch given: stepsim assumes {batch} samples (--global-batch)")
+        options = replace(options, global_batch=batch)
+    return options
 
 
 def parse_npu_counts(text: str) -> tuple[int, ...]:
@@ -146,11 +177,7 @@ def make_space(
     fixed: Mapping[str, tuple[object, ...]],
     most: Mapping[str, int],
 ) -> PlanSpace:
-    """The space of a search; raises PlanError where batch or sequence are not given."""
-    for name in ("global_batch", "sequence"):
-        if getattr(options, name) is None:
-            flag = name.replace("_", "-")
-            raise PlanError(f"{name} is missing: expected a number (--{flag})")
+    """The space of a search under options with a batch and a sequence; raises PlanError."""
     assert options.global_batch is not None
     assert options.sequence is not None
     device, framework = machine_of(topology, options)

@@ -7,14 +7,13 @@ from msgspec import Meta
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, Count, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
+from stepsim.explore.plan.held import held_values
 from stepsim.explore.plan.runs import step_options_of
-from stepsim.explore.plan.search import PlanSearch, SearchedPlan
+from stepsim.explore.plan.search import KNOWN_APART, PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
-from stepsim.files.models.megatron_plan import megatron_plan
+from stepsim.files.models.launch import LaunchForm, launch_of
 from stepsim.workload.axes import Part
-from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.layout import layout_text
-from stepsim.workload.model.plan import ModelPlan
 
 
 class PlanEntry(Entry, frozen=True, kw_only=True):
@@ -35,6 +34,10 @@ class PlanEntry(Entry, frozen=True, kw_only=True):
     layout: Annotated[str, Meta(description="layers of virtual stages, in Megatron-LM's letters")]
     recompute: str
     zero: Count
+    dp_overlap: bool
+    tp_comm_overlap: bool
+    dispatch: str
+    cuda_graph: bool
     step_time_ps: Picoseconds
     priced_s: Seconds
     tokens_per_s_per_npu: Annotated[float, Meta(ge=0)]
@@ -63,6 +66,19 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     not_run: Annotated[Count, Meta(description="plans that are priced slower and could be faster")]
     binds: str
     plans: tuple[PlanEntry, ...]
+    equal_plans: Annotated[
+        Count, Meta(description="plans from the first on that are equal within what is known")
+    ]
+    known_apart: Annotated[
+        float, Meta(ge=0, description="share of the step by which plans differ that are not equal")
+    ]
+    held: Annotated[dict[str, str], Meta(description="options that all plans share")]
+    framework: str
+    launch_form: Annotated[
+        str, Meta(description="megatron-lm, megatron-bridge, torchtitan, or none that is known")
+    ]
+    launch: Annotated[Names, Meta(description="the first plan as its framework is launched")]
+    launch_refused: Annotated[Names, Meta(description="why there is no such form of it")]
     megatron_arguments: Names
     warnings: Names
 
@@ -74,10 +90,12 @@ class PlanDocument(Document, frozen=True, kw_only=True):
         *,
         topology: str,
         top: int,
+        notes: tuple[str, ...] = (),
     ) -> Self:
-        """The best plans of a search of a space, at most `top`, and the arguments of the first."""
+        """The best plans of a search of a space, at most `top`, and how to launch the first."""
         plans, base = found.best_kinds(top), space.base
         best = plans[0]
+        launch = launch_of(best.plan, space.architecture, space.framework)
         return cls(
             model=best.run.workload,
             topology=topology,
@@ -91,16 +109,16 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             not_run=found.not_run,
             binds=found.binds,
             plans=tuple(_plan_entry(each, best, space) for each in plans),
-            megatron_arguments=_megatron(best.plan, space.architecture),
-            warnings=(*found.warnings, *found.refused),
+            equal_plans=found.equal(plans),
+            known_apart=KNOWN_APART,
+            held=held_values(space),
+            framework=space.framework,
+            launch_form=launch.form.value,
+            launch=launch.lines,
+            launch_refused=launch.refused,
+            megatron_arguments=launch.lines if launch.form is LaunchForm.MEGATRON_LM else (),
+            warnings=(*notes, *found.warnings, *found.refused),
         )
-
-
-def _megatron(plan: ModelPlan, architecture: Architecture) -> tuple[str, ...]:
-    """Megatron-LM's arguments; none where it has no such schedule."""
-    if plan.order.chunks:
-        return ()
-    return tuple(megatron_plan(plan, plan.stage_slices(architecture)))
 
 
 def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
@@ -124,6 +142,10 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
         layout=layout_text(plan.stage_slices(space.architecture)),
         recompute=str(plan.recompute),
         zero=plan.zero,
+        dp_overlap=plan.dp_overlap,
+        tp_comm_overlap=plan.tp_comm_overlap,
+        dispatch=str(plan.dispatch),
+        cuda_graph=plan.cuda_graph,
         step_time_ps=found.step_ps,
         priced_s=found.priced_s,
         tokens_per_s_per_npu=found.tokens_per_npu,

@@ -18,7 +18,7 @@ _PER_LAYER = 16
 
 _OF_LAYERS = (
     *("tp", "cp", "dp", "ep", "expert_tp", "microbatch_size"),
-    *("recompute", "zero", "precision"),
+    *("recompute", "zero", "precision", "dispatch", "cuda_graph", "tp_comm_overlap"),
 )
 """What decides how long a layer and the ends take."""
 

@@ -37,6 +37,7 @@ from stepsim.options import StepOptions
 from stepsim.results.report import StepTotals
 from stepsim.step.simulate import RunStep, run_step
 from stepsim.workload.axes import Part
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 
@@ -101,7 +102,7 @@ HERE = Workers()
 
 
 @dataclass(kw_only=True)
-class _PlanRuns:
+class PlanRuns:
     """Results of plans, known, begun or still to begin."""
 
     packed: bytes
@@ -164,7 +165,7 @@ class _PlanRuns:
 
 
 @contextmanager
-def open_runs(job: PlanJob, workers: Workers) -> Iterator[_PlanRuns]:
+def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
     """Results of a search's plans; workers end with the block.
 
     Raises SweepError where the options contradict each other or the file holds something else.
@@ -185,7 +186,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[_PlanRuns]:
             opened.callback(store.close)
         address = workers.scheduler
         pool = opened.enter_context(dask_pool(address) if address else local_pool(workers.jobs))
-        runs = _PlanRuns(packed=pack(job), pool=pool, store=store)
+        runs = PlanRuns(packed=pack(job), pool=pool, store=store)
         try:
             yield runs
         finally:
@@ -260,6 +261,7 @@ def _plan_run(found: StepTotals) -> PlanRun:
 def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
     """The options of a step that give a plan."""
     looped = plan.chunks > 1 and not plan.order.chunks
+    unsaid = base.dispatch or ExpertDispatch.ALL_TO_ALL
     return replace(
         base,
         npus=plan.npus,
@@ -276,5 +278,9 @@ def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
         sequence=plan.sequence,
         recompute=plan.recompute,
         zero=plan.zero,
+        dp_overlap=plan.dp_overlap,
+        tp_comm_overlap=plan.tp_comm_overlap,
+        cuda_graph=plan.cuda_graph,
+        dispatch=base.dispatch if plan.dispatch == unsaid else plan.dispatch,
         layout=base.layout or plan.layout.text(),
     )

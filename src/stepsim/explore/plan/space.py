@@ -9,6 +9,7 @@ from typing import Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
+from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
 from stepsim.workload.model.architecture import (
     Architecture,
@@ -16,24 +17,28 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
 )
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute, check_plan
 
 SEARCHED = (
     *("tp", "cp", "pp", "chunks", "ep", "expert_tp"),
     *("microbatch_size", "recompute", "zero", "schedule"),
+    *("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph"),
 )
-"""What a search varies, by the names of the options."""
+"""What a search can vary, by the names of the options."""
 
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
 """What people call some of them."""
 
 _OF_BASE = {
-    **{name: name for name in ("precision", "dispatch", "attention", "dp_overlap", "cuda_graph")},
-    **{name: name for name in ("sequence_parallel", "tp_comm_overlap", "reshard")},
+    **{name: name for name in ("precision", "attention", "sequence_parallel", "reshard")},
     "context": "cp_comm",
 }
 """Fields of a plan that a search leaves as the options have them."""
+
+_RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
+"""Fields of a plan about how it runs: as the options have them, unless they are searched."""
 
 _Obstacle = tuple[tuple[int, int], str]
 """How far a plan comes that is none, and what stands in its way."""
@@ -127,14 +132,14 @@ class PlanSpace:
     def _of_layout(self, named: Mapping[str, Any]) -> Iterator[ModelPlan | _Obstacle]:
         tp, cp, pp, dp = (named[name] for name in ("tp", "cp", "pp", "dp"))
         inner: Iterable[tuple[Any, ...]] = product(
-            self._experts(tp, cp, dp),
+            ((*pair, run) for pair in self._experts(tp, cp, dp) for run in self._runs(named, pair)),
             self.fixed.get("microbatch_size", (1, 2, 4, 8)),
-            self.fixed.get("recompute", (Recompute.NONE, Recompute.FULL)),
-            self.fixed.get("zero", (1 if self.base.zero is None else self.base.zero,)),
+            self.values("recompute"),
+            self.values("zero"),
         )
         batch = f"global_batch is {self.global_batch}: "
         whole = named["chunks"] > 1 and not named["order"].chunks
-        for (ep, expert_tp), size, recompute, zero in inner:
+        for (ep, expert_tp, run), size, recompute, zero in inner:
             count, rest = divmod(self.global_batch, dp * size)
             if rest:
                 yield (4, -dp * size), f"{batch}no multiple of dp {dp} x mbs {size}"
@@ -143,9 +148,42 @@ class PlanSpace:
             else:
                 free = {"microbatch_size": size, "zero": zero, "recompute": recompute}
                 try:
-                    yield self._made({**named, **free, "ep": ep, "expert_tp": expert_tp})
+                    yield self._made({**named, **run, **free, "ep": ep, "expert_tp": expert_tp})
                 except PlanError as error:
                     yield (6, 0), str(error)
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """Values of an option beside degrees that plans are made with, in the order tried."""
+        if name in self.fixed:
+            return self.fixed[name]
+        if name == "recompute":
+            return (Recompute.NONE, Recompute.FULL)
+        if name == "schedule":
+            return (PipelineOrder.ALTERNATING.value,)
+        held = getattr(self.base, name)
+        return (self._unsaid(name) if held is None else held,)
+
+    def _unsaid(self, name: str) -> Any:
+        """What plans have of an option of which nobody said anything."""
+        if name == "zero" and launch_form(self.framework) is LaunchForm.TORCHTITAN:
+            return 3  # it has FSDP alone
+        return getattr(ModelPlan(), name)
+
+    @property
+    def framework(self) -> str:
+        """The name of the framework."""
+        return str(getattr(self.base.framework, "name", self.base.framework or ""))
+
+    def _runs(self, named: Mapping[str, Any], experts: tuple[int, int]) -> list[dict[str, Any]]:
+        """How plans with these degrees may run; what they cannot tell apart is tried once."""
+        does = {
+            "dp_overlap": named["dp"] * named["cp"] > 1,
+            "tp_comm_overlap": named["tp"] > 1,
+            "dispatch": experts[0] > 1,
+        }
+        free = {name: self.values(name) for name in _RUN}
+        chosen = {name: each if does.get(name, True) else each[:1] for name, each in free.items()}
+        return [dict(zip(chosen, run, strict=True)) for run in product(*chosen.values())]
 
     def _made(self, named: Mapping[str, Any]) -> ModelPlan:
         """The plan; raises PlanError where it does not divide the model."""
@@ -159,7 +197,7 @@ class PlanSpace:
     def _orders(self) -> tuple[PipelineOrder, ...]:
         """Schedules that are asked for; 1F1B is interleaved where there are chunks."""
         known = {each.value: each for each in PipelineOrder}
-        return tuple(known[str(each)] for each in self.fixed.get("schedule", ("1f1b",)))
+        return tuple(known[str(each)] for each in self.values("schedule"))
 
     def _free(self, name: str, whole: int) -> tuple[int, ...]:
         """Values of a degree: what was fixed, else what can divide."""
@@ -251,3 +289,8 @@ def _words(plan: ModelPlan) -> Iterator[str]:
         yield f"recompute {plan.recompute}"
     if plan.zero != 1:
         yield f"zero {plan.zero}"
+    yield from (name for name in ("dp_overlap", "cuda_graph") if getattr(plan, name))
+    if plan.tp_comm_overlap and plan.tp > 1:
+        yield "tp_comm_overlap"
+    if plan.dispatch is not ExpertDispatch.ALL_TO_ALL and plan.ep > 1:
+        yield f"dispatch {plan.dispatch}"

@@ -6,12 +6,14 @@ nothing of a step's work are passed over; those of layers that are not modelled 
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.base.records import dataclass
 from stepsim.files.models.fields import MOST_LAYERS
+from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules
 from stepsim.files.models.megatron_words import megatron_arguments
 from stepsim.workload.model.architecture import (
     Activation,
@@ -26,6 +28,7 @@ from stepsim.workload.model.architecture import (
     NormKind,
     QkNorm,
 )
+from stepsim.workload.model.layout import parse_layout
 from stepsim.workload.model.model import Model
 
 _REFUSED = re.compile(
@@ -223,12 +226,16 @@ _COUNTS = {
     "sequence": "seq-length",
     "npus": "world-size",
 }
-_SWITCHES = {
-    "dp_overlap": "overlap-grad-reduce",
-    "tp_comm_overlap": "tp-comm-overlap",
-    "cuda_graph": "enable-cuda-graph",
-}
+_SWITCHES = {"dp_overlap": "overlap-grad-reduce", "tp_comm_overlap": "tp-comm-overlap"}
 _CONTEXT = {"p2p": "ring", "all_gather": "all_gather", "a2a": "all_to_all"}
+
+
+def asked_of(place: str, values: Mapping[str, str]) -> dict[str, Any]:
+    """What arguments, by name, ask of a step; `place` is what errors call their file.
+
+    They need not describe a model, but `num-layers` must be among them. Raises WorkloadError.
+    """
+    return dict(_asked(_Arguments(place=place, values=values)))
 
 
 def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
@@ -239,20 +246,49 @@ def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
             yield option, arguments.count(name)
     for option, name in _SWITCHES.items():
         yield option, arguments.has(name)
-    yield "sequence_parallel", arguments.has("sequence-parallel")
-    yield "zero", 1 if arguments.has("use-distributed-optimizer") else 0
-    if arguments.has("use-torch-fsdp2", "use-megatron-fsdp", "use-custom-fsdp"):
-        yield "zero", 3
+    yield "cuda_graph", _captures(arguments)
+    if arguments.count("tensor-model-parallel-size", 1) > 1:
+        yield "sequence_parallel", arguments.has("sequence-parallel")
+    yield "zero", _zero(arguments)
     yield from _precision(arguments)
     yield from _recompute(arguments)
     yield from _placement(arguments)
+    yield from _exchanges(arguments)
+    if arguments.text("attention-backend") in ("unfused", "local"):
+        yield "attention", "unfused"
+
+
+def _captures(arguments: _Arguments) -> bool:
+    """Whether CUDA graphs launch the layers."""
+    kind = arguments.text("cuda-graph-impl", "none")
+    return arguments.has("enable-cuda-graph", "external-cuda-graph") or kind != "none"
+
+
+def _zero(arguments: _Arguments) -> int:
+    """ZeRO's stage: of Megatron FSDP the one that its strategy names, by default none."""
+    if arguments.has("use-torch-fsdp2"):
+        return 3
+    if not arguments.has("use-megatron-fsdp", "use-custom-fsdp"):
+        return 1 if arguments.has("use-distributed-optimizer") else 0
+    strategy = arguments.text("data-parallel-sharding-strategy", "no_shard")
+    if strategy not in FSDP_STAGES:
+        expected = f"one of {', '.join(FSDP_STAGES)}"
+        name = "--data-parallel-sharding-strategy"
+        raise WorkloadError(bad_value(arguments.place, name, strategy, expected))
+    return FSDP_STAGES[strategy]
+
+
+def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+    """How keys and values, and tokens of experts, are exchanged."""
     kind = (arguments.text("cp-comm-type").split() or ["p2p"])[0]
     if kind not in _CONTEXT:
         expected = f"one of {', '.join(_CONTEXT)}"
         raise WorkloadError(bad_value(arguments.place, "--cp-comm-type", kind, expected))
     yield "cp_comm", _CONTEXT[kind]
-    if arguments.has("moe-enable-deepep"):
-        yield "dispatch", "deepep"
+    backend = arguments.text("moe-flex-dispatcher-backend")
+    if arguments.has("num-experts", "moe-token-dispatcher-type"):
+        deepep = arguments.has("moe-enable-deepep") or backend == "deepep"
+        yield "dispatch", "deepep" if deepep else "all_to_all"
 
 
 def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
@@ -275,8 +311,7 @@ def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     if kind not in ("", "full", "selective"):
         expected = "full or selective"
         raise WorkloadError(bad_value(arguments.place, "--recompute-granularity", kind, expected))
-    if kind:
-        yield "recompute", kind
+    yield "recompute", kind or "none"
     if kind == "full" and arguments.text("recompute-method") == "block":
         yield "recompute_layers", arguments.count("recompute-num-layers", 1)
 
@@ -290,6 +325,7 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     layout = arguments.text("pipeline-model-parallel-layout")
     if layout:
         yield "layout", layout
+        chunks = max(chunks, _stages_of(layout) // pp)
     elif arguments.has("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"):
         yield "layout", _uneven(arguments, layers, pp * chunks)
     elif arguments.has(
@@ -300,6 +336,13 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         yield "layout", "ends" if first and last else "embedding" if first else "head"
     if chunks > 1:
         yield "schedule", f"interleaved:{chunks}"
+
+
+def _stages_of(layout: str) -> int:
+    """Virtual stages of a layout in letters; one that is none is refused where it is used."""
+    with suppress(PlanError):
+        return len(parse_layout(layout).slices)
+    return 0
 
 
 def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
@@ -321,9 +364,11 @@ def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
 def _warnings(arguments: _Arguments) -> Iterator[str]:
     if not arguments.has("vocab-size", "padded-vocab-size"):
         yield "no --vocab-size is given: stepsim assumes GPT-2's 50257"
-    overlapped = arguments.has("overlap-grad-reduce")
-    if overlapped != arguments.has("overlap-param-gather"):
+    overlapped, sharded = arguments.has("overlap-grad-reduce"), _zero(arguments) > 0
+    if sharded and overlapped != arguments.has("overlap-param-gather"):
         yield (
             "--overlap-grad-reduce and --overlap-param-gather go together here (dp_overlap): "
             f"{'both' if overlapped else 'neither'} assumed"
         )
+    for rule in broken_rules(arguments.values, strict=False):
+        yield f"Megatron-LM refuses these arguments: {rule}"

@@ -1,9 +1,22 @@
-"""A plan as Megatron-LM's arguments, which `read_megatron` reads back (core 0.14)."""
+"""A plan as Megatron-LM's arguments, which `read_megatron` reads back and Megatron-LM accepts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
 
+from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules
+from stepsim.files.models.megatron_words import megatron_arguments
+from stepsim.workload.model.architecture import (
+    Architecture,
+    ExpertMlp,
+    GroupedAttention,
+)
+from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind, ExpertDispatch
 from stepsim.workload.model.layout import StageSlice, layout_text
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
+
+_STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
+_CONTEXT = {ContextParallelKind.ALL_GATHER: "all_gather", ContextParallelKind.ALL_TO_ALL: "a2a"}
 
 
 def megatron_plan(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> tuple[str, ...]:
@@ -11,56 +24,140 @@ def megatron_plan(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> tuple[str,
     return tuple(_arguments(plan, slices))
 
 
+def broken_by(plan: ModelPlan, architecture: Architecture) -> tuple[str, ...]:
+    """Rules of Megatron-LM that a model's plan breaks, one sentence each."""
+    slices = plan.stage_slices(architecture)
+    line = " ".join((*megatron_plan(plan, slices), *_of_model(plan, architecture)))
+    return tuple(broken_rules(megatron_arguments(Path(), line)))
+
+
+def megatron_lacks(plan: ModelPlan) -> Iterator[str]:
+    """What a plan asks for that Megatron-LM has not, one sentence each."""
+    if plan.order.chunks:
+        yield f"no schedule {plan.order}"
+    if plan.recompute is Recompute.OPERATORS:
+        yield "no recomputation of operators"
+    if plan.zero == 3 and not plan.reshard:
+        yield "no parameters that stay after the forward (reshard) with Megatron FSDP"
+    if plan.shard_ranks is not None and plan.shard_ranks != plan.dp * plan.cp:
+        yield "shard_ranks is not printed"
+
+
+def _of_model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
+    """Arguments of the model and the job that rules speak of."""
+    yield f"--world-size {plan.npus} --num-layers {architecture.depth}"
+    if architecture.prediction_layers:
+        yield f"--mtp-num-layers {len(architecture.prediction_layers)}"
+    kinds = architecture.layer_kinds()
+    grouped = [each.attention for each in kinds if isinstance(each.attention, GroupedAttention)]
+    if grouped:
+        yield f"--num-attention-heads {grouped[0].heads}"
+    if grouped and grouped[0].kv_heads != grouped[0].heads:
+        yield f"--group-query-attention --num-query-groups {grouped[0].kv_heads}"
+    sparse = [each.mlp for each in kinds if isinstance(each.mlp, ExpertMlp)]
+    if sparse:
+        yield f"--num-experts {sparse[0].experts}"
+
+
 def _arguments(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     yield f"--tensor-model-parallel-size {plan.tp}"
     yield f"--pipeline-model-parallel-size {plan.pp}"
     if plan.cp > 1:
         yield f"--context-parallel-size {plan.cp}"
-    if plan.ep > 1:
-        yield f"--expert-model-parallel-size {plan.ep}"
-        yield f"--expert-tensor-parallel-size {plan.expert_degree}"
+        if plan.context in _CONTEXT:
+            yield f"--cp-comm-type {_CONTEXT[plan.context]}"
+    yield from _experts(plan)
     yield from _stages(plan, slices)
     yield f"--micro-batch-size {plan.microbatch_size}"
     yield f"--global-batch-size {plan.global_batch}"
     yield f"--seq-length {plan.sequence}"
     if plan.sequence_parallel and plan.tp > 1:
         yield "--sequence-parallel"
-    if plan.zero:
-        yield "--use-distributed-optimizer"
-    if plan.dp_overlap:
-        yield "--overlap-grad-reduce"
-        yield "--overlap-param-gather"
-    if plan.tp_comm_overlap:
-        yield "--tp-comm-overlap"
+        if plan.tp_comm_overlap:
+            yield "--tp-comm-overlap"
+    yield from _sharding(plan)
     yield from _compute(plan)
 
 
+def _experts(plan: ModelPlan) -> Iterator[str]:
+    if plan.ep > 1:
+        yield f"--expert-model-parallel-size {plan.ep}"
+    if plan.ep > 1 or plan.expert_degree != plan.tp:
+        yield f"--expert-tensor-parallel-size {plan.expert_degree}"
+    if plan.ep > 1 and plan.dispatch is ExpertDispatch.DEEPEP:
+        yield "--moe-token-dispatcher-type flex"
+        yield "--moe-enable-deepep"
+    elif plan.ep > 1:
+        yield "--moe-token-dispatcher-type alltoall"
+
+
 def _stages(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
-    """Virtual stages, and who runs the ends where that is not an equal share of the layers."""
-    counts = [each.layers for each in slices]
-    with_ends = [counts[0] + 1, *counts[1:-1], counts[-1] + 1]
-    if len(set(counts)) > 1 and len(set(with_ends)) == 1:
-        yield "--account-for-embedding-in-pipeline-split"
-        yield "--account-for-loss-in-pipeline-split"
-    elif len(set(counts)) > 1:
+    """Virtual stages, and who runs the ends where that is not an equal share of the layers.
+
+    The bars of a layout say how many virtual stages there are: Megatron-LM refuses to hear it
+    twice.
+    """
+    ends = counted_ends(slices)
+    if ends is None:
         yield f"--pipeline-model-parallel-layout '{layout_text(slices)}'"
+        return
+    if ends[0]:
+        yield "--account-for-embedding-in-pipeline-split"
+    if ends[1]:
+        yield "--account-for-loss-in-pipeline-split"
     if plan.chunks > 1:
         yield f"--num-virtual-stages-per-pipeline-rank {plan.chunks}"
 
 
+def counted_ends(slices: Sequence[StageSlice]) -> tuple[bool, bool] | None:
+    """Whether embedding and loss count as a layer where virtual stages are equal; else None."""
+    for first, last in product((False, True), repeat=2):
+        shares = [each.layers for each in slices]
+        shares[0] += first
+        shares[-1] += last
+        if len(set(shares)) == 1:
+            return first, last
+    return None
+
+
+def _sharding(plan: ModelPlan) -> Iterator[str]:
+    """ZeRO's stage, from stage 2 on by Megatron FSDP, and what of it runs beside compute."""
+    if plan.zero:
+        yield "--use-distributed-optimizer"
+    if plan.zero > 1:
+        yield "--use-megatron-fsdp"
+        yield f"--data-parallel-sharding-strategy {_STRATEGIES[plan.zero]}"
+        yield "--no-gradient-accumulation-fusion"
+        yield "--ckpt-format fsdp_dtensor"
+    if plan.dp_overlap:
+        yield "--overlap-grad-reduce"
+    if plan.dp_overlap and plan.zero:
+        yield "--overlap-param-gather"
+
+
 def _compute(plan: ModelPlan) -> Iterator[str]:
     match plan.recompute:
+        case Recompute.FULL if plan.recompute_layers is not None:
+            yield "--recompute-granularity full"
+            yield "--recompute-method block"
+            yield f"--recompute-num-layers {plan.recompute_layers}"
         case Recompute.FULL:
             yield "--recompute-granularity full"
             yield "--recompute-method uniform"
             yield "--recompute-num-layers 1"
         case Recompute.SELECTIVE:
             yield "--recompute-granularity selective"
-    match plan.precision:
-        case Precision.FP16:
-            yield "--fp16"
-        case Precision.BF16:
-            yield "--bf16"
-        case _:
-            yield "--bf16"
-            yield "--fp8-format hybrid"
+    if plan.attention is AttentionKernel.UNFUSED:
+        yield "--attention-backend unfused"
+    if plan.cuda_graph:
+        yield "--enable-cuda-graph"
+    yield from _PRECISIONS[plan.precision]
+
+
+_PRECISIONS = {
+    Precision.FP16: ("--fp16",),
+    Precision.BF16: ("--bf16",),
+    Precision.FP8: ("--bf16", "--fp8-format hybrid"),
+    Precision.MXFP8: ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
+    Precision.NVFP4: ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
+}

@@ -1,9 +1,12 @@
 """A search of plans, and a plan against its budget, as tables."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from stepsim.base.quantities import Quantity
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
+from stepsim.files.models.launch import LaunchForm
+from stepsim.options import OPTIONS
 from stepsim.show.tables.model import (
     COUNT,
     LONG,
@@ -20,6 +23,7 @@ from stepsim.show.tables.model import (
 )
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
+_RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
 _HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
 
 
@@ -33,13 +37,54 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
         ("model", found.model),
         ("topology", f"{found.topology}, {found.device}"),
         ("job", f"global batch {found.global_batch}, sequence {found.sequence}"),
+        ("held fixed", _held(found)),
         ("plans", f"{found.looked_at:,}: {ruled}, {found.simulated} were simulated{rest}"),
         ("limited by", found.binds),
     )
     yield _plans_table(found)
+    yield from _equal(found)
     yield from _band(found.plans[0])
-    arguments = " ".join(found.megatron_arguments)
-    yield f"Megatron-LM: {arguments or 'no such schedule'}"
+    yield from _launch(found)
+
+
+def _flags(options: Mapping[str, str]) -> Iterator[str]:
+    """Options of a step as flags of the command line."""
+    for name, text in options.items():
+        flags = OPTIONS[name].flags
+        first = flags[0] if flags else "--" + name.replace("_", "-")
+        on, _, off = first.partition("/")
+        if OPTIONS[name].quantity is Quantity.SWITCH and (off or text == "on"):
+            yield on if text == "on" else off
+        else:
+            yield f"{on} '{text}'" if " " in text or "(" in text or "|" in text else f"{on} {text}"
+
+
+def _held(found: PlanDocument) -> str:
+    """Options that all plans share; switches that are off are said too."""
+    return ", ".join(f"{name} {value}" for name, value in found.held.items())
+
+
+def _equal(found: PlanDocument) -> Iterator[str]:
+    """Which of the plans cannot be told apart."""
+    if found.equal_plans > 1:
+        yield (
+            f"equal within what is known: the first {found.equal_plans} "
+            f"(less than {found.known_apart:.0%} apart)"
+        )
+
+
+def _launch(found: PlanDocument) -> Iterator[str]:
+    """The best plan as its framework is launched with it, and why there is no such form."""
+    label = LaunchForm(found.launch_form).label
+    several = found.launch_form == LaunchForm.TORCHTITAN
+    if found.launch:
+        text = ("\n" if several else " ").join(found.launch)
+        yield f"{label}:{chr(10) if several else ' '}{text}"
+    elif found.launch_form == LaunchForm.NONE:
+        flags = " ".join(_flags(found.plans[0].options))
+        yield f"how {found.framework} is launched is not known here; stepsim simulate: {flags}"
+    else:
+        yield f"{label} cannot run it: {'; '.join(found.launch_refused)}"
 
 
 def _band(best: PlanEntry) -> Iterator[str]:
@@ -57,12 +102,16 @@ def _plans_table(found: PlanDocument) -> Table:
     shown = [n for n in shown if sparse or n != "expert_tp"]
     degrees = {_HEADS.get(name, name): COUNT.of(name) for name in shown}
     recompute = {"recompute": TEXT.of("recompute")} if _varies(plans, "recompute") else {}
+    zero = {"zero": COUNT.of("zero")} if _varies(plans, "zero") else {}
+    runs = {name: TEXT.of(_text_of(name)) for name in _RUNS if _differs(plans, name)}
     orders = {"schedule": TEXT.of("schedule")} if _varies(plans, "schedule") else {}
     uneven = any("layout" in plan.options for plan in plans)
     columns: dict[str, Column] = {
         **degrees,
         **orders,
+        **zero,
         **recompute,
+        **runs,
         **({"layout": LONG.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
         "step": TIME.of("step_time_ps"),
         "tokens/s/gpu": as_number(",.0f").of("tokens_per_s_per_npu"),
@@ -78,6 +127,21 @@ def _plans_table(found: PlanDocument) -> Table:
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
     return any(getattr(plan, name) not in (1, "none", "1f1b") for plan in plans)
+
+
+def _differs(plans: tuple[PlanEntry, ...], name: str) -> bool:
+    return len({getattr(plan, name) for plan in plans}) > 1
+
+
+def _text_of(name: str) -> Callable[[PlanEntry], str]:
+    """Whether a plan has something, or which of its kinds."""
+    words = {True: "on", False: "off"}
+
+    def text(plan: PlanEntry) -> str:
+        value = getattr(plan, name)
+        return words[value] if isinstance(value, bool) else str(value)
+
+    return text
 
 
 def budget_shown(found: BudgetDocument) -> Iterator[Shown]:

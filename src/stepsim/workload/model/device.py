@@ -59,7 +59,7 @@ class Device:
     Devices of one `generation` share what was not measured for each of them. `memory_share` is what
     kernels reach of the bandwidth (bytes/s); no kernel is shorter than `kernel_floor_ps`.
     `reserved_bytes` are contexts and communication buffers. `sources` say where each number is
-    from, see `stepsim.workload.model.evidence`.
+    from, see `stepsim.workload.evidence`.
     """
 
     name: str

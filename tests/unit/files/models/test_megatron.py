@@ -125,3 +125,40 @@ def test_a_wrong_argument_is_named(text: str, words: str, tmp_path: Path) -> Non
         read_model(write(tmp_path, text, "args.txt"))
     assert "args.txt: " in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_arguments_that_contradict_each_other_are_read_with_a_warning(tmp_path: Path) -> None:
+    more = (
+        "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*24|t*24|t*24|t*24L "
+        "--num-virtual-stages-per-pipeline-rank 2 --overlap-grad-reduce --overlap-param-gather"
+    )
+    model = read_model(write(tmp_path, f"{GPT} {more}"))
+    refused = [each for each in model.warnings if each.startswith("Megatron-LM refuses these")]
+    assert len(refused) == 2
+    assert "--pipeline-model-parallel-layout goes without --num-virtual-stages" in refused[0]
+    assert "--overlap-param-gather needs --use-distributed-optimizer" in refused[1]
+    assert model.asked["schedule"] == "interleaved:2"
+    forgiven = f"{GPT} --sequence-parallel"  # Megatron-LM passes it over
+    assert read_model(write(tmp_path, forgiven, "good.sh")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "zero"),
+    [
+        ("", 0),
+        ("--use-distributed-optimizer", 1),
+        ("--use-torch-fsdp2", 3),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", 3),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", 2),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim", 1),
+        ("--use-megatron-fsdp", 0),
+    ],
+)
+def test_the_sharding_is_what_the_strategy_says(more: str, zero: int, tmp_path: Path) -> None:
+    assert read_model(write(tmp_path, f"{GPT} {more}")).asked["zero"] == zero
+
+
+def test_a_layout_says_its_virtual_stages(tmp_path: Path) -> None:
+    more = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*24|(t*24|)*2t*24L"
+    model = read_model(write(tmp_path, f"{GPT} {more}"))
+    assert (model.asked["schedule"], model.warnings) == ("interleaved:2", ())

@@ -5,8 +5,8 @@ from itertools import permutations
 import pytest
 
 from stepsim.files.accelerators import device_names, read_device
+from stepsim.workload.evidence import Evidence, source_of
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.evidence import Evidence, source_of
 
 DEVICES = [read_device(name) for name in device_names()]
 

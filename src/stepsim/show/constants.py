@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.show.tables.model import COUNT, LONG, SHARE, TEXT, Shown, table_of
+from stepsim.workload.evidence import Provenance, source_of
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.evidence import Source, source_of
 from stepsim.workload.model.framework import Framework
 
 _TERA = 1e12
@@ -19,7 +19,7 @@ class _Constant(NamedTuple):
 
     name: str
     value: str
-    source: Source
+    source: Provenance
 
 
 _COLUMNS = {
@@ -39,12 +39,12 @@ _ERRORS = {
 }
 
 
-def device_shown(device: Device) -> Iterator[Shown]:
+def constants_of_device(device: Device) -> Iterator[Shown]:
     """The numbers of a device."""
     yield table_of(f"device {device.name}", list(_of_device(device)), _COLUMNS)
 
 
-def framework_shown(framework: Framework) -> Iterator[Shown]:
+def constants_of_framework(framework: Framework) -> Iterator[Shown]:
     """The numbers of a framework, and how far off predictions with it were."""
     yield table_of(f"framework {framework.name}", list(_of_framework(framework)), _COLUMNS)
     if framework.errors:

@@ -20,19 +20,19 @@ class Evidence(StrEnum):
     UNSAID = "not said"
 
 
-class Source(NamedTuple):
+class Provenance(NamedTuple):
     """The evidence of a number, and its source in words."""
 
     evidence: Evidence
     text: str
 
 
-def source_of(text: str | None) -> Source:
+def source_of(text: str | None) -> Provenance:
     """The source that a text such as `fitted on: runs of nanotron` names.
 
     A text that begins with no kind of evidence is UNSAID, and stands as it is.
     """
     kind, colon, rest = (text or "").partition(":")
     if colon and kind in list(Evidence):
-        return Source(Evidence(kind), rest.strip())
-    return Source(Evidence.UNSAID, text or "")
+        return Provenance(Evidence(kind), rest.strip())
+    return Provenance(Evidence.UNSAID, text or "")

@@ -1,0 +1,420 @@
+"""What Megatron-LM asks of its own arguments: which exclude, and which need, each other.
+
+Sources: `validate_args` of `megatron/training/arguments.py` (commit 000c4ac), `__post_init__` of
+`megatron/core/transformer/transformer_config.py` and of `megatron/core/model_parallel_config.py`,
+`pipeline_parallel_layer_layout.py`, and the user guide of Megatron FSDP, all of NVIDIA/Megatron-LM.
+A rule is judged where all that it speaks of is a number: a variable that nobody sets breaks none.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from stepsim.base.errors import PlanError
+from stepsim.base.records import dataclass
+from stepsim.workload.model.layout import StageSlice, parse_layout
+
+FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""ZeRO's stage by the name that `--data-parallel-sharding-strategy` has for it."""
+
+_TP, _PP = "tensor-model-parallel-size", "pipeline-model-parallel-size"
+_CP, _EP = "context-parallel-size", "expert-model-parallel-size"
+_LAYOUT = "pipeline-model-parallel-layout"
+_STAGES, _PER_STAGE = (
+    "num-virtual-stages-per-pipeline-rank",
+    "num-layers-per-virtual-pipeline-stage",
+)
+_OWN_ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
+_COUNTED_ENDS = (
+    "account-for-embedding-in-pipeline-split",
+    "account-for-loss-in-pipeline-split",
+)
+
+
+class _UnknownError(Exception):
+    """An argument that a rule speaks of has no number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """Arguments by name; counts that are not given have Megatron-LM's default, or are unknown.
+
+    `layout` are the virtual stages of a layout that can be read.
+    """
+
+    values: Mapping[str, str]
+    layout: tuple[StageSlice, ...]
+
+    def has(self, *names: str) -> bool:
+        """Whether any of them is given."""
+        return any(name in self.values for name in names)
+
+    def text(self, name: str) -> str:
+        """The value, empty where there is none."""
+        return self.values.get(name, "")
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """A count; raises _UnknownError."""
+        text = self.values.get(name)
+        if text is None and default is not None:
+            return default
+        if text is None or not re.fullmatch("[0-9]{1,18}", text):
+            raise _UnknownError
+        return int(text)
+
+    @property
+    def tp(self) -> int:
+        """Ranks of tensor parallelism."""
+        return max(self.number(_TP, 1), 1)
+
+    @property
+    def pp(self) -> int:
+        """Stages of the pipeline."""
+        return max(self.number(_PP, 1), 1)
+
+    @property
+    def cp(self) -> int:
+        """Ranks that share a sequence."""
+        return max(self.number(_CP, 1), 1)
+
+    @property
+    def ep(self) -> int:
+        """Ranks that share the experts."""
+        return max(self.number(_EP, 1), 1)
+
+    @property
+    def slices(self) -> tuple[StageSlice, ...]:
+        """Virtual stages of the layout; raises _UnknownError where none can be read."""
+        if not self.layout:
+            raise _UnknownError
+        return self.layout
+
+    @property
+    def split_layers(self) -> int:
+        """Layers that are split evenly, ends that count as layers among them."""
+        return self.number("num-layers") + sum(self.has(name) for name in _COUNTED_ENDS)
+
+    @property
+    def chunks(self) -> int:
+        """Virtual stages of a rank."""
+        if self.has(_LAYOUT):
+            return max(len(self.slices) // self.pp, 1)
+        if self.has(_PER_STAGE):
+            return max(self.split_layers // self.pp // max(self.number(_PER_STAGE), 1), 1)
+        return max(self.number(_STAGES, 1), 1)
+
+    @property
+    def replicas(self) -> int:
+        """Copies that data parallelism runs; raises _UnknownError where the GPUs are not said."""
+        return max(self.number("world-size") // (self.tp * self.pp * self.cp), 1)
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches of a pipeline in a step."""
+        samples = self.replicas * max(self.number("micro-batch-size"), 1)
+        return self.number("global-batch-size") // samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule in words, and whether a line of arguments keeps it.
+
+    Of one that is `forgiven` Megatron-LM passes the argument over, with a warning of its own.
+    """
+
+    said: str
+    holds: Callable[[_Line], bool]
+    forgiven: bool = False
+
+
+def _excludes(first: str, *others: str) -> Rule:
+    names = " or ".join(f"--{name}" for name in others)
+    return Rule(
+        said=f"--{first} goes without {names}",
+        holds=lambda line: not (line.has(first) and line.has(*others)),
+    )
+
+
+def _needs(first: str, *others: str) -> Rule:
+    names = " or ".join(f"--{name}" for name in others)
+    return Rule(
+        said=f"--{first} needs {names}",
+        holds=lambda line: not line.has(first) or line.has(*others),
+    )
+
+
+def _even_split(line: _Line) -> bool:
+    """Whether layers are a multiple of the stages, and of their virtual stages."""
+    if line.has(_LAYOUT, *_OWN_ENDS):
+        return True
+    if line.has(_PER_STAGE):
+        return line.split_layers % (line.pp * max(line.number(_PER_STAGE), 1)) == 0
+    return line.split_layers % (line.pp * line.chunks) == 0
+
+
+def _own_ends(line: _Line) -> bool:
+    """Whether ends of their own size leave a multiple of the other stages and virtual stages."""
+    ends = [line.number(name) for name in _OWN_ENDS if line.has(name)]
+    if not ends:
+        return True
+    rest, stages = line.number("num-layers") - sum(ends), line.pp - len(ends)
+    whole = all(count > 0 and count % line.chunks == 0 for count in ends)
+    return whole and rest >= 0 and (rest % (stages * line.chunks) == 0 if stages else rest == 0)
+
+
+def _whole_layout(line: _Line) -> bool:
+    """Whether the layout is one of this model: ends on the ends, as many layers as there are."""
+    found = line.slices
+    ends = [each.embedding for each in found], [each.head for each in found]
+    layers = sum(each.layers for each in found)
+    ahead = sum(each.prediction_layers for each in found)
+    return (
+        ends[0] == [True] + [False] * (len(found) - 1)
+        and ends[1] == [False] * (len(found) - 1) + [True]
+        and layers == line.number("num-layers", layers)
+        and ahead == line.number("mtp-num-layers", 0 if line.has("num-layers") else ahead)
+    )
+
+
+def _prediction_layers_last(line: _Line) -> bool:
+    """Whether prediction layers lie together, in the last virtual stage of a rank."""
+    found = [i for i, each in enumerate(line.slices) if each.prediction_layers]
+    return len(found) <= 1 and all(i >= len(line.slices) - line.pp for i in found)
+
+
+def _full_recompute(line: _Line) -> bool:
+    if line.text("recompute-granularity") != "full":
+        return True
+    return line.text("recompute-method") in ("uniform", "block") and line.has(
+        "recompute-num-layers"
+    )
+
+
+def _is_sparse(line: _Line) -> bool:
+    return line.ep > 1 or line.has("num-experts")
+
+
+def _torch_fsdp(line: _Line) -> bool:
+    if not line.has("use-torch-fsdp2"):
+        return True
+    excluded = line.has("use-distributed-optimizer", "fp16") or line.pp > 1 or line.ep > 1
+    format_is = line.text("ckpt-format") or "torch_dist"
+    needed = line.has("no-gradient-accumulation-fusion") and (
+        line.has("untie-embeddings-and-output-weights") or not line.has("num-layers")
+    )
+    return needed and not excluded and format_is in ("torch_dist", "torch_dcp")
+
+
+def _graphs(line: _Line) -> bool:
+    return line.has("enable-cuda-graph", "external-cuda-graph") or (
+        line.text("cuda-graph-impl") or "none"
+    ) not in ("none",)
+
+
+RULES: tuple[Rule, ...] = (
+    _excludes(_LAYOUT, _STAGES, _PER_STAGE),
+    _excludes(_STAGES, _PER_STAGE),
+    _excludes(_LAYOUT, *_OWN_ENDS, *_COUNTED_ENDS),
+    _excludes(_OWN_ENDS[0], *_COUNTED_ENDS),
+    _excludes(_OWN_ENDS[1], *_COUNTED_ENDS),
+    _excludes(_PER_STAGE, *_OWN_ENDS),
+    Rule(
+        said=f"--{_LAYOUT} has a multiple of --{_PP} virtual stages",
+        holds=lambda line: len(line.slices) % line.pp == 0,
+    ),
+    Rule(
+        said=f"--{_LAYOUT} begins with E, ends with L and has the layers of the model",
+        holds=_whole_layout,
+    ),
+    Rule(
+        said=f"--{_LAYOUT} has its prediction layers together, in a rank's last virtual stage",
+        holds=_prediction_layers_last,
+    ),
+    Rule(
+        said="--num-layers, with the ends that count, is a multiple of stages and virtual stages",
+        holds=_even_split,
+    ),
+    Rule(
+        said=f"--{_OWN_ENDS[0]} and --{_OWN_ENDS[1]} leave a multiple of the other stages",
+        holds=_own_ends,
+    ),
+    Rule(
+        said=f"virtual stages need --{_PP} above 1",
+        holds=lambda line: line.chunks == 1 or line.pp > 1,
+    ),
+    Rule(
+        said=f"virtual stages with --no-overlap-p2p-communication need --{_PP} above 2",
+        holds=lambda line: (
+            line.chunks == 1 or line.pp > 2 or not line.has("no-overlap-p2p-communication")
+        ),
+    ),
+    Rule(
+        said=f"virtual stages need microbatches that are a multiple of --{_PP}",
+        holds=lambda line: line.chunks == 1 or line.microbatches % line.pp == 0,
+    ),
+    _needs("overlap-param-gather", "overlap-grad-reduce"),
+    _needs("overlap-param-gather", "use-distributed-optimizer", "use-megatron-fsdp"),
+    _needs(
+        *("fp8-param-gather", "use-distributed-optimizer"),
+        *("use-megatron-fsdp", "use-torch-fsdp2"),
+    ),
+    _needs("use-megatron-fsdp", "use-distributed-optimizer"),
+    _excludes("use-megatron-fsdp", "use-torch-fsdp2"),
+    Rule(
+        said="--use-megatron-fsdp and --ckpt-format fsdp_dtensor need each other",
+        holds=lambda line: (
+            line.has("use-megatron-fsdp") == (line.text("ckpt-format") == "fsdp_dtensor")
+        ),
+    ),
+    Rule(
+        said=f"--data-parallel-sharding-strategy is one of {', '.join(FSDP_STAGES)}, "
+        "with --use-megatron-fsdp",
+        holds=lambda line: (
+            not line.has("data-parallel-sharding-strategy")
+            or (
+                line.text("data-parallel-sharding-strategy") in FSDP_STAGES
+                and (
+                    line.has("use-megatron-fsdp", "use-custom-fsdp")
+                    or line.text("data-parallel-sharding-strategy") == "no_shard"
+                )
+            )
+        ),
+    ),
+    Rule(
+        said=f"--use-torch-fsdp2 goes without --{_PP}, --{_EP}, --fp16 and "
+        "--use-distributed-optimizer, and needs --no-gradient-accumulation-fusion and "
+        "--untie-embeddings-and-output-weights",
+        holds=_torch_fsdp,
+    ),
+    _excludes("bf16", "fp16"),
+    _excludes("fp8-format", "fp4-format"),
+    _needs("fp4-recipe", "fp4-format"),
+    _needs("fp8-recipe", "fp8-format"),
+    Rule(
+        said=f"--seq-length is a multiple of 2 x --{_CP}",
+        holds=lambda line: line.cp == 1 or line.number("seq-length") % (2 * line.cp) == 0,
+    ),
+    Rule(
+        said="--max-position-embeddings is at least --seq-length",
+        holds=lambda line: line.number("max-position-embeddings") >= line.number("seq-length"),
+    ),
+    Rule(
+        said="--recompute-granularity full needs --recompute-method uniform or block, and "
+        "--recompute-num-layers",
+        holds=_full_recompute,
+    ),
+    Rule(
+        said="--recompute-granularity selective goes without --recompute-method",
+        holds=lambda line: (
+            not (
+                (
+                    line.text("recompute-granularity") == "selective"
+                    or line.has("recompute-activations")
+                )
+                and line.has("recompute-method")
+            )
+        ),
+    ),
+    Rule(
+        said=f"--sequence-parallel needs --{_TP} above 1",
+        holds=lambda line: not line.has("sequence-parallel") or line.tp > 1,
+        forgiven=True,
+    ),
+    _needs("tp-comm-overlap", "sequence-parallel"),
+    Rule(
+        said=f"experts with --{_TP} above 1 need --sequence-parallel",
+        holds=lambda line: not _is_sparse(line) or line.tp == 1 or line.has("sequence-parallel"),
+    ),
+    Rule(
+        said=f"--{_EP} above 1 divides --num-experts and goes without --fp16",
+        holds=lambda line: (
+            line.ep == 1
+            or (
+                not line.has("fp16")
+                and line.number("num-experts", 0 if line.has("num-layers") else line.ep) % line.ep
+                == 0
+                and (line.has("num-experts") or not line.has("num-layers"))
+            )
+        ),
+    ),
+    Rule(
+        said="--moe-enable-deepep needs --moe-token-dispatcher-type flex",
+        holds=lambda line: (
+            not line.has("moe-enable-deepep") or line.text("moe-token-dispatcher-type") == "flex"
+        ),
+    ),
+    Rule(
+        said=f"--moe-token-dispatcher-type flex needs --{_EP} or --{_TP} above 1",
+        holds=lambda line: (
+            line.text("moe-token-dispatcher-type") != "flex" or line.ep * line.tp > 1
+        ),
+    ),
+    Rule(
+        said="CUDA graphs go without --recompute-granularity full",
+        holds=lambda line: not _graphs(line) or line.text("recompute-granularity") != "full",
+    ),
+    _excludes("enable-cuda-graph", "external-cuda-graph"),
+    Rule(
+        said=f"--num-attention-heads is a multiple of --{_TP}",
+        holds=lambda line: line.number("num-attention-heads") % line.tp == 0,
+    ),
+    Rule(
+        said=f"--num-query-groups is a multiple of --{_TP} (before core 0.16)",
+        holds=lambda line: (
+            not line.has("group-query-attention") or line.number("num-query-groups") % line.tp == 0
+        ),
+    ),
+    Rule(
+        said=f"--cp-comm-type a2a needs heads / tp that are a multiple of --{_CP}",
+        holds=lambda line: (
+            line.text("cp-comm-type").split()[:1] != ["a2a"]
+            or line.number("num-attention-heads") // line.tp % line.cp == 0
+        ),
+    ),
+    Rule(
+        said=f"the GPUs are a multiple of --{_TP} x --{_CP} x --{_PP}",
+        holds=lambda line: line.number("world-size") % (line.tp * line.cp * line.pp) == 0,
+    ),
+    Rule(
+        said=f"the GPUs are a multiple of --expert-tensor-parallel-size x --{_EP} x --{_PP}",
+        holds=lambda line: (
+            line.number("world-size")
+            % max(line.number("expert-tensor-parallel-size", line.tp) * line.ep * line.pp, 1)
+            == 0
+        ),
+    ),
+    Rule(
+        said="--global-batch-size is a multiple of --micro-batch-size x replicas",
+        holds=lambda line: (
+            line.number("global-batch-size")
+            % (max(line.number("micro-batch-size"), 1) * line.replicas)
+            == 0
+        ),
+    ),
+)
+"""All rules. `world-size` among the arguments says on how many GPUs they run."""
+
+
+def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterator[str]:
+    """What Megatron-LM asks and the arguments do not keep, one sentence a rule.
+
+    Rules that are forgiven are left out unless it is `strict`.
+    """
+    line = _Line(values=arguments, layout=_layout(arguments.get(_LAYOUT, "")))
+    judged = (rule for rule in RULES if strict or not rule.forgiven)
+    return (rule.said for rule in judged if not _holds(rule, line))
+
+
+def _layout(text: str) -> tuple[StageSlice, ...]:
+    """Virtual stages of a layout; none where it cannot be read."""
+    try:
+        return parse_layout(text).slices
+    except PlanError:
+        return ()
+
+
+def _holds(rule: Rule, line: _Line) -> bool:
+    """Whether a line keeps a rule; one that cannot be judged counts as kept."""
+    try:
+        return rule.holds(line)
+    except _UnknownError:
+        return True

@@ -1,0 +1,335 @@
+"""A plan as a job of torchtitan, written and read.
+
+Sections and keys are those of `JobConfig` in `torchtitan/config/job_config.py` of
+pytorch/torchtitan, in its releases 0.2, which read TOML files. Its meanings: a local batch is all
+that a replica runs at once; a pipeline cuts it in microbatches; FSDP shards over replicas and the
+ranks of a sequence; `alltoall` passes keys and values on from rank to rank, as a ring does.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import Any
+
+from stepsim.base.errors import WorkloadError, bad_value, one_line
+from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.choices import (
+    AttentionKernel,
+    ContextParallelKind,
+    ExpertDispatch,
+    PipelineOrder,
+    Precision,
+    Recompute,
+)
+from stepsim.workload.model.layout import StageSlice
+from stepsim.workload.model.plan import ModelPlan
+
+_MODELS = {
+    "llama-3.1-8b": ("llama3", "8B"),
+    "llama-3-8b": ("llama3", "8B"),
+    "llama-3.1-70b": ("llama3", "70B"),
+    "llama-3-70b": ("llama3", "70B"),
+    "llama-3.1-405b": ("llama3", "405B"),
+    "llama-4-scout": ("llama4", "17bx16e"),
+    "llama-4-maverick": ("llama4", "17bx128e"),
+    "deepseek-v2-lite": ("deepseek_v3", "16B"),
+    "deepseek-v3": ("deepseek_v3", "671B"),
+    "qwen3-0.6b": ("qwen3", "0.6B"),
+    "qwen3-1.7b": ("qwen3", "1.7B"),
+    "qwen3-4b": ("qwen3", "4B"),
+    "qwen3-8b": ("qwen3", "8B"),
+    "qwen3-14b": ("qwen3", "14B"),
+    "qwen3-32b": ("qwen3", "32B"),
+    "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
+    "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
+}
+_CONVERTERS = {
+    Precision.FP8: "quantize.linear.float8",
+    Precision.MXFP8: "quantize.linear.mx",
+}
+_SCHEDULES = {PipelineOrder.ALTERNATING: "1F1B", PipelineOrder.ZB_V: "ZBVZeroBubble"}
+_CHECKPOINTS = {
+    Recompute.NONE: ('mode = "none"',),
+    Recompute.FULL: ('mode = "full"',),
+    Recompute.OPERATORS: ('mode = "selective"', 'selective_ac_option = "op"'),
+}
+_ROTATE = {ContextParallelKind.RING: "alltoall", ContextParallelKind.ALL_GATHER: "allgather"}
+
+
+def torchtitan_lacks(plan: ModelPlan, architecture: Architecture, compiled: bool) -> Iterator[str]:
+    """Why torchtitan cannot run a plan of a model, one sentence each."""
+    if plan.zero not in (0, 3):
+        yield f"zero is {plan.zero}: it replicates (0) or shards with FSDP (3)"
+    if plan.zero == 0 and (plan.dp == 1 or plan.cp > 1):
+        yield "zero is 0: it shards over the ranks of a sequence, and replicates two or more"
+    if plan.order not in _SCHEDULES:
+        yield f"no schedule {plan.order}"
+    if plan.recompute not in _CHECKPOINTS or plan.recompute_layers is not None:
+        yield f"no recomputation {plan.recompute} of some layers or of core attention alone"
+    if plan.precision not in (Precision.BF16, *_CONVERTERS):
+        yield f"no precision {plan.precision}"
+    if plan.cp > 1 and plan.context not in _ROTATE:
+        yield f"no context parallelism by {plan.context}"
+    if plan.tp > 1 and not plan.sequence_parallel:
+        yield "tensor parallelism splits norms too: no plan without sequence parallelism"
+    if plan.tp_comm_overlap and plan.tp > 1 and not compiled:
+        yield "tp_comm_overlap needs a compiled model"
+    if plan.cuda_graph:
+        yield "no CUDA graphs"
+    if plan.attention is not AttentionKernel.FLASH:
+        yield f"no {plan.attention} attention"
+    if architecture.is_sparse and plan.expert_degree not in _expert_degrees(plan):
+        yield f"expert_tp is {plan.expert_degree}: tp, or 1 where experts are shared out"
+    if architecture.prediction_layers and plan.pp > 1:
+        yield "prediction layers are not placed on a pipeline"
+
+
+def _expert_degrees(plan: ModelPlan) -> tuple[int, ...]:
+    return (plan.tp, 1) if plan.ep > 1 else (plan.tp,)
+
+
+def torchtitan_plan(plan: ModelPlan, architecture: Architecture, compiled: bool) -> tuple[str, ...]:
+    """The lines of a job's TOML file."""
+    parts = (
+        _model(plan, architecture),
+        _training(plan),
+        _parallelism(plan, architecture),
+        ("[activation_checkpoint]", *_CHECKPOINTS.get(plan.recompute, ())),
+        _compile(compiled),
+    )
+    return tuple(line for part in parts for line in part)
+
+
+def _model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
+    known = _MODELS.get(architecture.name)
+    converter = _CONVERTERS.get(plan.precision)
+    if known or converter:
+        yield "[model]"
+    if known:
+        yield f'name = "{known[0]}"'
+        yield f'flavor = "{known[1]}"'
+    if converter:
+        yield f'converters = ["{converter}"]'
+    if plan.precision is Precision.MXFP8:
+        yield f"[{converter}]"
+        yield 'recipe_name = "mxfp8_cublas"'
+
+
+def _training(plan: ModelPlan) -> Iterator[str]:
+    yield "[training]"
+    local = plan.global_batch // plan.dp if plan.pp > 1 else plan.microbatch_size
+    yield f"local_batch_size = {local}"
+    yield f"global_batch_size = {plan.global_batch}"
+    yield f"seq_len = {plan.sequence}"
+    yield 'mixed_precision_param = "bfloat16"'
+
+
+def _parallelism(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
+    shards = max(plan.shards // plan.cp, 1) if plan.zero else 1
+    yield "[parallelism]"
+    yield f"data_parallel_replicate_degree = {plan.dp // shards}"
+    yield f"data_parallel_shard_degree = {shards}"
+    yield f'fsdp_reshard_after_forward = "{"always" if plan.reshard else "never"}"'
+    yield f"tensor_parallel_degree = {plan.tp}"
+    yield f"enable_async_tensor_parallel = {_switch(plan.tp_comm_overlap and plan.tp > 1)}"
+    yield f"context_parallel_degree = {plan.cp}"
+    if plan.cp > 1:
+        yield f'context_parallel_rotate_method = "{_ROTATE.get(plan.context, "")}"'
+    yield f"expert_parallel_degree = {plan.ep}"
+    if plan.ep > 1:
+        yield f"expert_tensor_parallel_degree = {plan.expert_degree}"
+        backend = "deepep" if plan.dispatch is ExpertDispatch.DEEPEP else "standard"
+        yield f'expert_parallel_comm_backend = "{backend}"'
+    yield f"pipeline_parallel_degree = {plan.pp}"
+    if plan.pp > 1:
+        yield from _pipeline(plan, plan.stage_slices(architecture))
+
+
+def _pipeline(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
+    looped = plan.chunks > 1 and not plan.order.chunks
+    schedule = "Interleaved1F1B" if looped else _SCHEDULES.get(plan.order, "")
+    yield f'pipeline_parallel_schedule = "{schedule}"'
+    yield f"pipeline_parallel_microbatch_size = {plan.microbatch_size}"
+    counts = [each.layers for each in slices]
+    inner = counts[1:-1] or [max(counts)]
+    fewer = inner[0] - counts[0], inner[0] - counts[-1]
+    if len(set(inner)) == 1 and min(fewer) >= 0:
+        yield f"pipeline_parallel_first_stage_less_layers = {fewer[0]}"
+        yield f"pipeline_parallel_last_stage_less_layers = {fewer[1]}"
+        yield f"pipeline_parallel_layers_per_stage = {inner[0]}"
+    else:
+        yield "module_fqns_per_model_part = ["
+        ends = accumulate(counts)
+        yield from (f"  {_modules(*each)}," for each in zip(slices, ends, strict=True))
+        yield "]"
+
+
+def _modules(stage: StageSlice, end: int) -> str:
+    """Names of a stage's modules as a list of TOML."""
+    names = [f"layers.{layer}" for layer in range(end - stage.layers, end)]
+    ends = (["tok_embeddings"] if stage.embedding else []), (["norm", "output"] * stage.head)
+    return "[" + ", ".join(f'"{name}"' for name in (*ends[0], *names, *ends[1])) + "]"
+
+
+def _compile(compiled: bool) -> Iterator[str]:
+    yield "[compile]"
+    yield f"enable = {_switch(compiled)}"
+    if compiled:
+        yield 'components = ["model", "loss"]'
+
+
+def _switch(on: bool) -> str:
+    return "true" if on else "false"
+
+
+def torchtitan_asked(
+    place: str, values: Mapping[str, Any], depth: int
+) -> Iterator[tuple[str, object]]:
+    """What a job asks of a step of a model with `depth` layers, as people type options.
+
+    Raises WorkloadError naming the key.
+    """
+    job = _Job(place, values)
+    degrees = {
+        name: job.count("parallelism", f"{key}_parallel_degree", 1)
+        for name, key in (("tp", "tensor"), ("cp", "context"), ("pp", "pipeline"), ("ep", "expert"))
+    }
+    yield from degrees.items()
+    yield from _read_batch(job, degrees["pp"])
+    yield from _read_sharding(job, degrees)
+    if degrees["ep"] > 1:
+        yield "expert_tp", job.count("parallelism", "expert_tensor_parallel_degree", 1)
+        kinds = {"standard": "all_to_all", "deepep": "deepep"}
+        key = "expert_parallel_comm_backend"
+        yield "dispatch", job.of("parallelism", key, "standard", kinds)
+    asynchronous = job.get("parallelism", "enable_async_tensor_parallel", False)
+    yield "tp_comm_overlap", asynchronous is True
+    yield "cuda_graph", False
+    if degrees["cp"] > 1:
+        rotations = {name: kind for kind, name in _ROTATE.items()}
+        key = "context_parallel_rotate_method"
+        yield "cp_comm", job.of("parallelism", key, "allgather", rotations)
+    if degrees["pp"] > 1:
+        yield from _read_pipeline(job, degrees["pp"], depth)
+    yield "recompute", _read_checkpoint(job)
+    yield "precision", _read_precision(job)
+    parts = job.get("compile", "components", ["model", "loss"])
+    compiled = job.get("compile", "enable", False) is True and "model" in parts
+    compiled = compiled or job.get("training", "compile", False) is True
+    yield "framework", "torch-fsdp-compiled" if compiled else "torch-fsdp-eager"
+
+
+class _Job:
+    """Values of a job by section and key."""
+
+    def __init__(self, place: str, values: Mapping[str, Any]) -> None:
+        self.place, self.values = place, values
+        for section, held in values.items():
+            if not isinstance(held, dict):
+                raise WorkloadError(f"{place}: {one_line(section)}: expected a section of keys")
+
+    def get(self, section: str, key: str, default: Any) -> Any:
+        """A value as the file has it."""
+        return self.values.get(section, {}).get(key, default)
+
+    def count(self, section: str, key: str, default: int, *, least: int = 1) -> int:
+        """A whole number; raises WorkloadError."""
+        value = self.get(section, key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 40:
+            expected = f"a whole number of at least {least}"
+            raise WorkloadError(bad_value(self.place, f"{section}.{key}", value, expected))
+        return value
+
+    def text(self, section: str, key: str, default: str) -> str:
+        """A text."""
+        return str(self.get(section, key, default))
+
+    def of(self, section: str, key: str, default: str, known: Mapping[str, Any]) -> Any:
+        """What a name stands for; raises WorkloadError for a name that is not known."""
+        value = self.text(section, key, default)
+        if value not in known:
+            expected = f"one of {', '.join(known)}"
+            raise WorkloadError(bad_value(self.place, f"{section}.{key}", value, expected))
+        return known[value]
+
+
+def _read_batch(job: _Job, pp: int) -> Iterator[tuple[str, object]]:
+    """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
+    local = job.count("training", "local_batch_size", job.count("training", "batch_size", 8))
+    size = job.count("parallelism", "pipeline_parallel_microbatch_size", 1) if pp > 1 else local
+    yield "microbatch_size", size
+    yield "sequence", job.count("training", "seq_len", 2048)
+    whole = job.count("training", "global_batch_size", -1, least=-1)
+    if whole > 0:
+        yield "global_batch", whole
+    else:
+        yield "microbatches", max(local // size, 1)
+
+
+def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> Iterator[tuple[str, object]]:
+    replicas = job.count("parallelism", "data_parallel_replicate_degree", 1)
+    shards = job.count("parallelism", "data_parallel_shard_degree", -1, least=-1)
+    if shards > 0:
+        split = degrees["tp"] * degrees["cp"] * degrees["pp"]
+        yield "npus", split * replicas * shards
+    sharded = shards != 1 or degrees["cp"] > 1
+    yield "zero", 3 if sharded or replicas == 1 else 0
+    if shards > 0 and replicas > 1 and sharded:
+        yield "shard_ranks", shards * degrees["cp"]
+    always = {"always": True, "never": False, "default": degrees["pp"] == 1}
+    yield "reshard", job.of("parallelism", "fsdp_reshard_after_forward", "default", always)
+
+
+def _read_pipeline(job: _Job, pp: int, depth: int) -> Iterator[tuple[str, object]]:
+    stages = _read_stages(job, pp, depth)
+    yield "layout", ",".join(map(str, stages))
+    known = {"1F1B": "1f1b", "ZBVZeroBubble": "zb-v"}
+    known["Interleaved1F1B"] = f"interleaved:{max(len(stages) // pp, 2)}"
+    yield "schedule", job.of("parallelism", "pipeline_parallel_schedule", "1F1B", known)
+
+
+def _read_stages(job: _Job, pp: int, depth: int) -> list[int]:
+    """Layers of every virtual stage: of the modules named, else of the layers a stage has."""
+    parts = job.get("parallelism", "module_fqns_per_model_part", None)
+    if isinstance(parts, list) and all(isinstance(part, list) for part in parts):
+        return [sum(str(name).startswith("layers.") for name in part) for part in parts]
+    first, last = (
+        job.count("parallelism", f"pipeline_parallel_{end}_stage_less_layers", 1, least=0)
+        for end in ("first", "last")
+    )
+    looped = job.text("parallelism", "pipeline_parallel_schedule", "1F1B") != "1F1B"
+    count = pp * (2 if looped else 1)
+    if job.get("parallelism", "pipeline_parallel_layers_per_stage", None) is not None:
+        share = job.count("parallelism", "pipeline_parallel_layers_per_stage", 1)
+        count = -(-(depth + first + last) // share)
+    return _even_stages(job, depth, count, first, last)
+
+
+def _even_stages(job: _Job, depth: int, count: int, first: int, last: int) -> list[int]:
+    """Layers of `count` stages that are even with so many more at the ends, longer ones first."""
+    if count > depth + first + last:
+        raise WorkloadError(
+            f"{job.place}: parallelism: {count} virtual stages for {depth} layers: expected at "
+            "most one each"
+        )
+    share, longer = divmod(depth + first + last, count)
+    counts = [share + (stage < longer) for stage in range(count)]
+    counts[0] -= first
+    counts[-1] -= last
+    return counts
+
+
+def _read_checkpoint(job: _Job) -> str:
+    """Recomputation; torchtitan's choice of every n-th layer is not known here."""
+    kinds = {"none": "none", "full": "full", "selective": "operators"}
+    kind: str = job.of("activation_checkpoint", "mode", "selective", kinds)
+    option = job.text("activation_checkpoint", "selective_ac_option", "2")
+    if kind == "operators" and option != "op":
+        key = "activation_checkpoint.selective_ac_option"
+        raise WorkloadError(bad_value(job.place, key, option, "op: layers by number are not known"))
+    return kind
+
+
+def _read_precision(job: _Job) -> str:
+    converters = job.get("model", "converters", [])
+    named = " ".join(map(str, converters)) if isinstance(converters, list) else str(converters)
+    return "mxfp8" if "mx" in named else "fp8" if "float8" in named else "bf16"

@@ -1,0 +1,350 @@
+"""Plans in the forms that frameworks are launched with: what is written is read back, and runs."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Run, examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stepsim
+from stepsim.base.errors import StepsimError, WorkloadError
+from stepsim.explore.plan.asked import make_space, parse_fixed
+from stepsim.explore.plan.runs import step_options_of
+from stepsim.explore.plan.search import price_plans
+from stepsim.explore.plan.space import PlanSpace
+from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.models.bridge import bridge_arguments
+from stepsim.files.models.launch import LaunchForm, launch_form, launch_of, with_launch
+from stepsim.files.models.load import read_model
+from stepsim.files.models.megatron_plan import broken_by, megatron_plan
+from stepsim.step.model_plan import model_plan
+from stepsim.step.simulate import simulate_step
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan, Precision
+
+FRAMEWORKS = ("megatron-core", "megatron-bridge", "torch-fsdp-compiled", "torch-fsdp-eager")
+MODELS = ("llama-3.1-8b", "mixtral-8x7b", "gpt3-5b")
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"dp_overlap": True, "precision": "mxfp8"},
+    {"tp_comm_overlap": True, "precision": "fp8", "cp_comm": "all_gather"},
+    {"dp_overlap": True, "cuda_graph": True, "dispatch": "deepep"},
+    {"precision": "fp16", "sequence_parallel": False, "attention": "unfused"},
+)
+FIELDS = (
+    *("tp", "cp", "pp", "dp", "ep", "expert_degree", "chunks", "microbatch_size", "global_batch"),
+    *("sequence", "recompute", "zero", "precision", "npus"),
+)
+
+
+@cache
+def searched(model: str, framework: str, way: int) -> tuple[StepInputs, PlanSpace]:
+    asked = {"global_batch": 32, "sequence": 4096, "framework": framework, **WAYS[way]}
+    job = read_inputs(model, "hgx-h100", asked)
+    assert isinstance(job.workload, Model)
+    fixed = parse_fixed(["zero=0,1,2,3", "recompute=none,full,selective,operators"])
+    return job, make_space(job.workload, job.topology, job.options, (16,), fixed=fixed, most={})
+
+
+@cache
+def plans_of(model: str, framework: str, way: int) -> list[ModelPlan]:
+    """All plans, and those whose stages are uneven."""
+    job, space = searched(model, framework, way)
+    assert isinstance(job.workload, Model)
+    return [*price_plans(job.workload, space, job.topology, memory_limit=1e9).plans]
+
+
+def read_back(model: Model, lines: tuple[str, ...], form: LaunchForm, folder: Path) -> Model:
+    path = folder / ("plan.toml" if form is LaunchForm.TORCHTITAN else "plan.sh")
+    path.write_text("\n".join(lines))
+    return with_launch(model, path)
+
+
+@examples(40)
+@given(st.data())
+def test_what_is_written_is_read_back_to_the_same_picosecond(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    chosen = [data.draw(st.sampled_from(each)) for each in (MODELS, FRAMEWORKS)]
+    way = data.draw(st.integers(0, len(WAYS) - 1))
+    job, space = searched(*chosen, way)
+    model = job.workload
+    assert isinstance(model, Model)
+    plan = data.draw(st.sampled_from(plans_of(*chosen, way)))
+    launch = launch_of(plan, model.architecture, chosen[1])
+    assert bool(launch.lines) != bool(launch.refused)
+    if launch.refused:
+        return
+    again = read_back(model, launch.lines, launch.form, tmp_path_factory.mktemp("plan"))
+    typed = {"npus": plan.npus, "framework": chosen[1]}
+    if launch.form is LaunchForm.TORCHTITAN:  # FSDP has no switch of it
+        typed["dp_overlap"] = plan.dp_overlap
+    inputs = read_inputs(again, "hgx-h100", typed)
+    found, _ = model_plan(again, inputs.topology, inputs.options)
+    for name in FIELDS:
+        assert getattr(found, name) == getattr(plan, name), name
+    assert found.stage_slices(model.architecture) == plan.stage_slices(model.architecture)
+    asked = simulate_step(model, job.topology, step_options_of(plan, space.base))
+    step = simulate_step(again, inputs.topology, inputs.options)
+    assert step.report.step_time_ps == asked.report.step_time_ps
+
+
+SHIPPED = (
+    *("llama-2-7b", "llama-2-70b", "llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "gpt2"),
+    *("gpt3-175b", "qwen3-32b", "qwen3-235b-a22b", "mixtral-8x22b", "deepseek-v3", "glm-4.5-air"),
+    *("gemma-2-9b", "nemotron-4-340b", "starcoder2-15b", "falcon-7b"),
+)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_megatron_runs_every_line_of_a_model(name: str) -> None:
+    """Of degrees that divide its query groups: other lines are said to be refused."""
+    job = read_inputs(name, "hgx-h100", {"global_batch": 512, "sequence": 8192, "dp_overlap": True})
+    model = job.workload
+    assert isinstance(model, Model)
+    fixed = parse_fixed(["mbs=1", "zero=0,1,2,3", "recompute=none,full"])
+    space = make_space(model, job.topology, job.options, (64,), fixed=fixed, most={})
+    plans = price_plans(model, space, job.topology, memory_limit=1e9).plans
+    groups = min((getattr(k.attention, "kv_heads", 64)) for k in model.architecture.layer_kinds())
+    tried = [plan for plan in plans[:: max(len(plans) // 200, 1)] if groups % plan.tp == 0]
+    assert len(tried) > 20
+    for plan in tried:
+        assert broken_by(plan, model.architecture) == ()
+    others = [plan for plan in plans if groups % plan.tp]
+    assert all(broken_by(plan, model.architecture) for plan in others[:5])
+
+
+def test_a_layout_says_how_many_virtual_stages_there_are() -> None:
+    model = read_model("llama-3.1-8b")
+    job = read_inputs(model, "hgx-h100", {"global_batch": 16, "layout": "10,6,10,6"})
+    plan = ModelPlan(pp=2, chunks=2, global_batch=4, sequence=4096)
+    whole = " ".join(megatron_plan(plan, plan.stage_slices(model.architecture)))
+    assert "--num-virtual-stages-per-pipeline-rank 2" in whole
+    uneven = make_space(
+        model,
+        job.topology,
+        read_inputs(
+            model, "hgx-h100", {"global_batch": 16, "sequence": 4096, "layout": "10,6,10,6"}
+        ).options,
+        (2,),
+        fixed=parse_fixed(["pp=2", "vpp=2", "mbs=1"]),
+        most={},
+    )
+    for found in uneven.plans():
+        line = " ".join(megatron_plan(found, found.stage_slices(model.architecture)))
+        assert "--pipeline-model-parallel-layout 'Et*10|t*6|t*10|t*6L'" in line
+        assert "virtual" not in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"zero": 3, "dp": 4}, ["--use-megatron-fsdp", "optim_grads_params", "fsdp_dtensor"]),
+        ({"zero": 2, "dp": 4}, ["--use-megatron-fsdp", "optim_grads "]),
+        ({"zero": 0, "dp_overlap": True}, ["--overlap-grad-reduce"]),
+        ({"precision": Precision.MXFP8}, ["--fp8-format e4m3", "--fp8-recipe mxfp8"]),
+        ({"precision": Precision.NVFP4}, ["--fp4-format e2m1"]),
+    ],
+)
+def test_arguments_say_the_sharding_and_the_format(
+    changes: dict[str, Any], words: list[str]
+) -> None:
+    model = read_model("llama-3.1-8b")
+    plan = ModelPlan(**{"dp": 2, "global_batch": 8, **changes})
+    line = " ".join(megatron_plan(plan, plan.stage_slices(model.architecture))) + " "
+    assert [word for word in words if word not in line] == []
+    assert broken_by(plan, model.architecture) == ()
+    assert ("--overlap-param-gather" in line) == (plan.dp_overlap and plan.zero > 0)
+
+
+def test_every_framework_has_its_form() -> None:
+    forms = {
+        "megatron-core": LaunchForm.MEGATRON_LM,
+        "megatron-2021": LaunchForm.MEGATRON_LM,
+        "nemo-performance": LaunchForm.MEGATRON_LM,
+        "megatron-bridge": LaunchForm.MEGATRON_BRIDGE,
+        "torch-fsdp-compiled": LaunchForm.TORCHTITAN,
+        "torch-fsdp-compiled-2024": LaunchForm.TORCHTITAN,
+        "torch-fsdp-eager": LaunchForm.TORCHTITAN,
+        "megatron-deepspeed": LaunchForm.NONE,
+        "nanotron": LaunchForm.NONE,
+        "composer-fsdp": LaunchForm.NONE,
+        "internevo": LaunchForm.NONE,
+        "my-own": LaunchForm.NONE,
+    }
+    assert {name: launch_form(name) for name in forms} == forms
+
+
+@pytest.mark.parametrize(
+    ("framework", "changes", "said"),
+    [
+        ("megatron-core", {"recompute": "operators"}, "no recomputation of operators"),
+        ("megatron-core", {"tp": 16, "dp": 1}, "--num-query-groups is a multiple"),
+        ("torch-fsdp-eager", {"zero": 1}, "zero is 1: it replicates"),
+        ("torch-fsdp-eager", {"zero": 3, "tp": 2, "tp_comm_overlap": True}, "needs a compiled"),
+        ("torch-fsdp-eager", {"zero": 3, "precision": Precision.NVFP4}, "no precision nvfp4"),
+        ("torch-fsdp-eager", {"zero": 3, "cuda_graph": True}, "no CUDA graphs"),
+    ],
+)
+def test_why_there_is_no_form_is_said(framework: str, changes: dict[str, Any], said: str) -> None:
+    architecture = read_model("llama-3.1-8b").architecture
+    plan = ModelPlan(**{"dp": 2, "global_batch": 8, **changes})
+    launch = launch_of(plan, architecture, framework)
+    assert launch.lines == ()
+    assert said in " ".join(launch.refused)
+
+
+def test_jobs_of_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(
+        "[job]\ndump_folder = 'out'\n[training]\nlocal_batch_size = 16\nseq_len = 8192\n"
+        "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 8\n"
+        "tensor_parallel_degree = 4\npipeline_parallel_degree = 2\n"
+        'pipeline_parallel_schedule = "Interleaved1F1B"\n'
+        '[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "op"\n'
+        '[model]\nconverters = ["float8"]\n[compile]\nenable = true\n'
+    )
+    model = with_launch(read_model("llama-3.1-8b"), path)
+    asked = dict(model.asked)
+    assert asked == {
+        "tp": 4,
+        "cp": 1,
+        "pp": 2,
+        "ep": 1,
+        "npus": 128,
+        "zero": 3,
+        "shard_ranks": 8,
+        "microbatch_size": 1,
+        "microbatches": 16,
+        "sequence": 8192,
+        "reshard": False,
+        "recompute": "operators",
+        "precision": "fp8",
+        "framework": "torch-fsdp-compiled",
+        "tp_comm_overlap": False,
+        "cuda_graph": False,
+        "layout": "8,9,8,7",
+        "schedule": "interleaved:2",
+    }
+
+
+def test_a_job_may_leave_its_replicas_open(tmp_path: Path) -> None:
+    """Eight GPUs of tp 2 are four replicas, each of which runs its local batch."""
+    path = tmp_path / "job.toml"
+    path.write_text(
+        "[training]\nbatch_size = 2\nseq_len = 1024\ncompile = true\n"
+        "[parallelism]\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = 'none'"
+    )
+    model = stepsim.model("gpt2", path)
+    step = stepsim.simulate(model, "hgx-h100", npus=8, precision="bf16")
+    inputs = read_inputs(with_launch(read_model("gpt2"), path), "hgx-h100", {"npus": 8})
+    plan, _ = model_plan(model, inputs.topology, inputs.options)
+    assert (plan.dp, plan.microbatch_size, plan.global_batch, plan.zero) == (4, 2, 8, 3)
+    assert model.asked["framework"] == "torch-fsdp-compiled"
+    other = stepsim.simulate(model, "hgx-h100", npus=8, global_batch=16)
+    assert other.report.step_time_ps > step.report.step_time_ps
+    path.write_text(path.read_text() + '\n[compile]\nenable = true\ncomponents = ["loss"]')
+    path.write_text(path.read_text().replace("compile = true\n[par", "[par"))
+    assert stepsim.model("gpt2", path).asked["framework"] == "torch-fsdp-eager"
+
+
+def test_overrides_are_read_as_shells_and_hydra_write_them() -> None:
+    text = (
+        "torchrun train.py --recipe llama # model.context_parallel_size=4\n"
+        "  ++model.tensor_model_parallel_size=8 model.sequence_parallel=True \\\n"
+        "  \"model.pipeline_model_parallel_layout='Et|(t|)*2tL'\" train.lr=3\n"
+        "  model.virtual_pipeline_model_parallel_size=2 mixed_precision=bf16_with_nvfp4_mixed\n"
+    )
+    assert dict(bridge_arguments(text)) == {
+        "tensor-model-parallel-size": "8",
+        "sequence-parallel": "",
+        "pipeline-model-parallel-layout": "Et|(t|)*2tL",
+        "bf16": "",
+        "fp4-format": "e2m1",
+        "fp4-recipe": "nvfp4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.sh", "--lr 3", "no plan of a framework: expected arguments of Megatron-LM"),
+        ("a.toml", "[training]\nseq_len = 3", "no job of torchtitan: expected a section"),
+        ("a.toml", "=", "not valid TOML"),
+        ("a.toml", "parallelism = 3", "parallelism: expected a section of keys"),
+        (
+            "a.toml",
+            "[parallelism]\ntensor_parallel_degree = 0",
+            "parallelism.tensor_parallel_degree is 0: expected a whole number of at least 1",
+        ),
+        (
+            "a.toml",
+            '[parallelism]\n[activation_checkpoint]\nmode = "selective"',
+            "activation_checkpoint.selective_ac_option is '2': expected op",
+        ),
+        (
+            "a.toml",
+            '[parallelism]\npipeline_parallel_degree=2\npipeline_parallel_schedule="GPipe"',
+            "parallelism.pipeline_parallel_schedule is 'GPipe': expected one of 1F1B",
+        ),
+        ("a.sh", "--tensor-model-parallel-size 2", "no precision is given"),
+        (
+            "a.sh",
+            "--tensor-model-parallel-size 2 --bf16 --use-megatron-fsdp "
+            "--data-parallel-sharding-strategy all",
+            "--data-parallel-sharding-strategy is 'all': expected one of no_shard",
+        ),
+    ],
+)
+def test_a_wrong_file_is_named(name: str, text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(WorkloadError) as caught:
+        with_launch(read_model("llama-3.1-8b"), path)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_the_command_takes_what_plan_prints(run: Run, tmp_path: Path) -> None:
+    asked = ("--gpus", "8", "--global-batch", "16", "--seq", "4096", "-t", "hgx-h100", "-q")
+    few = ("--fix", "mbs=1", "--fix", "pp=2", "--runs", "2", "--framework", "torchtitan")
+    own = tmp_path / "own.toml"
+    found = stepsim.plan(
+        "llama-3.1-8b",
+        "hgx-h100",
+        gpus=8,
+        global_batch=16,
+        sequence=4096,
+        fix={"mbs": 1, "pp": 2},
+        runs=2,
+        framework="torchtitan",
+    )
+    code, out, _ = run("plan", "llama-3.1-8b", *asked, *few, "--toml", own)
+    assert code == 0
+    path = tmp_path / "job.toml"
+    path.write_text(out.split("torchtitan:\n")[1])
+    best = found.plans[0].step_time_ps
+    for file in (path, own):
+        code, out, _ = run(
+            *("simulate", "llama-3.1-8b", "--plan-file", file, "-t", "hgx-h100", "-q"),
+            *("--json", "-"),
+        )
+        assert f'"step_time_ps": {best}' in out.replace('":', '": ').replace("  ", " ")
+        step = stepsim.simulate(stepsim.model("llama-3.1-8b", file), "hgx-h100")
+        assert step.report.step_time_ps == best
+
+
+def test_a_workload_takes_no_plan(run: Run, moe: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.sh"
+    path.write_text("--tensor-model-parallel-size 2 --bf16")
+    code, _, err = run("simulate", moe, "--plan-file", path)
+    assert code == 2
+    assert "--plan-file gives a model its plan: expected a model" in err
+    code, _, err = run("simulate", "llama-3.1-8b", "--plan-file", tmp_path / "none.sh")
+    assert code == 2
+    assert "none.sh" in err
+    with pytest.raises(StepsimError):
+        stepsim.model("llama-3.1-8b", tmp_path / "none.sh")
