@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import exp, log
+from math import log
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -30,7 +30,7 @@ from stepsim.base.errors import StepsimError
 from stepsim.files.accelerators import device_names, framework_names, read_device
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.shipped import shipped_folder
-from stepsim.validation.left_out import LeftOut, error_tables
+from stepsim.validation.left_out import LeftOut, coverage, error_tables
 from stepsim.validation.published import model_of, simulated_s
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.step_time import StepModel
@@ -305,24 +305,18 @@ def main() -> None:
 
 
 def print_by_source(rows: Sequence[LeftOut]) -> None:
-    """Mean and bias of each source, then the mean of the sources' means, dense and with experts."""
-    for sparse in (False, True):
+    """Error and bias of each source, their mean, and how many runs lie in the range of the others."""
+    for kind, sparse in (("dense", False), ("experts", True)):
+        alike = [row for row in rows if row.is_sparse is sparse]
         by_source: dict[str, list[float]] = defaultdict(list)
-        for row in rows:
-            if row.is_sparse is sparse:
-                by_source[row.step.source].append(row.log_ratio)
-        means = {}
-        for source, logs in by_source.items():
-            means[source] = fmean(abs(exp(each) - 1) for each in logs)
-            bias = fmean(exp(each) - 1 for each in logs)
-            print(
-                f"{'experts' if sparse else 'dense':8}{source:22}{len(logs):4} "
-                f"{means[source]:7.1%} {bias:+7.1%}"
-            )
-        print(
-            f"{'experts' if sparse else 'dense':8}mean of {len(means)} sources: "
-            f"{fmean(means.values()):.1%}\n"
-        )
+        for row in alike:
+            by_source[row.step.source].append(row.error)
+        means = []
+        for source, errors in by_source.items():
+            means.append(fmean(map(abs, errors)))
+            print(f"{kind:8}{source:22}{len(errors):4} {means[-1]:7.1%} {fmean(errors):+7.1%}")
+        print(f"{kind:8}mean of {len(means)} sources: {fmean(means):.1%}")
+        print(f"{kind:8}runs in the range of other sources: {coverage(alike):.1%}\n")
 
 
 def write_constants(values: Mapping[Key, float]) -> None:

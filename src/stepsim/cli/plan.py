@@ -153,7 +153,7 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
     return PlanQuestion(
         gpus=options.gpus,
         fix=tuple(options.fix or ()),
-        search=tuple(each.strip() for each in (options.search or "").split(",") if each.strip()),
+        search=tuple(name.strip() for name in (options.search or "").split(",") if name.strip()),
         max_pp=options.max_pp,
         objective=options.objective,
         memory_share=options.memory_share,

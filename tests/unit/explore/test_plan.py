@@ -241,7 +241,7 @@ def test_where_nothing_does_what_would_is_named(
 
 def test_what_would_do_does() -> None:
     model, made, topology = space("tp=8", "pp=4", "mbs=1", "recompute=none")
-    with pytest.raises(PlanError, match=r"on 32 GPUs: tp 8, pp 4, mbs 1 takes 8\.9 GiB"):
+    with pytest.raises(PlanError, match=r"on 32 GPUs: tp 8, .* takes 8\.9 GiB"):
         price_plans(model, made, topology)
     other = replace(made, npus=(32,))
     priced = price_plans(model, other, topology)
@@ -477,15 +477,10 @@ def test_zero_bubble_schedules_are_searched_where_they_are_asked_for() -> None:
 def test_batch_and_sequence_are_those_that_simulate_assumes(run: Run) -> None:
     code, out, err = run("plan", SMALL, "--gpus", "8", "-t", "hgx-h100", *FEW, "--runs", "1")
     assert code == 0
-    assert (
-        f"job         global batch {default_batch(8, 1, DEFAULT_SEQUENCE)}, sequence {DEFAULT_SEQUENCE}"
-        in out
-    )
+    batch = default_batch(8, 1, DEFAULT_SEQUENCE)
+    assert f"job         global batch {batch}, sequence {DEFAULT_SEQUENCE}" in out
     assert f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens" in err
-    assert (
-        f"no global_batch given: stepsim assumes {default_batch(8, 1, DEFAULT_SEQUENCE)} samples"
-        in err
-    )
+    assert f"no global_batch given: stepsim assumes {batch} samples" in err
 
 
 def test_what_is_held_fixed_is_said_and_can_be_searched() -> None:

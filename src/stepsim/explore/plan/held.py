@@ -42,12 +42,12 @@ def wider_values(names: Iterable[str], framework: str) -> dict[str, tuple[object
     """
     torch = launch_form(framework) is LaunchForm.TORCHTITAN
     groups = {**_WIDER, **_OF_TORCH} if torch else _WIDER
-    found: dict[str, tuple[object, ...]] = {}
+    values: dict[str, tuple[object, ...]] = {}
     for name in names:
         if name not in groups:
             raise PlanError(f"search is {name!r}: expected one of {', '.join(groups)}")
-        found.update(groups[name])
-    return found
+        values.update(groups[name])
+    return values
 
 
 def held_values(space: PlanSpace) -> dict[str, str]:
@@ -61,12 +61,12 @@ def held_values(space: PlanSpace) -> dict[str, str]:
 
 
 def _held(space: PlanSpace, name: str) -> object:
-    """The one value of an option; None where it has several, or where it does nothing."""
+    """The one value of an option; None where it has values, or where it does nothing."""
     if name == "dispatch" and not space.architecture.is_sparse:
         return None
     if name in ("precision", "cp_comm", "sequence_parallel", "attention"):
         asked = getattr(space.base, name)
         field = "context" if name == "cp_comm" else name
         return getattr(ModelPlan(), field) if asked is None else asked
-    several = space.values(name)
-    return several[0] if len(several) == 1 else None
+    values = space.values(name)
+    return values[0] if len(values) == 1 else None

@@ -127,14 +127,14 @@ class PlanSearch:
     def equal(self, plans: Sequence[SearchedPlan]) -> int:
         """How many of these, from the first on, are equal to it within what is known."""
         first = self._wanted(plans[0])
-        near = (abs(self._wanted(each) / first - 1) <= KNOWN_APART for each in plans)
+        near = (abs(self._wanted(plan) / first - 1) <= KNOWN_APART for plan in plans)
         return sum(1 for _ in takewhile(bool, near))
 
-    def _wanted(self, found: SearchedPlan) -> float:
+    def _wanted(self, one: SearchedPlan) -> float:
         """What the best plan has least of."""
         if self.objective is Objective.MEMORY:
-            return float(found.memory_bytes)
-        return found.step_ps * _cost(found.plan, self.objective)
+            return float(one.memory_bytes)
+        return one.step_ps * _cost(one.plan, self.objective)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -182,12 +182,12 @@ def search_plans(
     )
     with open_runs(job, workers) as opened:
         race.run(opened, runs, progress)
-        if not race.found and race.passed:  # nothing else was asked for
+        if not race.done and race.passed:  # nothing else was asked for
             race.passed, race.judged = {}, False
             race.run(opened, runs, progress)
-        if not race.found:
+        if not race.done:
             raise PlanError(f"no plan could be simulated: {race.refused[0]}")
-        found = race.found
+        found = race.done
         if memory_first:
             found.sort(key=lambda each: (each[1].memory_bytes, each[1].step_ps, each[0]))
         else:
@@ -226,7 +226,7 @@ class _Race:
     order: Sequence[int]
     judged: bool = True
     best: float = np.inf
-    found: list[tuple[int, SearchedPlan]] = field(default_factory=list)
+    done: list[tuple[int, SearchedPlan]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     passed: dict[int, tuple[str, ...]] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
@@ -234,37 +234,37 @@ class _Race:
     def run(self, opened: PlanRuns, runs: int, progress: OnPlan | None) -> None:
         """Simulate at most so many plans."""
         tried = 0
-        for i, place in enumerate(self.order):
+        for i, index in enumerate(self.order):
             if tried == runs:
                 break
-            if not self._may_win(place):
+            if not self._may_win(index):
                 continue
             left = (other for other in self.order[i:] if self._may_win(other))
             most = min(runs - tried, len(self.priced.plans))
             opened.ahead([self.priced.plans[other] for other in islice(left, most)])
             tried += 1
-            run = opened.result(self.priced.plans[place])
+            run = opened.result(self.priced.plans[index])
             if run.error:
-                self.refused.append(f"{plan_words(self.priced.plans[place])}: {run.error}")
+                self.refused.append(f"{plan_words(self.priced.plans[index])}: {run.error}")
                 continue
-            one = searched(self.space, self.topology, self.priced, place, run)
-            self.found.append((place, one))
-            self.best = min(self.best, run.step_time_ps / PS_PER_S * self.weight[place])
+            one = searched(self.space, self.topology, self.priced, index, run)
+            self.done.append((index, one))
+            self.best = min(self.best, run.step_time_ps / PS_PER_S * self.weight[index])
             if progress:
-                progress(tried, runs, min(other.step_ps for _, other in self.found))
+                progress(tried, runs, min(other.step_ps for _, other in self.done))
 
-    def _may_win(self, place: int) -> bool:
+    def _may_win(self, index: int) -> bool:
         """Whether a plan can be best by its bound and runs on the framework."""
-        if self.bound[place] > self.best or place in self.passed:
+        if self.bound[index] > self.best or index in self.passed:
             return False
-        if place in self.kept or not self.judged:
+        if index in self.kept or not self.judged:
             return True
         space = self.space
-        broken = refused_by(self.priced.plans[place], space.architecture, space.framework)
+        broken = refused_by(self.priced.plans[index], space.architecture, space.framework)
         if broken:
-            self.passed[place] = broken
+            self.passed[index] = broken
         else:
-            self.kept.add(place)
+            self.kept.add(index)
         return not broken
 
     def said_of_passed(self) -> Iterator[str]:

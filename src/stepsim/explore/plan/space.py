@@ -182,7 +182,9 @@ class PlanSpace:
             "dispatch": experts[0] > 1,
         }
         free = {name: self.values(name) for name in _RUN}
-        chosen = {name: each if does.get(name, True) else each[:1] for name, each in free.items()}
+        chosen = {
+            name: tried if does.get(name, True) else tried[:1] for name, tried in free.items()
+        }
         return [dict(zip(chosen, run, strict=True)) for run in product(*chosen.values())]
 
     def _made(self, named: Mapping[str, Any]) -> ModelPlan:

@@ -81,21 +81,21 @@ def bridge_plan(arguments: Sequence[str], chunks: int) -> tuple[str, ...]:
 
 
 def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
-    line = " ".join(each for each in arguments if not _OF_PRECISION.fullmatch(each))
-    found = {**_OFF, **megatron_arguments(Path(), line)}
+    line = " ".join(text for text in arguments if not _OF_PRECISION.fullmatch(text))
+    values = {**_OFF, **megatron_arguments(Path(), line)}
     if chunks > 1:  # beside a layout too: a recipe may have set another number
-        found["num-virtual-stages-per-pipeline-rank"] = str(chunks)
-    if "enable-cuda-graph" in found:
-        found["cuda-graph-impl"] = "local"
+        values["num-virtual-stages-per-pipeline-rank"] = str(chunks)
+    if "enable-cuda-graph" in values:
+        values["cuda-graph-impl"] = "local"
     for name, key in _KEYS.items():
-        if name in found:
-            value = found[name] or "true"
+        if name in values:
+            value = values[name] or "true"
             yield f"'{key}=\"{value}\"'" if "(" in value or "|" in value else f"{key}={value}"
-        if name in found and name in _ALSO:
-            yield f"{_ALSO[name]}={found[name]}"
-    if "moe-enable-deepep" in found:
+        if name in values and name in _ALSO:
+            yield f"{_ALSO[name]}={values[name]}"
+    if "moe-enable-deepep" in values:
         yield "model.moe_flex_dispatcher_backend=deepep"
-    precision = tuple(each for each in arguments if _OF_PRECISION.fullmatch(each))
+    precision = tuple(text for text in arguments if _OF_PRECISION.fullmatch(text))
     yield f"mixed_precision={_PRECISIONS[precision]}"
 
 

@@ -230,12 +230,12 @@ _SWITCHES = {"dp_overlap": "overlap-grad-reduce", "tp_comm_overlap": "tp-comm-ov
 _CONTEXT = {"p2p": "ring", "all_gather": "all_gather", "a2a": "all_to_all"}
 
 
-def asked_of(place: str, values: Mapping[str, str]) -> dict[str, Any]:
-    """What arguments, by name, ask of a step; `place` is what errors call their file.
+def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
+    """What arguments, by name, ask of a step; `source` is what errors call their file.
 
     They need not describe a model, but `num-layers` must be among them. Raises WorkloadError.
     """
-    return dict(_asked(_Arguments(place=place, values=values)))
+    return dict(_asked(_Arguments(place=source, values=values)))
 
 
 def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:

@@ -49,12 +49,12 @@ def _of_model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
     if architecture.prediction_layers:
         yield f"--mtp-num-layers {len(architecture.prediction_layers)}"
     kinds = architecture.layer_kinds()
-    grouped = [each.attention for each in kinds if isinstance(each.attention, GroupedAttention)]
+    grouped = [kind.attention for kind in kinds if isinstance(kind.attention, GroupedAttention)]
     if grouped:
         yield f"--num-attention-heads {grouped[0].heads}"
     if grouped and grouped[0].kv_heads != grouped[0].heads:
         yield f"--group-query-attention --num-query-groups {grouped[0].kv_heads}"
-    sparse = [each.mlp for each in kinds if isinstance(each.mlp, ExpertMlp)]
+    sparse = [kind.mlp for kind in kinds if isinstance(kind.mlp, ExpertMlp)]
     if sparse:
         yield f"--num-experts {sparse[0].experts}"
 
@@ -112,7 +112,7 @@ def _stages(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
 def counted_ends(slices: Sequence[StageSlice]) -> tuple[bool, bool] | None:
     """Whether embedding and loss count as a layer where virtual stages are equal; else None."""
     for first, last in product((False, True), repeat=2):
-        shares = [each.layers for each in slices]
+        shares = [stage.layers for stage in slices]
         shares[0] += first
         shares[-1] += last
         if len(set(shares)) == 1:

@@ -163,13 +163,13 @@ def _own_ends(line: _Line) -> bool:
 
 def _whole_layout(line: _Line) -> bool:
     """Whether the layout is one of this model: ends on the ends, as many layers as there are."""
-    found = line.slices
-    ends = [each.embedding for each in found], [each.head for each in found]
-    layers = sum(each.layers for each in found)
-    ahead = sum(each.prediction_layers for each in found)
+    stages = line.slices
+    ends = [stage.embedding for stage in stages], [stage.head for stage in stages]
+    layers = sum(stage.layers for stage in stages)
+    ahead = sum(stage.prediction_layers for stage in stages)
     return (
-        ends[0] == [True] + [False] * (len(found) - 1)
-        and ends[1] == [False] * (len(found) - 1) + [True]
+        ends[0] == [True] + [False] * (len(stages) - 1)
+        and ends[1] == [False] * (len(stages) - 1) + [True]
         and layers == line.number("num-layers", layers)
         and ahead == line.number("mtp-num-layers", 0 if line.has("num-layers") else ahead)
     )
@@ -177,8 +177,8 @@ def _whole_layout(line: _Line) -> bool:
 
 def _prediction_layers_last(line: _Line) -> bool:
     """Whether prediction layers lie together, in the last virtual stage of a rank."""
-    found = [i for i, each in enumerate(line.slices) if each.prediction_layers]
-    return len(found) <= 1 and all(i >= len(line.slices) - line.pp for i in found)
+    holders = [i for i, stage in enumerate(line.slices) if stage.prediction_layers]
+    return len(holders) <= 1 and all(i >= len(line.slices) - line.pp for i in holders)
 
 
 def _full_recompute(line: _Line) -> bool:

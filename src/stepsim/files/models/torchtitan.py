@@ -149,7 +149,7 @@ def _pipeline(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     schedule = "Interleaved1F1B" if looped else _SCHEDULES.get(plan.order, "")
     yield f'pipeline_parallel_schedule = "{schedule}"'
     yield f"pipeline_parallel_microbatch_size = {plan.microbatch_size}"
-    counts = [each.layers for each in slices]
+    counts = [stage.layers for stage in slices]
     inner = counts[1:-1] or [max(counts)]
     fewer = inner[0] - counts[0], inner[0] - counts[-1]
     if len(set(inner)) == 1 and min(fewer) >= 0:
@@ -159,7 +159,7 @@ def _pipeline(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     else:
         yield "module_fqns_per_model_part = ["
         ends = accumulate(counts)
-        yield from (f"  {_modules(*each)}," for each in zip(slices, ends, strict=True))
+        yield from (f"  {_modules(*part)}," for part in zip(slices, ends, strict=True))
         yield "]"
 
 
@@ -182,13 +182,13 @@ def _switch(on: bool) -> str:
 
 
 def torchtitan_asked(
-    place: str, values: Mapping[str, Any], depth: int
+    source: str, values: Mapping[str, Any], depth: int
 ) -> Iterator[tuple[str, object]]:
     """What a job asks of a step of a model with `depth` layers, as people type options.
 
     Raises WorkloadError naming the key.
     """
-    job = _Job(place, values)
+    job = _Job(source, values)
     degrees = {
         name: job.count("parallelism", f"{key}_parallel_degree", 1)
         for name, key in (("tp", "tensor"), ("cp", "context"), ("pp", "pipeline"), ("ep", "expert"))
@@ -221,11 +221,11 @@ def torchtitan_asked(
 class _Job:
     """Values of a job by section and key."""
 
-    def __init__(self, place: str, values: Mapping[str, Any]) -> None:
-        self.place, self.values = place, values
+    def __init__(self, source: str, values: Mapping[str, Any]) -> None:
+        self.source, self.values = source, values
         for section, held in values.items():
             if not isinstance(held, dict):
-                raise WorkloadError(f"{place}: {one_line(section)}: expected a section of keys")
+                raise WorkloadError(f"{source}: {one_line(section)}: expected a section of keys")
 
     def get(self, section: str, key: str, default: Any) -> Any:
         """A value as the file has it."""
@@ -236,7 +236,7 @@ class _Job:
         value = self.get(section, key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 40:
             expected = f"a whole number of at least {least}"
-            raise WorkloadError(bad_value(self.place, f"{section}.{key}", value, expected))
+            raise WorkloadError(bad_value(self.source, f"{section}.{key}", value, expected))
         return value
 
     def text(self, section: str, key: str, default: str) -> str:
@@ -248,7 +248,7 @@ class _Job:
         value = self.text(section, key, default)
         if value not in known:
             expected = f"one of {', '.join(known)}"
-            raise WorkloadError(bad_value(self.place, f"{section}.{key}", value, expected))
+            raise WorkloadError(bad_value(self.source, f"{section}.{key}", value, expected))
         return known[value]
 
 
@@ -308,7 +308,7 @@ def _even_stages(job: _Job, depth: int, count: int, first: int, last: int) -> li
     """Layers of `count` stages that are even with so many more at the ends, longer ones first."""
     if count > depth + first + last:
         raise WorkloadError(
-            f"{job.place}: parallelism: {count} virtual stages for {depth} layers: expected at "
+            f"{job.source}: parallelism: {count} virtual stages for {depth} layers: expected at "
             "most one each"
         )
     share, longer = divmod(depth + first + last, count)
@@ -325,7 +325,9 @@ def _read_checkpoint(job: _Job) -> str:
     option = job.text("activation_checkpoint", "selective_ac_option", "2")
     if kind == "operators" and option != "op":
         key = "activation_checkpoint.selective_ac_option"
-        raise WorkloadError(bad_value(job.place, key, option, "op: layers by number are not known"))
+        raise WorkloadError(
+            bad_value(job.source, key, option, "op: layers by number are not known")
+        )
     return kind
 
 

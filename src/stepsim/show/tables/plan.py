@@ -59,32 +59,32 @@ def _flags(options: Mapping[str, str]) -> Iterator[str]:
             yield f"{on} '{text}'" if " " in text or "(" in text or "|" in text else f"{on} {text}"
 
 
-def _held(found: PlanDocument) -> str:
+def _held(document: PlanDocument) -> str:
     """Options that all plans share; switches that are off are said too."""
-    return ", ".join(f"{name} {value}" for name, value in found.held.items())
+    return ", ".join(f"{name} {value}" for name, value in document.held.items())
 
 
-def _equal(found: PlanDocument) -> Iterator[str]:
+def _equal(document: PlanDocument) -> Iterator[str]:
     """Which of the plans cannot be told apart."""
-    if found.equal_plans > 1:
+    if document.equal_plans > 1:
         yield (
-            f"equal within what is known: the first {found.equal_plans} "
-            f"(less than {found.known_apart:.0%} apart)"
+            f"equal within what is known: the first {document.equal_plans} "
+            f"(less than {document.known_apart:.0%} apart)"
         )
 
 
-def _launch(found: PlanDocument) -> Iterator[str]:
+def _launch(document: PlanDocument) -> Iterator[str]:
     """The best plan as its framework is launched with it, and why there is no such form."""
-    label = LaunchForm(found.launch_form).label
-    several = found.launch_form == LaunchForm.TORCHTITAN
-    if found.launch:
-        text = ("\n" if several else " ").join(found.launch)
-        yield f"{label}:{chr(10) if several else ' '}{text}"
-    elif found.launch_form == LaunchForm.NONE:
-        flags = " ".join(_flags(found.plans[0].options))
-        yield f"how {found.framework} is launched is not known here; stepsim simulate: {flags}"
+    label = LaunchForm(document.launch_form).label
+    titan = document.launch_form == LaunchForm.TORCHTITAN
+    if document.launch:
+        text = ("\n" if titan else " ").join(document.launch)
+        yield f"{label}:{chr(10) if titan else ' '}{text}"
+    elif document.launch_form == LaunchForm.NONE:
+        flags = " ".join(_flags(document.plans[0].options))
+        yield f"how {document.framework} is launched is not known here; stepsim simulate: {flags}"
     else:
-        yield f"{label} cannot run it: {'; '.join(found.launch_refused)}"
+        yield f"{label} cannot run it: {'; '.join(document.launch_refused)}"
 
 
 def _band(best: PlanEntry) -> Iterator[str]:
