@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.show.tables.model import COUNT, LONG, SHARE, TEXT, Shown, table_of
-from stepsim.workload.evidence import Provenance, source_of
+from stepsim.workload.evidence import Evidence, Provenance, source_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 
 _TERA = 1e12
-_NOT_NUMBERS = ("name", "attention", "errors", "sources", "defaults")
+_NOT_NUMBERS = ("name", "attention", "errors", "sources", "defaults", "recipes")
+
+
+_USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"
 
 
 class _Constant(NamedTuple):
@@ -83,6 +86,8 @@ def _of_framework(framework: Framework) -> Iterator[_Constant]:
             continue
         value, name = getattr(framework, field.name), field.name.removesuffix("_ps")
         text = framework.sources.get(name) or framework.sources.get(name.removesuffix("_bytes"))
+        if text is None and value == field.default:
+            text = _USUAL
         shown = format_time_ps(value) if field.name.endswith("_ps") else str(value)
         yield _Constant(name.replace("_", " "), shown, source_of(text))
     source = source_of(framework.sources.get("attention"))

@@ -4,7 +4,14 @@ from itertools import permutations
 
 import pytest
 
-from stepsim.files.accelerators import device_names, read_device
+from stepsim.files.accelerators import (
+    device_names,
+    framework_names,
+    read_device,
+    read_framework,
+)
+from stepsim.show.constants import constants_of_framework
+from stepsim.show.tables.model import Table
 from stepsim.workload.evidence import Evidence, source_of
 from stepsim.workload.model.device import Device
 
@@ -17,6 +24,14 @@ def test_numbers_of_devices_have_evidence(device: Device) -> None:
     for name in needed:
         assert source_of(device.sources.get(name)).evidence is not Evidence.UNSAID, name
     assert device.generation
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_numbers_of_frameworks_have_evidence(name: str) -> None:
+    table = next(iter(constants_of_framework(read_framework(name))))
+    assert isinstance(table, Table)
+    unsaid = [row[0] for row in table.rows if row[2] == Evidence.UNSAID]
+    assert not unsaid
 
 
 def test_a_text_without_a_kind_of_evidence_stands_as_it_is() -> None:
