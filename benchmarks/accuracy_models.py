@@ -1,7 +1,6 @@
 """Print docs/model_accuracy.md: predictions of published steps, and what constants were set on.
 
 python benchmarks/accuracy_models.py ../shared > docs/model_accuracy.md
-python benchmarks/accuracy_models.py ../shared --errors    write them into frameworks/*.toml
 python benchmarks/accuracy_models.py steps.csv             the same tables of other runs
 """
 
@@ -9,9 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from statistics import median
 
-import tomli_w
 from accuracy_memory import lines as memory_lines
 from accuracy_order import bias, lines, most_npus, ordered_pairs
 
@@ -22,35 +19,34 @@ from stepsim.files.accelerators import (
     read_framework,
 )
 from stepsim.files.model_steps import read_published_steps
-from stepsim.files.shipped import shipped_folder
 from stepsim.validation.published import (
-    PublishedComparison,
     PublishedValidation,
     SourceErrors,
     validate_published,
 )
-from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.framework import ErrorBand, Framework
 
-GOALS: tuple[tuple[str, tuple[str, ...] | None, bool, float], ...] = (
-    ("Korthikanti and SC21", ("korthikanti22", "sc21-megatron"), False, 0.03),
-    ("SimuMax dense", ("simumax-b200",), False, 0.03),
-    ("SimuMax with experts", ("simumax-b200",), True, 0.04),
-    ("llm-foundry", ("llm-foundry",), False, 0.04),
-    ("NeMo 24.07", ("nemo-24.07",), False, 0.05),
-    ("vTrain", ("vtrain-multi",), False, 0.09),
-    ("bigscience", ("bigscience",), False, 0.15),
-    ("MLPerf", ("mlperf-gpt3",), False, 0.10),
-    ("all dense, without nanotron", None, False, 0.09),
-    ("all dense, without nanotron, calibrated", None, False, 0.05),
-)
 HEAD = """# Accuracy of models
 
 Made by `python benchmarks/accuracy_models.py ../shared > docs/model_accuracy.md`. Steps of public
-runs are predicted from the model's shape, the plan and the names of GPU and framework alone, by the
-closed form (`stepsim validate steps.csv` does it for a table of your own, `--plot` draws it). A run
-is used where its source states the whole layout. Errors are predicted over measured, minus 1; the
-mean and the median are of their sizes. **Calibrated** is after one factor for each source, GPU and
-precision. Memory is compared where a source reports it, with no factor.
+runs are predicted from the model's shape, the plan and the names of GPU and framework alone. A run
+is used where its source states the whole layout. Errors are predicted over measured, minus 1.
+
+## Errors that stepsim prints
+
+Each source is left out: `python benchmarks/model_constants.py ../shared --errors` sets the
+constants again without it, simulates its runs on the machine's own network, and writes the table
+into the files of the frameworks. Where a framework or a GPU has no other source, it has the numbers
+of its family or generation.
+"""
+FITTED = """
+## How well one set of constants fits
+
+The constants that are shipped were set on these runs, so these errors say how well one set of them
+fits all, not how far off the next run will be. They are of the closed form (`stepsim validate
+steps.csv` does it for a table of your own, `--plot` draws it); mean and median are of their sizes.
+**Calibrated** is after one factor for each source, GPU and precision. Memory is compared where a
+source reports it, with no factor.
 """
 NANOTRON = """
 Runs of nanotron on more than 16 GPUs are left out: many are 3 to 100 times slower than others of
@@ -91,16 +87,12 @@ def main() -> None:
     steps, _ = read_published_steps(path)
     judged = [step for step in steps if step.plan.npus <= most_npus(step)]
     found = validate_published(judged)
-    if "--errors" in sys.argv:
-        write_errors(found)
-        return
     clean = replace(found, rows=tuple(row for row in found.rows if row.step.source != "nanotron"))
     print(HEAD)
+    print("\n".join(_left_out()))
+    print(FITTED)
     print("\n".join(_sources(found, clean)))
     print(NANOTRON)
-    print("## Goals\n")
-    print("\n".join(_goals(clean)))
-    print()
     print("## By GPU, framework and precision\n")
     print("\n".join(_machines(found)))
     print(ORDER)
@@ -125,23 +117,28 @@ def _sources(found: PublishedValidation, clean: PublishedValidation) -> Iterator
             yield _line(errors, f"{errors.source}, without nanotron")
 
 
-def _goals(found: PublishedValidation) -> Iterator[str]:
-    """Mean errors that were agreed on, dense and with experts, beside what they are."""
-    yield "| goal | at most | runs | mean | median | largest | holds |"
+def _left_out() -> Iterator[str]:
+    """The errors that the files of frameworks state, and the ranges of both kinds of models."""
+    yield "| framework | GPU | models | runs | mean | median | 90 % within | sources |"
+    yield "|---|---|---|---|---|---|---|---|"
+    kinds: dict[bool, ErrorBand] = {}
+    for name in framework_names():
+        for band in read_framework(name).errors:
+            kinds[band.sparse] = band
+            shares = (f"{each:.1%}" for each in (band.error, band.median, band.ninety))
+            kind = "experts" if band.sparse else "dense"
+            cells = [name, band.device, kind, str(band.runs), *shares, band.source]
+            yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "Of all runs of other sources 80 % took between these factors of their prediction. The"
+    yield "range is wider beyond the largest job, the longest sequence and the largest cp of them."
+    yield ""
+    yield "| models | sources | from | to | largest job | longest sequence | largest cp |"
     yield "|---|---|---|---|---|---|---|"
-    for name, sources, sparse, limit in GOALS:
-        errors = found.errors_of(name, sources, sparse=sparse)
-        numbers = (errors.mean, errors.median, errors.largest)
-        if name.endswith("calibrated"):
-            calibrated = [abs(row.calibrated_error) for row in found.rows if not _sparse(row)]
-            numbers = (errors.calibrated_mean, median(calibrated), errors.calibrated_largest)
-        cells = [name, f"{limit:.0%}", str(errors.count)]
-        if errors.count:
-            holds = "yes" if numbers[0] <= limit else "no"
-            cells += [*(f"{each:.1%}" for each in numbers), holds]
-        else:
-            cells += ["", "", "", "no such run here"]
-        yield f"| {' | '.join(cells)} |"
+    for sparse, band in sorted(kinds.items()):
+        kind = "experts" if sparse else "dense"
+        limits = f"{band.most_npus:,} | {band.most_sequence:,} | {band.most_cp}"
+        yield f"| {kind} | {band.others} | {band.low:.3f} | {band.high:.3f} | {limits} |"
 
 
 def _biases(found: PublishedValidation) -> Iterator[str]:
@@ -156,10 +153,6 @@ def _biases(found: PublishedValidation) -> Iterator[str]:
     for source in sources:
         four, eight = (bias(found.rows, source, degree) for degree in (4, 8))
         yield f"- {source}: {four:+.1%} and {eight:+.1%}"
-
-
-def _sparse(row: PublishedComparison) -> bool:
-    return row.step.architecture.is_sparse
 
 
 def _line(errors: SourceErrors, name: str) -> str:
@@ -189,35 +182,6 @@ def _machines(found: PublishedValidation) -> Iterator[str]:
         yield f"| {' | '.join(key)} | {len(ratios)} | {mean:.1%} | {spread} |"
 
 
-def error_tables(found: PublishedValidation) -> dict[str, list[dict[str, object]]]:
-    """What published runs say of each framework's predictions, as `[[error]]` tables."""
-    groups: dict[tuple[str, str, bool], list[PublishedComparison]] = {}
-    for row in found.rows:
-        step = row.step
-        names = read_framework(step.framework).name, read_device(step.device).name
-        groups.setdefault((*names, step.architecture.is_sparse), []).append(row)
-    tables: dict[str, list[dict[str, object]]] = {}
-    for (framework, device, sparse), rows in groups.items():
-        table = {
-            "device": device,
-            "experts": sparse,
-            "mean": round(sum(abs(row.error) for row in rows) / len(rows), 3),
-            "runs": len(rows),
-            "source": ", ".join(dict.fromkeys(row.step.source for row in rows)),
-        }
-        tables.setdefault(framework, []).append(table)
-    return tables
-
-
-def write_errors(found: PublishedValidation) -> None:
-    """Replace the `[[error]]` tables at the end of each framework file."""
-    for framework, tables in error_tables(found).items():
-        path = shipped_folder("frameworks") / f"{framework}.toml"
-        kept = path.read_text().split("[[error]]")[0].rstrip()
-        written = "\n".join(f"[[error]]\n{tomli_w.dumps(table)}" for table in tables)
-        path.write_text(f"{kept}\n\n{written}")
-
-
 def _devices() -> Iterator[str]:
     yield "| GPU | sustained share | set on | attention | rates |"
     yield "|---|---|---|---|---|"
@@ -242,7 +206,10 @@ def _frameworks() -> Iterator[str]:
                 continue
             said.add((constant, source))
             names = (constant, f"{constant}_ps", f"{constant}_bytes")
-            value = getattr(framework, next(each for each in names if each in known))
+            known_as = next((each for each in names if each in known), None)
+            if known_as is None:
+                continue
+            value = getattr(framework, known_as)
             yield f"| {framework.name} | {constant} | {_shown(constant, value)} | {source} |"
 
 

@@ -305,7 +305,7 @@ def main() -> None:
 
 
 def print_by_source(rows: Sequence[LeftOut]) -> None:
-    """Error and bias of each source, their mean, and how many runs lie in the range of the others."""
+    """Error and bias of each source, their mean, and the share of runs in the range of others."""
     for kind, sparse in (("dense", False), ("experts", True)):
         alike = [row for row in rows if row.is_sparse is sparse]
         by_source: dict[str, list[float]] = defaultdict(list)

@@ -242,7 +242,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
     if pp * chunks > MOST_LAYERS:
         raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
-    by_cost = pp > 1 and read_framework(_framework(row)).balances_stages
+    by_cost = pp > 1 and _balances_stages(row)
     stages = pp * chunks
     return ModelPlan(
         tp=_count(row, "tp", 1),
@@ -271,6 +271,14 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         dp_overlap=row.get("dp_overlap") == "1",
         cuda_graph=row.get("cuda_graph") == "1",
     )
+
+
+def _balances_stages(row: Mapping[str, str]) -> bool:
+    """Whether the row's framework shares blocks out by cost; not one that stepsim does not know."""
+    try:
+        return read_framework(_framework(row)).balances_stages
+    except StepsimError:
+        return False
 
 
 def _dispatch(note: str) -> ExpertDispatch:

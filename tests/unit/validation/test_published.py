@@ -1,7 +1,9 @@
 """Published steps: read, refused, and predicted as well as promised."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from accuracy_memory import contradictory
@@ -103,29 +105,17 @@ def dev(judged: PublishedValidation) -> PublishedValidation:
     return replace(judged, rows=rows)
 
 
-@pytest.mark.parametrize(
-    ("sources", "promised"),
-    [
-        ("korthikanti22 sc21-megatron", 0.03),
-        ("simumax-b200", 0.03),
-        ("llm-foundry", 0.04),
-        ("nemo-24.07", 0.05),
-        ("vtrain-multi", 0.09),
-        ("bigscience", 0.15),
-        ("mlperf-gpt3", 0.10),
-    ],
-)
-def test_sources_are_predicted_as_promised(
-    dev: PublishedValidation, sources: str, promised: float
+@pytest.mark.parametrize(("sparse", "most"), [(False, 0.08), (True, 0.14)])
+def test_one_set_of_constants_fits_all_sources(
+    judged: PublishedValidation, sparse: bool, most: float
 ) -> None:
-    errors = [abs(row.error) for row in dev.rows if row.step.source in sources.split()]
-    assert sum(errors) / len(errors) <= promised
-
-
-def test_all_dense_sources_together(dev: PublishedValidation) -> None:
-    dense = next(each for each in dev.errors() if each.source == "all dense")
-    assert dense.mean <= 0.09
-    assert dense.calibrated_mean <= 0.05
+    """The mean of the sources' means; with each source left out it is in docs/model_accuracy.md."""
+    rows = [row for row in judged.rows if row.step.architecture.is_sparse is sparse]
+    by_source: dict[str, list[float]] = {}
+    for row in rows:
+        by_source.setdefault(row.step.source, []).append(abs(row.error))
+    assert len(by_source) >= 5
+    assert fmean(map(fmean, by_source.values())) <= most
 
 
 def test_memory_of_simumax_runs(dev: PublishedValidation) -> None:
@@ -294,22 +284,22 @@ def test_the_document_holds_every_row(dev: PublishedValidation) -> None:
     assert document.rows[0].error == dev.rows[0].error
 
 
-def test_errors_that_frameworks_state_are_those_of_the_runs(judged: PublishedValidation) -> None:
-    """They are written by `python benchmarks/accuracy_models.py ../shared --errors`."""
-    found: dict[tuple[str, str, bool], list[float]] = {}
+def test_errors_that_frameworks_state_are_of_all_runs(judged: PublishedValidation) -> None:
+    """They are written by `python benchmarks/model_constants.py ../shared --errors`."""
+    found: Counter[tuple[str, str, bool]] = Counter()
     for row in judged.rows:
         names = read_framework(row.step.framework).name, read_device(row.step.device).name
-        key = (*names, row.step.architecture.is_sparse)
-        found.setdefault(key, []).append(abs(row.error))
+        found[*names, row.step.architecture.is_sparse] += 1
     stated = {
         (name, each.device, each.sparse): each
         for name in framework_names()
         for each in read_framework(name).errors
     }
-    assert stated.keys() == found.keys()
-    for key, errors in found.items():
-        assert stated[key].runs == len(errors)
-        assert stated[key].error == pytest.approx(sum(errors) / len(errors), abs=6e-4)
+    assert {key: each.runs for key, each in stated.items()} == found
+    for each in stated.values():
+        assert 0 < each.median <= each.ninety
+        assert each.low < 1 < each.high
+        assert each.others >= 5
 
 
 def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> None:
