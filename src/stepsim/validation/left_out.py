@@ -4,12 +4,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 from statistics import fmean
+from types import MappingProxyType
 
 import numpy as np
 
 from stepsim.base.records import dataclass
 from stepsim.files.accelerators import read_device
 from stepsim.files.model_steps import PublishedStep
+
+ALSO_OF = MappingProxyType({"nemo-performance": "megatron-core"})
+"""Frameworks whose runs count for another as well: NeMo's kernels and host are Megatron-Core's."""
 
 COVERED = 0.8
 """Share of the runs of other sources that a range holds."""
@@ -75,7 +79,8 @@ def error_tables(rows: Sequence[LeftOut]) -> Mapping[str, list[dict[str, object]
     """
     groups: dict[tuple[str, str, bool], list[LeftOut]] = defaultdict(list)
     for row in rows:
-        groups[row.framework, read_device(row.step.device).name, row.is_sparse].append(row)
+        for framework in {row.framework, ALSO_OF.get(row.framework, row.framework)}:
+            groups[framework, read_device(row.step.device).name, row.is_sparse].append(row)
     tables: dict[str, list[dict[str, object]]] = defaultdict(list)
     for (framework, device, sparse), alike in sorted(groups.items()):
         kind = [row for row in rows if row.is_sparse is sparse]

@@ -14,6 +14,7 @@ from stepsim.base.errors import TraceError
 from stepsim.files.accelerators import framework_names, read_device, read_framework
 from stepsim.files.model_steps import is_published_steps, read_published_steps
 from stepsim.show.tables.published import published_shown
+from stepsim.validation.left_out import ALSO_OF
 from stepsim.validation.published import PublishedValidation, validate_published
 from stepsim.validation.published_document import PublishedDocument
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
@@ -288,8 +289,9 @@ def test_errors_that_frameworks_state_are_of_all_runs(judged: PublishedValidatio
     """They are written by `python benchmarks/model_constants.py ../shared --errors`."""
     found: Counter[tuple[str, str, bool]] = Counter()
     for row in judged.rows:
-        names = read_framework(row.step.framework).name, read_device(row.step.device).name
-        found[*names, row.step.architecture.is_sparse] += 1
+        name, device = read_framework(row.step.framework).name, read_device(row.step.device).name
+        for framework in {name, ALSO_OF.get(name, name)}:
+            found[framework, device, row.step.architecture.is_sparse] += 1
     stated = {
         (name, each.device, each.sparse): each
         for name in framework_names()
