@@ -46,7 +46,7 @@ _SIZES = (1, 2, 4)
 _LEAST_SEQUENCE = 4096
 _MOST_UNEVEN = 1.125
 _MOST_BATCH = 1.5
-_MOST_DOUBLINGS = 10
+_MOST_DOUBLINGS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,22 +113,26 @@ class PlanChooser:
         fastest of these; with full recomputation where none fits without; else the fastest on the
         fewest NPUs that are enough, in powers of two times as many.
         """
-        options, recompute = self.options, self.options.recompute
-        if recompute is None and plan.recompute is not Recompute.NONE:
-            recompute = plan.recompute
-        free = replace(options, tp=None, cp=None, pp=None, ep=None, expert_tp=None)
-        free = replace(free, microbatch_size=None, recompute=recompute)
-        chooser = replace(self, options=free)
-        for times in range(_MOST_DOUBLINGS + 1):
-            size = plan.npus << times
-            for again in chooser._recomputations():
-                priced = chooser._priced(size, again)
-                best = priced.fastest() if times else _nearest(priced, plan)
-                if best is not None:
-                    more = [f"--gpus {size}"] if times else []
-                    own = self._changes(best) if self.is_asked else ()
-                    return " ".join([*more, *own])
+        if not self.is_asked:
+            larger = (plan.npus << times for times in range(1, _MOST_DOUBLINGS + 1))
+            enough = (size for size in larger if self._fastest(size) is not None)
+            return next((f"--gpus {size}" for size in enough), "")
+        free = replace(self.options, tp=None, cp=None, pp=None, ep=None, expert_tp=None)
+        chooser = replace(self, options=replace(free, microbatch_size=None))
+        for recompute in chooser._recomputations():
+            best = _nearest(chooser._priced(plan.npus, recompute), plan)
+            if best is not None:
+                return " ".join(self._changes(best))
+        for times in range(1, _MOST_DOUBLINGS + 1):
+            best = chooser._fastest(plan.npus << times)
+            if best is not None:
+                return " ".join([f"--gpus {best.npus}", *self._changes(best)])
         return ""
+
+    def _fastest(self, npus: int) -> ModelPlan | None:
+        """The fastest plan that fits well; it recomputes where none fits without."""
+        found = (self._priced(npus, each).fastest() for each in self._recomputations())
+        return next((plan for plan in found if plan is not None), None)
 
     @property
     def is_asked(self) -> bool:
@@ -297,13 +301,11 @@ class PlanChooser:
 
 
 def _nearest(priced: _PricedPlans, plan: ModelPlan) -> ModelPlan | None:
-    """The plan that fits and differs in fewest options, the fastest of these."""
+    """The other plan that fits and differs in fewest options, the fastest of these."""
     fits = np.flatnonzero(np.isfinite(priced.seconds)).tolist()
-    return min(
-        (priced.plans[i] for i in sorted(fits, key=lambda i: (priced.seconds[i], i))),
-        key=lambda other: _differences(other, plan),
-        default=None,
-    )
+    others = (priced.plans[i] for i in sorted(fits, key=lambda i: (priced.seconds[i], i)))
+    changed = [other for other in others if _differences(other, plan)]
+    return min(changed, key=lambda other: _differences(other, plan), default=None)
 
 
 def _differences(one: ModelPlan, other: ModelPlan) -> int:

@@ -34,6 +34,8 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
             said = [*said, f"schedule {_OVERLAPPED}: so jobs of {framework.name} run"]
         run = as_jobs_run(options, device, framework, model.architecture)
         plan, notes = model_plan(model, topology, run.options)
+        if "dp_overlap" in run.assumed and plan.dp * plan.cp == 1:
+            plan = replace(plan, dp_overlap=False)
         notes += [*said, *said_of_defaults(framework, plan, run.assumed)]
         notes += said_of_calibration(device, framework, options)
         check_plan(model.architecture, plan)
@@ -41,7 +43,7 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         workload = build_workload(model, plan, device, framework, _interconnect(network))
     except PlanError as error:
         raise PlanError(f"{model.source}: {error}") from None
-    if run.options.dp_overlap and plan.zero < 2 and plan.dp * plan.cp > 1:
+    if plan.dp_overlap and plan.zero < 2:
         options = replace(options, dp_overlap=True)
     if not framework.overlaps_input_gradient:
         options = replace(options, tp_overlap=False)

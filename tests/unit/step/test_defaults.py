@@ -104,6 +104,7 @@ def test_defaults_are_said_in_one_sentence_but_for_those_asked_for() -> None:
     )
     asked = step("llama-3-8b", **options, zero=1, dp_overlap=False)
     assert said(asked, begin) == f"{begin}tp_comm_overlap off (as its jobs run)"
+    assert not planned("llama-3-8b", npus=8, tp=8).dp_overlap, "there is nothing to overlap"
     alone = step("llama-3-8b", npus=1, tp=1, microbatches=1, sequence=512)
     assert not any(text.startswith(begin) for text in alone.warnings)
 
