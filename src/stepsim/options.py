@@ -271,6 +271,7 @@ class StepOptions:
         _MODEL,
         "Whether zero 3 drops parameters after the forward.",
         absent=_AS_RUN,
+        flags=("--reshard/--no-reshard",),
     )
     sequence_parallel: bool = asked(
         True, _SWITCH, _MODEL, "Whether norms are split over tp too.", flags=("--sp/--no-sp",)

@@ -61,7 +61,9 @@ def size_of(workload: Workload, plan: ParallelPlan, options: StepOptions) -> Ste
     stages, alone = plan.pp * chunks, not options.fold_ranks
     fair = options.contention is Sharing.FAIR
     actions = halves * stages
-    tasks_of_actions = max(actions, _tasks_of_rows(workload)) if fair or alone else actions
+    row_by_row = fair or alone
+    tasks_of_actions = max(actions, _tasks_of_rows(workload)) if row_by_row else actions
+    tasks_of_actions = max(tasks_of_actions, _tasks_of_shards(workload))
     copies = plan.npus // plan.pp if alone else 1
     messages = _MESSAGE_ENDS * (stages - 1)
     tasks = plan.microbatches * copies * (tasks_of_actions + messages)
@@ -107,6 +109,16 @@ def _shape(schedule: str | Schedule, ranks: int, chunks: int | None) -> tuple[in
     except ScheduleError:  # it is refused where it is built, in words of its own
         return 1, 3
     return _shape(like, ranks, chunks)
+
+
+def _tasks_of_shards(workload: Workload) -> int:
+    """Tasks of a microbatch whose actions run unit by unit, 0 where nothing is sharded.
+
+    A unit runs forward and backward; where its parameters are gathered each time, and its gradients
+    reduced, those are tasks as well.
+    """
+    shards = [row.shards for row in workload.microbatches[0].rows() if row.shards]
+    return sum(2 + (not each.once) * (1 + each.again) + bool(each.reduce) for each in shards)
 
 
 def _tasks_of_rows(workload: Workload) -> int:

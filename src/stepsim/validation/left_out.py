@@ -62,13 +62,29 @@ def measured_range(rows: Iterable[LeftOut]) -> tuple[float, float]:
     return exp(low), exp(high)
 
 
-def coverage(rows: Sequence[LeftOut]) -> float:
-    """Share of runs that lie in the range of the runs of all other sources."""
+def coverage(rows: Sequence[LeftOut], power: float = 1.0) -> float:
+    """Share of runs in the range of the runs of all other sources, its factors to a power."""
     held = []
     for source in sorted({row.step.source for row in rows}):
         low, high = measured_range(row for row in rows if row.step.source != source)
-        held += [low <= exp(-row.log_ratio) <= high for row in rows if row.step.source == source]
+        own = [exp(-row.log_ratio) for row in rows if row.step.source == source]
+        held += [low**power <= each <= high**power for each in own]
     return fmean(held)
+
+
+def covering_range(rows: Sequence[LeftOut]) -> tuple[float, float]:
+    """The range of all runs, wide enough that it would have held `COVERED` of left-out ones.
+
+    Runs of a new source lie further off than those that a range is made of: its factors are taken
+    to the least power, in steps of 0.05, with which the range of the others holds that share of the
+    runs of each source in turn. With one source alone nothing is known, and the power is 1.
+    """
+    several = len({row.step.source for row in rows}) > 1
+    powers = [1 + step / 20 for step in range(61)]
+    enough = (power for power in powers if not several or coverage(rows, power) >= COVERED)
+    power = next(enough, powers[-1])
+    low, high = measured_range(rows)
+    return low**power, high**power
 
 
 def error_tables(rows: Sequence[LeftOut]) -> Mapping[str, list[dict[str, object]]]:
@@ -102,7 +118,7 @@ def _errors(rows: Sequence[LeftOut]) -> dict[str, object]:
 
 
 def _range(rows: Sequence[LeftOut]) -> dict[str, object]:
-    low, high = measured_range(rows)
+    low, high = covering_range(rows)
     plans = [row.step.plan for row in rows]
     return {
         "low": round(low, 3),

@@ -185,7 +185,8 @@ OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
-    | {"--chakra", "--kineto", "--plan-file", "--plot-memory", "--set", "--write-workload"},
+    | {"--chakra", "--force", "--kineto", "--plan-file", "--plot-memory", "--set"}
+    | {"--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--csv", "--report", "--schedules", "--set", "--with"},

@@ -9,7 +9,6 @@ from stepsim.base.errors import PlanError
 from stepsim.base.units import parse_size_bytes
 from stepsim.files.accelerators import (
     device_names,
-    framework_names,
     read_device,
     read_framework,
 )
@@ -26,13 +25,6 @@ def test_a_shipped_device_says_where_its_numbers_are_from(name: str) -> None:
         assert 0 < rate.rate <= rate.peak
     if device.topology:
         load_topology(device.topology)
-
-
-@pytest.mark.parametrize("name", framework_names())
-def test_a_shipped_framework_says_where_its_numbers_are_from(name: str) -> None:
-    framework = read_framework(name)
-    assert framework.sources["memory_factor"].startswith("dev ")
-    assert framework.memory_factor > 0
 
 
 def test_names_are_read_in_any_case_and_by_their_other_names() -> None:
@@ -56,9 +48,9 @@ def test_an_unknown_device_is_refused_by_name() -> None:
     [
         ('memory = "80 GiB"', "", "missing required field `memory`"),
         ('memory = "80 GiB"', 'memory = "80"', "80"),
-        ("rate = 741", "rate = -1", "rate"),
+        ("rate = 732.2", "rate = -1", "rate"),
         ("[rate.bf16]", "[rate.bf17]", "bf16"),
-        ("sustained = 0.872", "sustainable = 0.89", "sustainable"),
+        ("sustained = ", "sustainable = ", "sustainable"),
     ],
 )
 def test_a_wrong_device_file_names_the_entry(

@@ -70,7 +70,7 @@ def test_stages_that_are_alike_keep_their_pipeline(tmp_path: Path) -> None:
 
 
 def test_launches_that_the_format_cannot_say_are_told(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"npus": 16, "tp": 8, "global_batch": 16, "sequence": 2048}
+    options: dict[str, Any] = {"npus": 16, "tp": 8, "global_batch": 16, "sequence": 2048, **APART}
     path = tmp_path / "workload.txt"
     assert any("launches are left out" in note for note in write(path, "llama-3-8b", **options))
     launched = simulate("llama-3-8b", "hgx-h100", **options).report

@@ -188,7 +188,7 @@ def test_the_command_writes_what_others_take(run: Run, tmp_path: Path) -> None:
         *("--dtype", "fp8"),
     )
     assert code == 0
-    assert "Formula GPU  fp8           1312  9.2 us" in out
+    assert "Formula GPU  fp8           1375  9.4 us" in out
 
 
 @pytest.mark.usefixtures("formula")

@@ -293,7 +293,7 @@ def test_report_reads_what_the_commands_write(run: Run, tmp_path: Path, command:
     assert run(command, WORKLOAD, "-q", "--json", document)[0] == 0
     assert run("report", document, "-o", target)[0] == 0
     shown = " ".join(Text(target.read_bytes()).text)
-    assert "194.2 ms" in shown or "194 ms" in shown
+    assert "194.3 ms" in shown or "194 ms" in shown
     assert "stepsim report" in shown
     if command != "sensitivity":
         assert f"--report of stepsim {command} draws it" in shown

@@ -12,6 +12,7 @@ from stepsim.parallel.modes import JobPlacement, RankOrder
 
 MODEL = "qwen3-30b-a3b"
 JOB: dict[str, Any] = {
+    "cuda_graph": True,
     "device": "gb200",
     "npus": 128,
     "ep": 32,
@@ -49,12 +50,14 @@ def test_a_named_topology_is_taken_with_any_device() -> None:
 
 
 def test_python_plans_and_sweeps_take_the_machine_of_the_device() -> None:
-    asked: dict[str, Any] = {"global_batch": 64, "sequence": 1024}
+    asked: dict[str, Any] = {"global_batch": 64, "sequence": 1024, "tp": 1}
     report = simulate("llama-3-8b", device="b200", npus=8, **asked).report
     assert report.topology == "hgx-b200"
     found = plan("llama-3-8b", gpus=8, device="b200", runs=1, **asked)
     assert found.topology == "hgx-b200"
-    swept = sweep("llama-3-8b", axes={"tp": [1]}, device="b200", npus=8, jobs=1, **asked)
+    swept = sweep(
+        "llama-3-8b", axes={"microbatch_size": [1]}, device="b200", npus=8, jobs=1, **asked
+    )
     plain = swept.to_dict()
     assert plain["topology"] == "hgx-b200"
     assert plain["scenarios"][0]["step_time_ps"] == report.step_time_ps

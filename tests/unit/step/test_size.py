@@ -21,7 +21,7 @@ CASES: list[tuple[str, dict[str, object], float]] = [
     ("moe_128.txt", {"microbatches": 24, "schedule": "zb-v"}, 0.1),
     ("moe_128.txt", {"microbatches": 4, "fold_ranks": False}, 0.5),
     ("moe_128.txt", {"microbatches": 4, "contention": "fair"}, 0.5),
-    ("llama-3.2-1b", {"npus": 16, "pp": 2, "microbatches": 8}, 0.1),
+    ("llama-3.2-1b", {"npus": 16, "pp": 2, "microbatches": 8}, 0.15),
     ("llama-3.2-1b", {"npus": 16, "pp": 2, "tp": 2, "contention": "fair"}, 0.5),
 ]
 

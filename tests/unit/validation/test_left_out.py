@@ -8,7 +8,13 @@ import pytest
 from published_rows import table
 
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.validation.left_out import LeftOut, coverage, error_tables, measured_range
+from stepsim.validation.left_out import (
+    LeftOut,
+    coverage,
+    covering_range,
+    error_tables,
+    measured_range,
+)
 
 
 @pytest.fixture
@@ -49,6 +55,15 @@ def test_coverage_asks_other_sources_alone(step: PublishedStep) -> None:
     alike = [*rows(step, "one", near), *rows(step, "two", near), *rows(step, "far", [0.5])]
     assert coverage(alike) == pytest.approx(10 / 11, abs=0.2)
     assert coverage([*rows(step, "one", near), *rows(step, "far", [0.5])]) < 0.5
+
+
+def test_a_range_is_widened_until_it_holds_left_out_sources(step: PublishedStep) -> None:
+    spread = [-0.1 + 0.01 * i for i in range(21)]
+    near = [*rows(step, "one", spread), *rows(step, "two", spread)]
+    far = [*near, *rows(step, "three", [3 * each for each in spread])]
+    assert covering_range(near) == pytest.approx(measured_range(near), rel=0.05)
+    low, high = covering_range(far)
+    assert low < measured_range(far)[0] < 1 < measured_range(far)[1] < high
 
 
 def test_tables_have_errors_of_a_device_and_the_range_of_a_kind(step: PublishedStep) -> None:

@@ -136,8 +136,9 @@ def _owned(workload: Workload, rows: Iterable[Row]) -> Iterator[StepItem]:
 
 def _item(item: StepItem) -> str:
     experts = any(op.group is Group.DP_EP for op in item.work.comms)
-    nothing = Work()
-    works = {phase: item.work if phase is item.phase else nothing for phase in Phase}
+    nothing, work = Work(), item.work
+    work = replace(work, compute_ps=max(work.compute_ps, work.host_ps))
+    works = {phase: work if phase is item.phase else nothing for phase in Phase}
     return _fields(_NAMES[item.role, experts], works.values())
 
 
