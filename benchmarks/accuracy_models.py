@@ -6,14 +6,13 @@ python benchmarks/accuracy_models.py steps.csv             the same tables of ot
 
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 from accuracy_memory import lines as memory_lines
 from accuracy_order import bias, lines, most_npus, ordered_pairs
 
 from stepsim.files.accelerators import (
-    device_names,
     framework_names,
     read_device,
     read_framework,
@@ -24,7 +23,7 @@ from stepsim.validation.published import (
     SourceErrors,
     validate_published,
 )
-from stepsim.workload.model.framework import ErrorBand, Framework
+from stepsim.workload.model.framework import ErrorBand
 
 HEAD = """# Accuracy of models
 
@@ -71,12 +70,11 @@ A run contradicts others where it reports more than the same plan with larger mi
 what the framework's public recipe of the model says (`[[recipe]]` in its file), or none.
 """
 CONSTANTS = """
-## What each constant was set on
+## What each constant rests on
 
-A constant belongs to a GPU or to a framework, never to a run or to a model. Rates and shapes of
-kernels are from measured kernels; what they cannot tell was set on the runs of whole sources, the
-same as in the table above. The table therefore shows how well one set of constants fits all of
-them; runs of other models and machines tell how far it carries.
+`stepsim inspect h100` and `stepsim inspect nanotron` print every number of a GPU or a framework
+with the kind of its evidence and its source. A constant belongs to a GPU, its generation or a
+framework, never to a run or to a model.
 """
 
 
@@ -101,9 +99,6 @@ def main() -> None:
     print(MEMORY)
     print("\n".join(memory_lines(found)))
     print(CONSTANTS)
-    print("\n".join(_devices()))
-    print()
-    print("\n".join(_frameworks()))
 
 
 def _sources(found: PublishedValidation, clean: PublishedValidation) -> Iterator[str]:
@@ -180,43 +175,6 @@ def _machines(found: PublishedValidation) -> Iterator[str]:
         mean = sum(abs(each - 1) for each in ratios) / len(ratios)
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         yield f"| {' | '.join(key)} | {len(ratios)} | {mean:.1%} | {spread} |"
-
-
-def _devices() -> Iterator[str]:
-    yield "| GPU | sustained share | set on | attention | rates |"
-    yield "|---|---|---|---|---|"
-    said: dict[str, str] = {}  # who has said it first
-    for name in device_names():
-        device = read_device(name)
-        texts = [device.sources[name] for name in ("sustained", "attention", "rate")]
-        cells = [f"as {said[text]}" if text in said else text for text in texts]
-        said = dict.fromkeys(texts, device.name) | said
-        yield f"| {device.name} | {device.sustained} | {' | '.join(cells)} |"
-
-
-def _frameworks() -> Iterator[str]:
-    yield "| framework | constant | value | set on |"
-    yield "|---|---|---|---|"
-    known = {each.name for each in fields(Framework)}
-    said: set[tuple[str, str]] = set()  # what frameworks of one family share stands once
-    for name in framework_names():
-        framework = read_framework(name)
-        for constant, source in framework.sources.items():
-            if (constant, source) in said:
-                continue
-            said.add((constant, source))
-            names = (constant, f"{constant}_ps", f"{constant}_bytes")
-            known_as = next((each for each in names if each in known), None)
-            if known_as is None:
-                continue
-            value = getattr(framework, known_as)
-            yield f"| {framework.name} | {constant} | {_shown(constant, value)} | {source} |"
-
-
-def _shown(constant: str, value: object) -> str:
-    if constant.startswith("host") and isinstance(value, int):
-        return f"{value / 1e9:g} ms"
-    return "per GPU" if constant == "attention" else str(value)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ PRINTED = {
     "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
     "accuracy_memory": "| bigscience | 27 | 27 |",
-    "accuracy_models": "| torch-fsdp-eager | memory_factor |",
+    "accuracy_models": "stepsim inspect nanotron",
     "accuracy_nccl": "## Outliers",
     "accuracy_order": "| vtrain",
     "accuracy_protocols": "## Shipped topologies",
