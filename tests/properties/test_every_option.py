@@ -83,8 +83,8 @@ BESIDE_OF_MODELS: dict[str, dict[str, Any]] = {
     "layout": {"pp": 2},
     "shard_ranks": {"zero": 3},
     "reshard": {"zero": 3, "cuda_graph": True, "sequence": 256},
-    "cp_comm": {"cp": 4},
-    "dispatch": {"ep": 4},
+    "cp_comm": {"cp": 4, "cuda_graph": True},
+    "dispatch": {"ep": 4, "cuda_graph": True},
 }
 SPARSE = {"ep", "expert_tp", "dispatch"}
 
