@@ -195,10 +195,13 @@ def test_two_schedules_pinned_and_compared(page: Any) -> None:
 
 def test_a_model_is_simulated_pinned_and_split_otherwise(page: Any, address: str) -> None:
     page.get("about:blank")
-    page.get(f"{address}#workload=llama-3.2-1b&topology=hgx-h100&npus=16&noise.compute=0.1")
+    page.get(
+        f"{address}#workload=llama-3.2-1b&topology=hgx-h100&npus=16&tp=1&dp_overlap=off&noise.compute=0.1"
+    )
     answered(page)
+    asked: dict[str, Any] = {"npus": 16, "dp_overlap": False}  # with it noise is no column
     plain, split = (
-        stepsim.simulate("llama-3.2-1b", "hgx-h100", npus=16, tp=tp).report for tp in (1, 2)
+        stepsim.simulate("llama-3.2-1b", "hgx-h100", tp=tp, **asked).report for tp in (1, 2)
     )
     assert step_ps(page) == plain.step_time_ps
     assert plain.throughput
