@@ -25,20 +25,13 @@ from stepsim.files.reading import first_bytes, read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
-from stepsim.workload.model.framework import (
-    JOB_DEFAULTS,
-    ErrorBand,
-    Framework,
-    JobDefaults,
-    Recipe,
-)
+from stepsim.workload.model.framework import ErrorBand, Framework, JobDefaults, Recipe
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 _TFLOPS = 1e12
 _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
 _Part = Annotated[Share, Meta(ge=0, le=1)]
 _Amount = Annotated[float, Meta(ge=0, le=1e9)]
-_Error = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class RateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -93,10 +86,10 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     source: str
     experts: bool = False
     generation: Annotated[str, Meta(description="of the device")] = ""
-    median: _Error = 0.0
-    ninety: Annotated[_Error, Meta(description="error that 90 % of the runs stay below")] = 0.0
-    low: Annotated[_Error, Meta(description="measured over predicted, 10 % of the kind")] = 0.0
-    high: Annotated[_Error, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
+    median: _Amount = 0.0
+    ninety: Annotated[_Amount, Meta(description="error that 90 % of the runs stay below")] = 0.0
+    low: Annotated[_Amount, Meta(description="measured over predicted, 10 % of the kind")] = 0.0
+    high: Annotated[_Amount, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
     others: Annotated[int, Meta(ge=0, description="sources of the kind")] = 0
     most_npus: Annotated[int, Meta(ge=0)] = 0
     most_sequence: Annotated[int, Meta(ge=0)] = 0
@@ -196,8 +189,9 @@ def is_accelerator(name_or_path: str | Path) -> bool:
 
 def _is(name_or_path: str | Path, kind: str, key: bytes) -> bool:
     path = Path(name_or_path)
-    if path.suffix == ".toml" and isfile(path):
-        return any(line.startswith(key) for line in first_bytes(path, 65536).splitlines())
+    if isfile(path):
+        lines = first_bytes(path, 65536).splitlines() if path.suffix == ".toml" else []
+        return any(line.startswith(key) for line in lines)
     return str(name_or_path).lower() in _aliases(kind)
 
 
@@ -328,25 +322,7 @@ def _read_framework(path: Path) -> Framework:
             reports_total=file.reports_total,
             fused_loss=file.fused_loss,
             recipes=tuple(map(_recipe, file.recipe)),
-            errors=tuple(
-                ErrorBand(
-                    device=each.device,
-                    sparse=each.experts,
-                    error=each.mean,
-                    runs=each.runs,
-                    source=each.source,
-                    generation=each.generation,
-                    median=each.median,
-                    ninety=each.ninety,
-                    low=each.low,
-                    high=each.high,
-                    others=each.others,
-                    most_npus=each.most_npus,
-                    most_sequence=each.most_sequence,
-                    most_cp=each.most_cp,
-                )
-                for each in file.error
-            ),
+            errors=tuple(map(_error, file.error)),
             defaults=tuple(map(_defaults, file.defaults)),
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),
@@ -355,25 +331,18 @@ def _read_framework(path: Path) -> Framework:
         raise PlanError(f"{path}: {error}") from None
 
 
+def _error(table: ErrorTable) -> ErrorBand:
+    fields = msgspec.structs.asdict(table)
+    return ErrorBand(error=fields.pop("mean"), sparse=fields.pop("experts"), **fields)
+
+
 def _recipe(table: RecipeTable) -> Recipe:
-    return Recipe(
-        model=table.model,
-        device=table.device,
-        precision=table.precision,
-        sharded=table.sharded,
-        recompute_modules=tuple(table.recompute_modules),
-        offload_layers=table.offload_layers,
-    )
+    fields = msgspec.structs.asdict(table)
+    return Recipe(**fields | {"recompute_modules": tuple(table.recompute_modules)})
 
 
 def _defaults(table: DefaultsTable) -> JobDefaults:
-    return JobDefaults(
-        source=table.source,
-        experts=table.experts,
-        devices=tuple(table.devices),
-        overlaps_experts=table.overlaps_experts,
-        **{name: getattr(table, name) for name in JOB_DEFAULTS},
-    )
+    return JobDefaults(**msgspec.structs.asdict(table) | {"devices": tuple(table.devices)})
 
 
 def framework_of_year(name: str, year: str) -> str:
