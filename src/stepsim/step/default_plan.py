@@ -25,18 +25,13 @@ from stepsim.step.model_plan import (
     default_size,
     plan_fields,
 )
-from stepsim.workload.model.architecture import (
-    Architecture,
-    ExpertMlp,
-    GroupedAttention,
-    LatentAttention,
-)
+from stepsim.workload.model.architecture import Architecture, ExpertMlp
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.layout import LayerLayout, named_layout
+from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
-from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.model.plan import ModelPlan, check_plan, heads_divide
 from stepsim.workload.model.step_time import StepModel
 
 DEGREES = ("tp", "cp", "pp", "ep")
@@ -44,7 +39,6 @@ DEGREES = ("tp", "cp", "pp", "ep")
 
 _SIZES = (1, 2, 4)
 _LEAST_SEQUENCE = 4096
-_MOST_UNEVEN = 1.125
 _MOST_BATCH = 1.5
 _MOST_DOUBLINGS = 6
 
@@ -235,7 +229,7 @@ class PlanChooser:
                 split = {"pp": pp, "chunks": chunks, "layout": self._layout(pp, chunks)}
                 for tp, cp in product(_powers(domain, npus // pp), _powers(most_cp, npus // pp)):
                     dp, rest = divmod(npus // pp, tp * cp)
-                    if dp and not rest and self._heads_divide(tp):
+                    if dp and not rest and heads_divide(self.architecture, tp):
                         degrees = {**split, "tp": tp, "cp": cp, "dp": dp}
                         yield from self._of_degrees({**fields, **degrees})
 
@@ -265,14 +259,6 @@ class PlanChooser:
             return options.microbatches * samples
         return default_batch(samples, pp, options.sequence or DEFAULT_SEQUENCE)
 
-    def _heads_divide(self, tp: int) -> bool:
-        attentions = (layer.attention for layer in self.architecture.layer_kinds())
-        return all(
-            attention.heads % tp == 0
-            for attention in attentions
-            if isinstance(attention, GroupedAttention | LatentAttention)
-        )
-
     def _experts(self, tp: int, ranks: int) -> list[tuple[int, int | None]]:
         """Degrees of experts and of one expert."""
         held = self.options.expert_tp
@@ -285,19 +271,11 @@ class PlanChooser:
         return [(ep, etp) for ep, etp in pairs if ranks % (ep * etp) == 0]
 
     def _layout(self, pp: int, chunks: int) -> LayerLayout:
-        """The layout asked for, else equal shares, else nearly equal ones; raises PlanError."""
-        depth, ahead = self.architecture.depth, len(self.architecture.prediction_layers)
-        asked = asked_layout(self.architecture, self.options, pp * chunks)
-        try:
-            asked.resolve(depth, ahead, pp * chunks)
-        except PlanError:
-            even = named_layout("even")
-            slices = even.resolve(depth, ahead, pp * chunks)
-            fullest = max(sum(each.layers for each in slices[rank::pp]) for rank in range(pp))
-            if self.options.layout or fullest * pp > _MOST_UNEVEN * depth:
-                raise
-            return even
-        return asked
+        """The layout that a plan has; raises PlanError where the layers do not go into it."""
+        layout = asked_layout(self.architecture, self.options, pp * chunks)
+        ahead = len(self.architecture.prediction_layers)
+        layout.resolve(self.architecture.depth, ahead, pp * chunks)
+        return layout
 
 
 def _nearest(priced: _PricedPlans, plan: ModelPlan) -> ModelPlan | None:

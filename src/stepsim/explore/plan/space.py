@@ -11,15 +11,16 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
-from stepsim.workload.model.architecture import (
-    Architecture,
-    ExpertMlp,
-    GroupedAttention,
-    LatentAttention,
-)
+from stepsim.workload.model.architecture import Architecture, ExpertMlp
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.layout import LayerLayout, named_layout
-from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute, check_plan
+from stepsim.workload.model.plan import (
+    ModelPlan,
+    PipelineOrder,
+    Recompute,
+    check_plan,
+    heads_divide,
+)
 
 SEARCHED = (
     *("tp", "cp", "pp", "chunks", "ep", "expert_tp"),
@@ -98,7 +99,7 @@ class PlanSpace:
                 dp, rest = divmod(npus, tp * cp * pp)
                 if rest:
                     continue
-                if not self._heads_divide(tp):
+                if not heads_divide(self.architecture, tp):
                     yield (1, -tp), f"tp is {tp}: it does not divide the heads"
                 elif not self._experts(tp, cp, dp):
                     yield (2, 0), self._no_experts(tp * cp * dp)
@@ -230,14 +231,6 @@ class PlanSpace:
         )
         pairs = sorted((int(str(ep)), int(str(split))) for ep, split in found)
         return [(ep, etp) for ep, etp in pairs if (tp * cp * dp) % (ep * etp) == 0]
-
-    def _heads_divide(self, tp: int) -> bool:
-        attentions = [layer.attention for layer in self.architecture.layer_kinds()]
-        return all(
-            each.heads % tp == 0
-            for each in attentions
-            if isinstance(each, GroupedAttention | LatentAttention)
-        )
 
     def _layout(self, pp: int, chunks: int) -> LayerLayout | None:
         """The layout asked for, else equal stages, else even ones, else None.

@@ -37,6 +37,7 @@ __all__ = [
     "Recompute",
     "RecomputeModule",
     "check_plan",
+    "heads_divide",
     "layout_of_costs",
 ]
 
@@ -170,6 +171,16 @@ def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
         layer.parameters(architecture.hidden, architecture.norm) for layer in architecture.layers
     ]
     return layout_by_cost(costs, architecture.vocabulary * architecture.hidden, stages)
+
+
+def heads_divide(architecture: Architecture, tp: int) -> bool:
+    """Whether every layer's attention heads can be split over so many ranks."""
+    attentions = (layer.attention for layer in architecture.layer_kinds())
+    return all(
+        attention.heads % tp == 0
+        for attention in attentions
+        if isinstance(attention, GroupedAttention | LatentAttention)
+    )
 
 
 def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
