@@ -4,6 +4,7 @@ python benchmarks/model_constants.py ../shared             constants as set on a
 python benchmarks/model_constants.py ../shared --write     writes them into devices/ and frameworks/
 python benchmarks/model_constants.py ../shared --left-out  errors of each source, left out
 python benchmarks/model_constants.py ../shared --errors    writes them into frameworks/*.toml
+python benchmarks/model_constants.py ../shared --rates     what runs achieved: frameworks/rates.csv
 
 A constant is set on the runs of every source that it concerns, each source with the same weight, by
 the closed form. With a source left out, it is set again on the others: a generation's clocks on
@@ -11,12 +12,14 @@ other runs on it, a framework's numbers on its other runs and those of its famil
 source are then simulated with these, on the machine's own topology.
 """
 
+import csv
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import log
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -27,17 +30,19 @@ from accuracy_order import most_npus
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
-from stepsim.files.accelerators import device_names, framework_names, read_device
+from stepsim.base.units import PS_PER_S
+from stepsim.files.accelerators import RATES_HEADER, device_names, framework_names, read_device
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.shipped import shipped_folder
 from stepsim.validation.left_out import (
+    ALSO_OF,
     COVERED,
     LeftOut,
     coverage,
     covering_range,
     error_tables,
 )
-from stepsim.validation.published import model_of, simulated_s
+from stepsim.validation.published import model_of, simulated
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.step_time import StepModel
 
@@ -263,7 +268,7 @@ def judged(runs: Sequence[Runs], values: Mapping[Key, float]) -> Iterator[LeftOu
             model = each.with_constants(without)
             for step in each.steps:
                 try:
-                    found = simulated_s(step, model)
+                    found = simulated(step, model).step_time_ps / PS_PER_S
                 except StepsimError as error:
                     print(f"{source} {step.name}: {error}", file=sys.stderr)
                     continue
@@ -299,6 +304,9 @@ def main() -> None:
     path = given if given.suffix == ".csv" else given / "reference" / "steps" / "dev.csv"
     small = "--small" in sys.argv
     runs = grouped(step for step in comparable(path) if not small or step.source in _SMALL)
+    if "--rates" in sys.argv:
+        write_rates(runs)
+        return
     values = shipped_values(runs)
     if {"--errors", "--left-out"}.isdisjoint(sys.argv):
         fit = Fit(runs=runs, values=values)
@@ -371,6 +379,52 @@ def write_errors(rows: Sequence[LeftOut]) -> None:
         kept = path.read_text().split("[[error]]")[0].rstrip()
         written = "\n".join(f"[[error]]\n{tomli_w.dumps(each)}" for each in tables.get(name, []))
         path.write_text(f"{kept}\n\n{written}" if written else f"{kept}\n")
+
+
+def write_rates(runs: Iterable[Runs]) -> None:
+    """Write the MFU of published runs: the fastest of those that are alike.
+
+    Machines that are slow for reasons of their own are left out.
+    """
+    rows: dict[tuple[str | int, ...], tuple[float, float]] = {}
+    for each in runs:
+        for step in each.steps:
+            if step.source in MACHINES:
+                continue
+            try:
+                found = achieved(step, each.model)
+            except StepsimError as error:
+                print(f"{step.source} {step.name}: {error}", file=sys.stderr)
+                continue
+            key = alike(step, each.model)
+            rows[key] = max(found, rows.get(key, found), key=itemgetter(1))
+    with (shipped_folder("frameworks") / "rates.csv").open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(RATES_HEADER)
+        for key in sorted(rows):
+            table.writerow((*key, *(f"{value:.4g}" for value in rows[key])))
+
+
+def alike(step: PublishedStep, model: StepModel) -> tuple[str | int, ...]:
+    """What a run is, in the first columns of the table: its model, machine and size."""
+    name, plan, device = model.framework.name, step.plan, model.device
+    architecture = step.architecture
+    return (
+        " ".join(filter(None, (name, ALSO_OF.get(name)))),
+        *(step.source, step.model, device.name, device.generation, plan.precision.value),
+        *(int(architecture.is_sparse), architecture.parameters()),
+        *(plan.npus, plan.sequence, plan.tokens),
+    )
+
+
+def achieved(step: PublishedStep, model: StepModel) -> tuple[float, float]:
+    """Floating-point operations that the model of a run needs for a token, and the run's MFU."""
+    found = simulated(step, model)
+    rates = found.throughput
+    assert rates is not None
+    assert step.measured_s
+    mfu = rates.mfu * found.step_time_ps / PS_PER_S / step.measured_s
+    return rates.model_tflops * 1e12 / rates.tokens_per_s, mfu
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Devices and training frameworks: TOML files, shipped ones by name."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from os.path import isfile
@@ -21,17 +22,29 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
-from stepsim.files.reading import first_bytes, read_toml
+from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
-from stepsim.workload.model.framework import ErrorBand, Framework, JobDefaults, Recipe
+from stepsim.workload.model.framework import (
+    ErrorBand,
+    Framework,
+    JobDefaults,
+    PublishedRate,
+    Recipe,
+)
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 _TFLOPS = 1e12
 _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
 _Part = Annotated[Share, Meta(ge=0, le=1)]
 _Amount = Annotated[float, Meta(ge=0, le=1e9)]
+
+RATES_HEADER = (
+    *("frameworks", "source", "model", "device", "generation", "precision", "experts"),
+    *("parameters", "npus", "sequence", "tokens", "flops_per_token", "mfu"),
+)
+"""Columns of `frameworks/rates.csv`, which `benchmarks/model_constants.py` writes."""
 
 
 class RateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -323,6 +336,7 @@ def _read_framework(path: Path) -> Framework:
             fused_loss=file.fused_loss,
             recipes=tuple(map(_recipe, file.recipe)),
             errors=tuple(map(_error, file.error)),
+            rates=_published_rates().get(file.name, ()),
             defaults=tuple(map(_defaults, file.defaults)),
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),
@@ -334,6 +348,32 @@ def _read_framework(path: Path) -> Framework:
 def _error(table: ErrorTable) -> ErrorBand:
     fields = msgspec.structs.asdict(table)
     return ErrorBand(error=fields.pop("mean"), sparse=fields.pop("experts"), **fields)
+
+
+@cache
+def _published_rates() -> Mapping[str, tuple[PublishedRate, ...]]:
+    """What published runs achieved, by the names of the frameworks that they tell of."""
+    path = shipped_folder("frameworks") / "rates.csv"
+    found = defaultdict[str, list[PublishedRate]](list)
+    precisions = {each.value: each for each in Precision}
+    for row in csv_rows(path, read_text(path, PlanError, "table of rates", "CSV"), PlanError):
+        rate = PublishedRate(
+            source=row["source"],
+            model=row["model"],
+            device=row["device"],
+            generation=row["generation"],
+            precision=precisions[row["precision"]],
+            experts=row["experts"] == "1",
+            parameters=int(row["parameters"]),
+            npus=int(row["npus"]),
+            sequence=int(row["sequence"]),
+            tokens=int(row["tokens"]),
+            flops_per_token=float(row["flops_per_token"]),
+            mfu=float(row["mfu"]),
+        )
+        for name in row["frameworks"].split():
+            found[name].append(rate)
+    return {name: tuple(rates) for name, rates in found.items()}
 
 
 def _recipe(table: RecipeTable) -> Recipe:

@@ -76,6 +76,7 @@ _T = TypeVar("_T")
 class PublishedStep:
     """One published run: its model, plan, machine and framework by name, and what was measured.
 
+    `name` is the run's in its table, `model` what its `source` calls the model.
     `measured_s` is None where the source gives no time, `memory_gib` where it gives no memory.
     `node_bandwidth` are bytes/s that a node sends where the source says so. `is_complete` rows
     state the whole layout; those that `ran_out` of memory have no time.
@@ -83,6 +84,7 @@ class PublishedStep:
 
     name: str
     source: str
+    model: str
     architecture: Architecture
     plan: ModelPlan
     device: str
@@ -134,6 +136,7 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
     return PublishedStep(
         name=row["id"],
         source=row["source"],
+        model=row["model"],
         architecture=architecture,
         plan=_plan(row, architecture),
         device=row["gpu"],

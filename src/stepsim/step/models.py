@@ -40,7 +40,8 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         notes += said_of_calibration(device, framework, options)
         check_plan(model.architecture, plan)
         network = place(topology, _parallel_plan(plan, options), options.placement)
-        workload = build_workload(model, plan, device, framework, _interconnect(network))
+        interconnect = _interconnect(network)
+        workload = build_workload(model, plan, device, framework, interconnect)
     except PlanError as error:
         raise PlanError(f"{model.source}: {error}") from None
     if plan.dp_overlap and plan.zero < 2:
@@ -56,7 +57,11 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         microbatch_size=1,
     )
     built = BuiltModel(
-        architecture=model.architecture, plan=plan, device=device, framework=framework
+        architecture=model.architecture,
+        plan=plan,
+        device=device,
+        framework=framework,
+        interconnect=interconnect,
     )
     return MadeWork(
         workload=workload, options=options, sized=sized, built=built, notes=tuple(notes)

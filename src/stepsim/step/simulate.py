@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from stepsim.engine.nodes import NodeTimes
     from stepsim.engine.run import OnProgress
     from stepsim.results.memory import StepMemory
+    from stepsim.step.second_look import SecondLook
 
 _DEFAULTS = StepOptions()
 PRICES_KEPT = 8
@@ -51,6 +52,7 @@ class PreparedStep:
     `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
     is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
     is more than they have, `crossing` which groups lie in several nodes or racks and need not.
+    `second_look` is what else is known of a model's step.
     """
 
     workload: Workload
@@ -64,6 +66,7 @@ class PreparedStep:
     memory: "StepMemory | None" = None
     unfit: TooLarge | None = None
     crossing: Crossing | None = None
+    second_look: "SecondLook | None" = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -108,8 +111,11 @@ class RunStep:
             effort=work.effort,
             memory=ready.memory,
         )
-        first = (Finding(text=ready.unfit.text()),) if ready.unfit else ()
-        return replace(report, findings=first)
+        if ready.unfit:
+            return replace(report, findings=(Finding(text=ready.unfit.text()),))
+        look = ready.second_look
+        off = look.findings(report.step_time_ps) if look else ()
+        return replace(report, findings=tuple(off))
 
     def totals(self, *, breakdown: bool) -> StepTotals:
         """Its totals alone."""
@@ -284,7 +290,19 @@ def prepare(
         memory=memory,
         unfit=unfit,
         crossing=avoidable_crossing(topology, network, plan, options.placement),
+        second_look=_second_look(made, asked),
     )
+
+
+def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":
+    """What else is known of a model's step."""
+    effort = made.workload.effort
+    if not (made.built and effort):
+        return None
+    from stepsim.step.second_look import SecondLook
+
+    schedule = made.options.schedule
+    return SecondLook(built=made.built, effort=effort, asked=asked, schedule=schedule)
 
 
 def _unknown_device(made: MadeWork, topology: Topology) -> tuple[str, ...]:

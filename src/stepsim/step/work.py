@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
     from stepsim.workload.model.device import Device
     from stepsim.workload.model.framework import Framework
+    from stepsim.workload.model.interconnect import Interconnect
     from stepsim.workload.model.plan import ModelPlan
 
 WorkSource = Workload | Model
@@ -35,12 +36,16 @@ _MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltModel:
-    """What a workload was made of: a model, its plan, what it runs on."""
+    """What a workload was made of: a model, its plan, what it runs on.
+
+    `interconnect` is the network in two levels, None where it has no dimensions.
+    """
 
     architecture: "Architecture"
     plan: "ModelPlan"
     device: "Device"
     framework: "Framework"
+    interconnect: "Interconnect | None"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,13 @@ import numpy as np
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.records import dataclass
-from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_steps import PublishedStep
 from stepsim.files.topology.typed import with_numbers
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
+from stepsim.results.report import StepTotals
 from stepsim.step.simulate import step_totals
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.interconnect import Interconnect
@@ -202,8 +202,8 @@ def model_of(step: PublishedStep) -> StepModel:
     )
 
 
-def simulated_s(step: PublishedStep, model: StepModel) -> float:
-    """Seconds of the step as `simulate` predicts it: the same prices on the machine's own network.
+def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
+    """The step as `simulate` predicts it: the same prices on the machine's own network.
 
     Raises the errors of `stepsim.base.errors` where the job cannot run there.
     """
@@ -225,7 +225,7 @@ def simulated_s(step: PublishedStep, model: StepModel) -> float:
         **{name: getattr(plan, name) for name in _SAME},
     )
     source = Model(source=step.name, architecture=step.architecture)
-    return step_totals(source, topology, options, breakdown=False, known=[]).step_time_ps / PS_PER_S
+    return step_totals(source, topology, options, breakdown=False, known=[])
 
 
 def _calibrated(

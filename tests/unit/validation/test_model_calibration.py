@@ -29,6 +29,7 @@ HOST_PS = 9_000_000_000
 def measured(plan: ModelPlan, name: str, *, factor: float, host_ps: int) -> PublishedStep:
     """A step as if compute were slower, and launching a layer took so long."""
     step = PublishedStep(
+        model="a-model",
         name=name,
         source="made",
         architecture=LLAMA,

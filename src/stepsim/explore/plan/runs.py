@@ -221,9 +221,10 @@ class _Simulator:
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
         """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
         with garbage.paused():
-            if self.fastest and self.fastest[0] == plan:
-                return self.fastest[1].report().warnings
-            return self._step(plan).report().warnings
+            is_known = self.fastest is not None and self.fastest[0] == plan
+            step = self.fastest[1] if self.fastest and is_known else self._step(plan)
+            report = step.report()
+        return (*(finding.text for finding in report.findings), *report.warnings)
 
     def _step(self, plan: ModelPlan) -> RunStep:
         options = step_options_of(plan, self.job.base)

@@ -65,6 +65,29 @@ class ErrorBand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRate:
+    """What a published run of a model achieved: `mfu`, a share of its device's peak.
+
+    `experts` says that the model has some, `generation` whose device it is; `sequence` are tokens
+    of a sample, `tokens` those of a step. `flops_per_token` are the floating-point operations that
+    the model needs.
+    """
+
+    source: str
+    model: str
+    device: str
+    generation: str
+    precision: Precision
+    experts: bool
+    parameters: int
+    npus: int
+    sequence: int
+    tokens: int
+    flops_per_token: float
+    mfu: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """What a framework's public recipes of a model do to fit in a device, which tables leave out.
 
@@ -112,8 +135,8 @@ class Framework:
     in which gradients are reduced; `workspace_bytes` are those of a rank's libraries.
     `fragmentation` multiplies activations and buffers, and `reports_total` says that memory is
     reported with what others hold. `attention` is the kernel family on each device, by name;
-    `recipes` are public ones; `errors` are those of published runs; `defaults` say how its jobs
-    run: of those that hold the last one counts.
+    `recipes` are public ones; `errors` are those of published runs, `rates` what these achieved;
+    `defaults` say how its jobs run: of those that hold the last one counts.
     """
 
     name: str
@@ -153,6 +176,7 @@ class Framework:
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()
+    rates: tuple[PublishedRate, ...] = ()
     defaults: tuple[JobDefaults, ...] = ()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
