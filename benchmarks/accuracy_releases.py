@@ -28,12 +28,12 @@ def changes_by_model(path: Path) -> dict[str, list[Changes]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             steps[tuple(row[name] for name in _PLAN)][row["release"]] = float(row["step_s"])
-    found = defaultdict(list)
+    found: dict[str, list[Changes]] = defaultdict(list)
     for plan, by_release in steps.items():
         consecutive = pairwise(sorted(by_release.items()))
         changed = {(a, b): log(after / before) for (a, before), (b, after) in consecutive}
         found[plan[0]].append(changed)
-    return dict(found)
+    return found
 
 
 def median_changes(plans: Iterable[Changes]) -> Changes:
