@@ -43,6 +43,7 @@ ROOMS: Mapping[str, Sequence[str]] = MappingProxyType(
             "golden",
             "oracles/test_pipeline.py",
             "properties/test_folding.py",
+            "properties/test_orbits.py",
         ),
     }
 )
