@@ -114,6 +114,12 @@ def test_double_binary_tree_moves_the_size_twice_and_fills_twice_its_depth(ranks
     assert depth <= ceil(log2(ranks)) + 1
 
 
+def test_trees_of_ranks_that_share_no_node_have_no_chains() -> None:
+    steps = flow_steps(AR, network((SWITCH, 8)).layout(np.arange(8)), Algorithm.DOUBLE_BINARY_TREE)
+    depth = max(tree_depth(parents) for parents in double_tree(8))
+    assert [each.repeat for each in steps] == [2 * depth - 1, 1]
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 9, 16, 33])
 def test_two_trees_span_all_nodes_and_pass_on_in_one_only(ranks: int) -> None:
     trees = double_tree(ranks)
@@ -265,6 +271,21 @@ def test_levels_of_regular_and_irregular_groups() -> None:
     with pytest.raises(PlanError, match="no regular grid: nodes hold different numbers"):
         candidates(AR, layout, parse_algorithm("hierarchical"))
     assert "hierarchical" not in {str(c.algorithm) for c in candidates(AR, layout)}
+
+
+def test_switches_reduce_inside_a_group_only_where_it_has_ranks_on_one() -> None:
+    topology = network((SWITCH, 4), (RAIL, 3))
+    for members, inside in (([0, 1, 4, 5], True), ([0, 4, 8], False)):
+        levels = levels_of(reducing(topology.layout(np.array(members)), inside=True))
+        assert levels is not None
+        assert levels.reduces_inside is inside
+
+
+def test_exchanges_of_all_pairs_are_priced_up_to_362_ranks() -> None:
+    for ranks, priced in ((362, True), (363, False)):
+        layout = network((SWITCH, ranks)).layout(np.arange(ranks))
+        found = {choice.algorithm for choice in candidates(AR, layout)}
+        assert (Algorithm.DIRECT in found) is priced
 
 
 def test_levels_must_be_named_for_every_dimension() -> None:

@@ -269,6 +269,23 @@ def test_one_half_of_a_fused_pair_computes_while_the_other_communicates() -> Non
     assert sum(max(end for _, _, end in spans(half, 10)) for half in halves) == 40
 
 
+def test_halves_with_unlike_exchanges_take_turns_by_the_share_that_is_done() -> None:
+    """Two exchanges forward, four backward: two backward ones for each forward one."""
+    table = CommNumbers(alone=frozenset())
+    tokens = CommOp(
+        kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, axis=ParallelAxis.EP, size_bytes=8
+    )
+
+    def half(name: str, exchanges: int) -> TaskList:
+        work = Work(compute_ps=10, comms=(tokens,))
+        rows = [replace(row(0, 0, 0, f"{name}{i}"), forward=work) for i in range(exchanges)]
+        return forward_tasks(rows, table, NO_HOST)
+
+    fused = fused_tasks(half("f", 2), half("b", 4), table, 1.0)
+    exchanged = [task.label.split()[0] for task in fused.tasks if task.comm >= 0]
+    assert exchanged == ["b0", "f0", "b1", "b2", "f1", "b3"]
+
+
 # Once per step
 
 

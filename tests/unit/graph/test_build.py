@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.files.load import load_topology, load_workload
+from stepsim.files.schedule_csv import parse_schedule
 from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import SegmentKind
 from stepsim.options import StepOptions
+from stepsim.parallel.schedules import Schedule
 from stepsim.step.simulate import prepare, simulate_step
 
 
@@ -37,3 +40,26 @@ def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:
     )
     assert first.step_time_ps == third.step_time_ps < second.step_time_ps == fourth.step_time_ps
     assert first.mean_breakdown_ps() == third.mean_breakdown_ps()
+
+
+def backwards_in_turn() -> Schedule:
+    """Two ranks whose last microbatch comes first, so that the first message is not met first."""
+    text = "0F1,0F0,0B1,0B0\n1F1,1B1,1F0,1B0\n"
+    return parse_schedule(text, source="test", name="backwards in turn")
+
+
+def test_both_ends_of_every_message_know_each_other(workloads: Path) -> None:
+    options = StepOptions(schedule=backwards_in_turn(), microbatches=2, pp=2)
+    graph = prepare(
+        load_workload(workloads / "gpt_tp4.txt"), load_topology("hgx-h100"), options
+    ).graph
+    messages = 0
+    for stage, program in enumerate(graph.programs):
+        for number, segment in enumerate(program.segments):
+            if segment.kind not in (SegmentKind.SEND, SegmentKind.RECV):
+                continue
+            far = graph.programs[segment.peer_stage].segments[segment.peer]
+            assert (far.peer_stage, far.peer) == (stage, number)
+            assert {far.kind, segment.kind} == {SegmentKind.SEND, SegmentKind.RECV}
+            messages += 1
+    assert messages == 8

@@ -12,7 +12,7 @@ from shapes import shapes
 from stepsim import compare, simulate
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Placement, Schedule, build
-from stepsim.parallel.schedules.check import check_schedule
+from stepsim.parallel.schedules.check import check_schedule, stuck_words
 
 SHAPES = shapes(5)
 F, B, I, W = ActionKind  # noqa: E741
@@ -115,3 +115,9 @@ def test_a_file_is_refused_by_every_command_that_takes_one(
         code, _, err = run(*command)
         assert code == 2
         assert "column 2: token is '0W0': expected it after 0I0" in err
+
+
+def test_ranks_that_have_ended_wait_for_nothing() -> None:
+    schedule = build("1f1b", ranks=2, microbatches=1)
+    words = "deadlock, its actions wait for each other: rank 0 at 0B0"
+    assert stuck_words(schedule, (1, 2)) == words

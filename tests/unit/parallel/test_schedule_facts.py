@@ -33,3 +33,12 @@ def test_schedules_that_fill_once_are_those_of_warm_up_steady_pairs_and_drain() 
         "interleaved",
         "looped-bfs",
     ]
+
+
+def test_an_order_equals_the_same_entries_and_no_others() -> None:
+    order, *_, other = build("1f1b", ranks=4, microbatches=8).orders
+    for same in (tuple(order), build("1f1b", ranks=4, microbatches=8).orders[0]):
+        assert order == same
+        assert hash(order) == hash(same)
+    for another in (other, tuple(order)[1:], 7):
+        assert order != another

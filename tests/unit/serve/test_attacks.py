@@ -289,6 +289,7 @@ def _quick_beside_long(port: int) -> None:
         assert "step_ps" in question(port, QUICK_STATE, f"quick{number}")
         times.append(time.monotonic() - began)
     print("quick answers beside long ones:", *(f"{each:.2f} s" for each in times))
-    assert sorted(times)[2] < 5.0  # a second on a machine that does nothing else
+    assert min(times) < 1.0  # others of the machine may hold up some
+    assert sorted(times)[2] < 5.0
     for client in long:
         client.close()

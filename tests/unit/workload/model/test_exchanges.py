@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stepsim.files.accelerators import read_device, read_framework
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -24,9 +25,11 @@ from stepsim.workload.model.blocks import (
     head_blocks,
     layer_blocks,
 )
+from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ContextParallelKind, ModelPlan
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.rows import CollectiveKind, Group, Workload
 
 GATHER, SCATTER, SUM, TURN = (
     CollectiveKind.ALL_GATHER,
@@ -188,3 +191,37 @@ def test_embedding_and_head_exchange_every_token() -> None:
 def test_a_rank_alone_exchanges_nothing(group: Group) -> None:
     layer = Layer(attention=GQA, mlp=EXPERTS)
     assert of_layer(layer, plan(), group) == ([], [])
+
+
+def built(own: ModelPlan) -> Workload:
+    dense = Model(source="small", architecture=model(Layer(attention=GQA, mlp=DENSE)))
+    return build_workload(dense, own, read_device("h100"), read_framework("megatron-core"))
+
+
+@pytest.mark.parametrize("cp", [1, 2, 4])
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_stages_send_the_tokens_of_a_rank(tp: int, cp: int) -> None:
+    assert built(plan(tp=tp, cp=cp, pp=2)).pp_comm_bytes == 2 * (2 * 256 // cp) * 128 // tp
+
+
+@pytest.mark.parametrize(
+    ("zero", "ends"),
+    [
+        (0, {"gradients": SUM}),
+        (1, {"gradients": SCATTER, "parameters": GATHER}),
+        (2, {}),  # layer by layer
+        (3, {}),
+    ],
+)
+def test_parameters_are_exchanged_once_a_step_below_zero_2(
+    zero: int, ends: dict[str, CollectiveKind]
+) -> None:
+    items = built(plan(tp=2, cp=2, dp=4, zero=zero)).per_parameter
+    own = {each.name: each.kind for each in items if each.kind and not each.experts}
+    assert own == ends
+
+
+def test_every_exchange_of_an_embedding_is_waited_for() -> None:
+    block = built(plan(tp=2, cp=4)).microbatches[0]
+    lags = [(row.forward_lag, row.backward_lag) for row in block.embedding]
+    assert lags == [(0, 0)] * len(block.embedding)

@@ -137,6 +137,19 @@ def test_latent_attention_goes_through_its_ranks() -> None:
     assert amounts(found["keys up"])[0] == 2 * T * 32 * 8 * 32
     assert amounts(found["attention out"])[0] == 2 * T * 8 * 16 * 128
     assert amounts(found["core attention"])[0] == T * 64 * 8 * (24 + 16)
+    ranks = T * (48 + 32)
+    assert amounts(found["norms of ranks"])[3:5] == (4 * ranks, 16 * ranks)
+    moved = 4 * T * (8 + 8) * 24
+    assert amounts(found["rotary embedding and layout"])[3:5] == (moved, moved)
+
+
+def test_latent_attention_without_a_rank_of_queries_norms_that_of_keys() -> None:
+    attention = LatentAttention(
+        heads=8, query_rank=None, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
+    )
+    found = operators(Layer(attention=attention, mlp=None), PLAN)
+    assert amounts(found["queries"])[0] == 2 * T * 128 * 8 * 24
+    assert amounts(found["norms of ranks"])[3:5] == (4 * T * 32, 16 * T * 32)
 
 
 def test_experts_get_their_tokens_and_read_their_weights() -> None:

@@ -104,3 +104,12 @@ def test_ranks_of_tp_hold_up_the_host_where_a_pipeline_leaves_its_node(
         each.part_seconds([plan], plan.precision)[0, :kinds] * 1e3 for each in (steps, alone)
     )
     assert (slow - fast).tolist() == pytest.approx([more] * kinds)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_ranks_of_a_context_hold_the_same_parameters(zero: int) -> None:
+    """Gradients are reduced, and shards owned, over dp times cp."""
+    plain = replace(PLAN, pp=1, dp=8, zero=zero)
+    parts = model().parts([plain, replace(plain, dp=2, cp=4)], Precision.BF16)
+    assert parts.optimizer[0] == parts.optimizer[1] > 0
+    assert parts.data_parallel[0] == parts.data_parallel[1] > 0
