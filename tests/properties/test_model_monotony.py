@@ -35,9 +35,9 @@ MACHINES = (
 WAYS = ("bandwidth", "latency", "compute", "bytes", "sequence")
 TOLERANCE = {"none": 1.0, "siblings": 1.0, "fair": 1.005}
 """What a machine twice as good may cost: of transfers that meet the order may change (fair)."""
-SHARED_OUT = 1.01
+SHARED_OUT = 1.001
 """What half the tokens may cost where gradients are reduced beside the last backward: its launches
-and its buckets are shared out by compute, and attention's share falls (docs/decisions/0045)."""
+are shared out by compute, and attention's share falls (docs/decisions/0045)."""
 
 Numbers = dict[str, float]
 """What a job is tried on: bandwidth of the inner links in GB/s, their latency in us, a scale of
@@ -137,7 +137,7 @@ def check_job(job: Job, tried: Numbers) -> bool:
         better = tried[way] * 2 if way == "bandwidth" else tried[way] / 2
         most = TOLERANCE[job[2]["contention"]]
         if way == "sequence" and job[2]["dp_overlap"]:
-            most = SHARED_OUT
+            most = max(most, SHARED_OUT)
         assert run(job, tried | {way: better}).step_time_ps <= most * base.step_time_ps, way
     return True
 

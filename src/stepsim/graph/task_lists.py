@@ -161,21 +161,21 @@ class Buckets:
 
     As Megatron-LM's distributed data parallel does with `overlap_grad_reduce`: rows add their
     gradients to a bucket, and a full bucket is reduced at once. `ops` reduce the gradients of rows
-    whose weights sum to `weight`. A row's share of the gradients is its share of the
-    weight-gradient compute, since both grow with its parameters. `even`: no row says, so all have
-    the same.
+    whose weights sum to `weight`. A row's share of the gradients is that of its parameters; where
+    rows do not say them, its share of the weight-gradient compute, which grows with them. Where
+    none says either, all have the same.
     """
 
     ops: tuple[CommOp, ...]
     bucket_bytes: int
     weight: int
-    even: bool
+    weight_of: Callable[[Row], int]
     _passed: int = 0
     _taken: tuple[int, ...] = ()
 
     def add(self, row: Row) -> tuple[CommOp, ...]:
         """The row's gradients are ready: what to reduce now, nothing until a bucket is full."""
-        self._passed += 1 if self.even else row.weight_grad.compute_ps
+        self._passed += self.weight_of(row)
         taken = self._taken or (0,) * len(self.ops)
         ready = tuple(op.size_bytes * self._passed // self.weight for op in self.ops)
         if sum(ready) - sum(taken) < self.bucket_bytes and self._passed < self.weight:
@@ -187,7 +187,20 @@ class Buckets:
 
 def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int) -> Buckets:
     """Buckets for the gradients of these rows."""
-    weight = sum(row.weight_grad.compute_ps for row in rows)
+    for weight_of in (_parameters, _compute):
+        weight = sum(map(weight_of, rows))
+        if weight:
+            return Buckets(
+                ops=tuple(ops), bucket_bytes=bucket_bytes, weight=weight, weight_of=weight_of
+            )
     return Buckets(
-        ops=tuple(ops), bucket_bytes=bucket_bytes, weight=weight or len(rows), even=not weight
+        ops=tuple(ops), bucket_bytes=bucket_bytes, weight=len(rows), weight_of=lambda row: 1
     )
+
+
+def _parameters(row: Row) -> int:
+    return row.parameters + row.expert_parameters
+
+
+def _compute(row: Row) -> int:
+    return row.weight_grad.compute_ps

@@ -23,6 +23,7 @@ from stepsim.graph.actions import (
     per_step_tasks,
     reduction_tasks,
 )
+from stepsim.graph.task_lists import gradient_buckets
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind
@@ -316,3 +317,24 @@ def test_gradients_that_are_reduced_beside_compute_queue_on_the_dp_stream() -> N
 def test_a_reduction_that_nobody_shares_is_none() -> None:
     alone = CommNumbers(alone=ParallelPlan(tp=2, dp=1).alone)
     assert reduction_tasks("g", [op(Group.DP)], alone) is None
+
+
+# Buckets of gradients
+
+
+def reduced(rows: Sequence[Row]) -> list[int]:
+    """Bytes that are reduced after each row of a backward, of 100 in buckets of 30."""
+    buckets = gradient_buckets([op(Group.DP, 100)], rows, 30)
+    return [sum(each.size_bytes for each in buckets.add(row)) for row in reversed(rows)]
+
+
+def test_gradients_are_shared_out_by_parameters_else_by_compute_else_evenly() -> None:
+    by_compute = [row(0, 0, 50), row(0, 0, 30), row(0, 0, 20)]
+    assert reduced(by_compute) == [0, 50, 50]
+    counts = ((10, 0), (0, 0), (30, 60))
+    owned = [
+        replace(each, parameters=dense, expert_parameters=routed)
+        for each, (dense, routed) in zip(by_compute, counts, strict=True)
+    ]
+    assert reduced(owned) == [90, 0, 10]
+    assert reduced([row(0, 0, 0)] * 4) == [0, 50, 0, 50]
