@@ -11,7 +11,7 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 
 _TERA = 1e12
-_NOT_NUMBERS = ("name", "attention", "errors", "sources", "defaults", "recipes")
+_NOT_NUMBERS = ("name", "attention", "errors", "rates", "sources", "defaults", "recipes")
 
 
 _USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"
