@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.option import Panel
 from stepsim.cli.common import completion
 from stepsim.cli.common.figures import (
@@ -107,9 +107,17 @@ def diff_command(
     csv: CsvOption = None,
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
-    from stepsim.files.load import load_result
-    from stepsim.results.diff import diff_results
+    from stepsim.files.load import load_recorded
+    from stepsim.measured.profile.document import ProfileDocument
+    from stepsim.results.diff import diff_profiles, diff_results
     from stepsim.show.tables.difference import diff_shown
 
     check_outputs([a, b], files=[csv])
-    show_tables(diff_shown(diff_results(load_result(a), load_result(b))), csv)
+    first, second = load_recorded(a), load_recorded(b)
+    if isinstance(first, ProfileDocument) and isinstance(second, ProfileDocument):
+        found = diff_profiles(first, second)
+    elif isinstance(first, ProfileDocument) or isinstance(second, ProfileDocument):
+        raise StepsimError(f"{a}, {b}: expected two results or two profiles, not one of each")
+    else:
+        found = diff_results(first, second)
+    show_tables(diff_shown(found), csv)

@@ -9,7 +9,7 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.common import completion
-from stepsim.cli.common.figures import StyleOption, TraceOutput
+from stepsim.cli.common.figures import StyleOption, TraceOutput, write_traces
 from stepsim.cli.common.options import CommandOptions
 from stepsim.cli.common.terminal import (
     CsvOption,
@@ -257,6 +257,8 @@ def simulate_measured(
     csv: Path | None = None,
     trace: TraceOutput | None = None,
     report: Path | None = None,
+    chakra: Path | None = None,
+    kineto: Path | None = None,
     style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
     quiet: bool = False,
@@ -287,6 +289,8 @@ def simulate_measured(
         _draw(run, result, plot, style)
     if csv:
         write_spans(result.timeline, csv)
+    if chakra or kineto:
+        write_traces(result, str(path), chakra, kineto)
     if report:
         _write_replay(run, result, report)
     if isinstance(run, LeafRun):

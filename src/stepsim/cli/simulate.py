@@ -22,6 +22,7 @@ from stepsim.cli.common.figures import (
     WindowOption,
     check_messages,
     check_trace,
+    write_traces,
 )
 from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.common.terminal import (
@@ -41,7 +42,7 @@ from stepsim.cli.measured import (
     refuse_run_options,
     simulate_measured,
 )
-from stepsim.cli.profiles.seen import refuse_for_profiles, simulate_profile
+from stepsim.cli.profiles.seen import ProfileViews, refuse_for_profiles, simulate_profile
 from stepsim.show.figures.style import FigureStyle
 
 _BESIDE = ("dp_overlap", "tp_comm_overlap")
@@ -132,31 +133,28 @@ def simulate_command(
     )
     check_messages(messages, plot)
     traced = check_trace(trace, ranks, window)
-    refused = ["--messages"] if messages else []
-    told = {
+    of_steps = {
+        "--messages": messages,
         "--plot-memory": plot_memory,
         "--write-workload": write_workload,
-        "--chakra": chakra,
-        "--kineto": kineto,
     }
-    refused += [name for name, path in told.items() if path]
     calibration = options.file_of("calibration")
     if is_profile(file):
-        refuse_options(file, options, *refused, but="--calibration")
-        refuse_for_profiles(
-            file,
+        refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
+        refuse_for_profiles(file, calibration=calibration, times=times, node_size=node_size)
+        views = ProfileViews(
             plot=plot,
             csv=csv,
-            trace=trace,
+            trace=traced,
             report=report,
-            calibration=calibration,
-            times=times,
-            node_size=node_size,
+            chakra=chakra,
+            kineto=kineto,
+            style=style,
         )
-        simulate_profile(file, json=json, quiet=options.quiet)
+        simulate_profile(file, views, json=json, quiet=options.quiet)
         return
     if is_measured(file):
-        refuse_options(file, options, *refused, but="--calibration")
+        refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
         simulate_measured(
             file,
             calibration=calibration,
@@ -166,6 +164,8 @@ def simulate_command(
             csv=csv,
             trace=traced,
             report=report,
+            chakra=chakra,
+            kineto=kineto,
             style=style,
             node_size=node_size,
             quiet=options.quiet,
@@ -189,7 +189,7 @@ def simulate_command(
     if traced:
         traced.write([("", result)], quiet=options.quiet)
     if chakra or kineto:
-        _write_profile(result, str(file), chakra, kineto)
+        write_traces(result, str(file), chakra, kineto)
     if plot:
         from stepsim.show.figures.timelines import plot_timelines
 
@@ -234,21 +234,6 @@ def _document(result: "SimulatedStep") -> bytes:
     from stepsim.results.document import ResultDocument
 
     return ResultDocument.of(result.report).to_json()
-
-
-def _write_profile(
-    step: "SimulatedStep", source: str, chakra: Path | None, kineto: Path | None
-) -> None:
-    """Write all ranks of a step as the traces that other tools read."""
-    from stepsim.files.traces.chakra_write import write_chakra
-    from stepsim.files.traces.kineto_write import write_kineto
-    from stepsim.results.as_profile import profile_of_step
-
-    profile = profile_of_step(step.timeline, step.prices, source=source)
-    if chakra:
-        write_chakra(profile, chakra)
-    if kineto:
-        write_kineto(profile, kineto)
 
 
 def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:

@@ -19,6 +19,7 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
+    from stepsim.measured.profile.document import ProfileDocument
     from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
     from stepsim.results.document import ResultDocument
@@ -102,6 +103,16 @@ def load_result(path: str | Path) -> "ResultDocument":
 
     raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
     return ResultDocument.from_plain(raw, str(path))
+
+
+def load_recorded(path: str | Path) -> "ResultDocument | ProfileDocument":
+    """The result or the profile in a JSON file; raises as `load_result` does."""
+    from stepsim.measured.profile.document import ProfileDocument
+
+    raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
+    if "slowdown_by_replica" in raw:
+        return ProfileDocument.from_plain(raw, str(path))
+    return load_result(path)
 
 
 def load_comm_table(

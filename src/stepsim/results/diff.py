@@ -7,9 +7,11 @@ for it (skew, idle). So stages are compared by what they do themselves.
 """
 
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 
 from stepsim.base.records import dataclass
-from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.measured.profile.document import ProfileDocument
 from stepsim.results.document import LinkEntry, ResultDocument
 from stepsim.workload.axes import Part, PartKind, part_label
 
@@ -166,6 +168,34 @@ def diff_results(a: ResultDocument, b: ResultDocument) -> ResultDiff:
         stages=tuple(sorted(stages, key=_stage_order)),
         links=_links(a.links, b.links),
     )
+
+
+def diff_profiles(a: ProfileDocument, b: ProfileDocument) -> ResultDiff:
+    """The difference of the mean step of a rank of profile B from that of A.
+
+    The components are compute, communication while nothing computes, and neither of both; they sum
+    to the step, a mean over ranks. A profile tells no stages that both have, and no links.
+    """
+    first, second = _profile_parts(a), _profile_parts(b)
+    told = [("format", a.format, b.format), ("source", a.source, b.source)]
+    told += [(n, str(len(getattr(a, n))), str(len(getattr(b, n)))) for n in ("ranks", "steps")]
+    return ResultDiff(
+        step=Change(name="step", a_ps=sum(first.values()), b_ps=sum(second.values())),
+        settings=tuple(_SettingDiff(name=n, a=x, b=y) for n, x, y in told if x != y),
+        components=_changes(first, second),
+        stage_counts=(0, 0),
+        stages=(),
+        links=(),
+    )
+
+
+def _profile_parts(profile: ProfileDocument) -> dict[str, int]:
+    """Parts of the mean step of a rank in ps, by name."""
+    names = {"compute": "compute_s", "exposed_communication": "exposed_s", "idle": "idle_s"}
+    return {
+        name: round(PS_PER_S * fmean(getattr(rank, attribute) for rank in profile.ranks))
+        for name, attribute in names.items()
+    }
 
 
 def explain(diff: ResultDiff) -> str:

@@ -1,5 +1,6 @@
 """`stepsim inspect`, `simulate` and `improve` of profiles."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim import cli
 from stepsim.base.errors import OutputError, PlanError, TraceError
+from stepsim.files.measured import load_profile
 from stepsim.measured.profile.path import critical_parts
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.shares import rank_shares
@@ -153,3 +155,42 @@ def test_a_changed_step_is_written_as_chakra(tmp_path: Path) -> None:
     best = next(each for each in found["changes"] if each["name"] == name)
     (again,) = json.loads(call("inspect", changed, "--json", "-"))["steps"]
     assert again["replayed_s"] == best["step_s"]
+
+
+def test_a_profile_has_every_view_that_a_step_has(job: Path, tmp_path: Path) -> None:
+    names = ("plot.svg", "rows.csv", "trace.json", "page.html", "kineto", "chakra")
+    options = ("--plot", "--csv", "--trace", "--report", "--kineto", "--chakra")
+    paths = [tmp_path / name for name in names]
+    asked = [each for pair in zip(options, paths, strict=True) for each in pair]
+    assert call("simulate", job, *asked) == call("simulate", job)
+    plot, rows, trace, page, kineto, chakra = paths
+    recorded = load_profile(job)
+    assert "step 10" in plot.read_text()
+    assert "Where the mean step goes" in page.read_text()
+    with rows.open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == len(recorded.events)
+    starts, ends = recorded.since_start_ps()
+    assert [int(row["start_ps"]) for row in table] == starts.tolist()
+    assert [int(row["end_ps"]) for row in table] == ends.tolist()
+    assert {row["kind"] for row in table} == {"compute", "collective", "send", "recv"}
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert sum(event["ph"] == "B" for event in events) == len(recorded.events)
+    for folder in (kineto, chakra):
+        again = load_profile(folder)
+        assert len(again.ranks) == len(recorded.ranks)
+
+
+def test_a_trace_of_a_profile_shows_ranks_and_a_window(job: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    call("simulate", job, "--trace", trace, "--ranks", "100")
+    names = [
+        event["args"]["name"]
+        for event in json.loads(trace.read_text())["traceEvents"]
+        if event.get("name") == "process_name"
+    ]
+    assert names == ["rank 100, stage 1"]
+    with pytest.raises(PlanError, match=r"has no rank 7: expected one of 0, 1, 100, 101"):
+        call("simulate", job, "--trace", trace, "--ranks", "7")
+    with pytest.raises(PlanError, match=r"window is 1000 s..2000 s: .* takes "):
+        call("simulate", job, "--trace", trace, "--window", "1000s..2000s")

@@ -187,7 +187,7 @@ def test_a_large_trace_is_told_before(
     assert "--window and --ranks show less" in said
     assert "will have about" not in run(*command, "--window", "0s..1ms")[2]
     assert "will have about" not in run(*command, "-q")[2]
-    told = trace_bytes([traced(stepsim.simulate(moe, "hgx-h100"))], target)
+    told = trace_bytes(traced(stepsim.simulate(moe, "hgx-h100")).slices, target)
     assert told == pytest.approx(size, rel=0.3)
 
 

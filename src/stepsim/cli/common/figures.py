@@ -13,6 +13,7 @@ from stepsim.cli.common.terminal import command_line, warn
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
+    from stepsim.measured.profile.events import Profile
     from stepsim.show.trace.window import Window
     from stepsim.step.simulate import SimulatedStep
 
@@ -78,11 +79,22 @@ class TraceOutput:
         from stepsim.show.trace.processes import traced
 
         runs = [traced(step, self.ranks, self.window, name) for name, step in steps]
-        size = trace_bytes(runs, self.path)
-        if size > _LARGE_BYTES:
-            text = f"{self.path} will have about {format_size_bytes(size)}"
-            warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=quiet)
+        self._warn(trace_bytes(sum(run.slices for run in runs), self.path), quiet=quiet)
         write_trace(runs, self.path, command_line())
+
+    def write_profile(self, profile: "Profile", *, quiet: bool = False) -> None:
+        """Write a profile as a trace, as `write` does."""
+        from stepsim.show.trace.perfetto import trace_bytes, write_processes
+        from stepsim.show.trace.recorded import TracedProfile
+
+        told = TracedProfile(profile=profile, ranks=self.ranks, window=self.window)
+        self._warn(trace_bytes(len(told.shown), self.path), quiet=quiet)
+        write_processes(told.processes(), self.path, command_line())
+
+    def _warn(self, size_bytes: int, *, quiet: bool) -> None:
+        if size_bytes > _LARGE_BYTES:
+            text = f"{self.path} will have about {format_size_bytes(size_bytes)}"
+            warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=quiet)
 
 
 def check_trace(trace: Path | None, ranks: str | None, window: str | None) -> TraceOutput | None:
@@ -102,3 +114,21 @@ def check_trace(trace: Path | None, ranks: str | None, window: str | None) -> Tr
         ranks=None if ranks is None else parse_ranks(ranks),
         window=WHOLE if window is None else parse_window(window),
     )
+
+
+def write_traces(
+    step: "SimulatedStep", source: str, chakra: Path | None, kineto: Path | None
+) -> None:
+    """Write all ranks of a step as the traces that other tools read.
+
+    Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
+    """
+    from stepsim.files.traces.chakra_write import write_chakra
+    from stepsim.files.traces.kineto_write import write_kineto
+    from stepsim.results.as_profile import profile_of_step
+
+    profile = profile_of_step(step.timeline, step.prices, source=source)
+    if chakra:
+        write_chakra(profile, chakra)
+    if kineto:
+        write_kineto(profile, kineto)

@@ -5,12 +5,53 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.common.terminal import check_outputs, show, warn
+from stepsim.base.records import dataclass
+from stepsim.cli.common.figures import TraceOutput
+from stepsim.cli.common.terminal import check_outputs, command_line, show, warn
+from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
     from stepsim.measured.profile.stragglers import Stragglers
     from stepsim.show.tables.model import Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileViews:
+    """Files to write of what a profile recorded; None for those that were not asked for."""
+
+    plot: Path | None = None
+    csv: Path | None = None
+    trace: TraceOutput | None = None
+    report: Path | None = None
+    chakra: Path | None = None
+    kineto: Path | None = None
+    style: FigureStyle = FigureStyle.SCREEN
+
+    def write(self, profile: "Profile", *, quiet: bool) -> None:
+        """Write them; raises OutputError where one cannot be written."""
+        if self.trace:
+            self.trace.write_profile(profile, quiet=quiet)
+        if self.chakra:
+            from stepsim.files.traces.chakra_write import write_chakra
+
+            write_chakra(profile, self.chakra)
+        if self.kineto:
+            from stepsim.files.traces.kineto_write import write_kineto
+
+            write_kineto(profile, self.kineto)
+        if self.plot:
+            from stepsim.show.figures.recorded import plot_profile
+
+            plot_profile(profile, self.plot, style=self.style)
+        if self.csv:
+            from stepsim.files.spans_csv import write_operations
+
+            write_operations(profile, self.csv)
+        if self.report:
+            from stepsim.show.page.write import write_profile
+
+            write_profile(profile, self.report, command=command_line())
 
 
 def inspect_profile(
@@ -32,12 +73,15 @@ def inspect_profile(
     show(json, lambda: ContentsDocument.of(profile).to_json(), contents_shown(profile), csv)
 
 
-def simulate_profile(path: Path, *, json: str | None = None, quiet: bool = False) -> None:
-    """Replay every step of a profile."""
+def simulate_profile(
+    path: Path, views: ProfileViews, *, json: str | None = None, quiet: bool = False
+) -> None:
+    """Replay every step of a profile, and show what was recorded."""
     from stepsim.show.tables.profiles import profile_replay_shown
 
-    check_outputs([path], json=json)
     profile = read_with_progress(path, quiet=quiet)
+    if profile.is_timed:
+        views.write(profile, quiet=quiet)
     _show_profile(profile, profile_replay_shown, json=json, quiet=quiet)
 
 

@@ -200,6 +200,13 @@ class Profile:
         values = np.array([UNKNOWN if each is None else each for each in told], dtype=np.int64)
         return np.asarray(values[self.events.rank], dtype=np.int64)
 
+    def since_start_ps(self) -> tuple[Ints, Ints]:
+        """Start and end of every operation, since the first one on the clock of its rank."""
+        clock = self.column_of_ranks("clock")
+        first = np.full(int(clock.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, clock, self.events.start_ps)
+        return self.events.start_ps - first[clock], self.events.end_ps - first[clock]
+
     def step_times_ps(self) -> Ints:
         """From the first start to the last end of every step."""
         events, count = self.events, len(self.steps)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from stepsim.base.units import format_time_ps
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.results.document import ResultDocument
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.measured import RunBesideReplay
@@ -22,7 +23,13 @@ from stepsim.show.page.sections import (
     what_if_section,
 )
 from stepsim.show.tables.comparison import schedules_table
-from stepsim.show.tables.profiles import changes_table, untold_table, where_steps_go
+from stepsim.show.tables.profiles import (
+    changes_table,
+    replay_pairs,
+    replay_tables,
+    untold_table,
+    where_steps_go,
+)
 from stepsim.show.tables.step import (
     job_pairs,
     job_words,
@@ -159,6 +166,30 @@ def improvements_page(found: Improvements, *, command: str) -> Page:
             Section(name="others", heading="No gain, or not told", tables=(untold_table(found),)),
             Section(name="ranks", heading="Where the mean step goes", tables=(shares,)),
             Section(name="path", heading="Critical path", tables=(path,)),
+            notes_section(profile.warnings),
+        ),
+        command=command,
+    )
+
+
+def profile_page(found: Stragglers, *, command: str) -> Page:
+    """What a profile recorded: its steps measured and replayed, and where they go."""
+    profile = found.profile
+    shares, path = where_steps_go(pipeline_waits(profile, posted=True))
+    return Page(
+        title=profile.source,
+        subtitle=f"{profile.format}, {len(profile.ranks)} ranks, {len(profile.steps)} steps",
+        facts=(
+            ("mean step", format_time_ps(int(found.measured_ps.mean()))),
+            ("replayed", format_time_ps(int(found.replayed_ps.mean()))),
+        ),
+        settings=replay_pairs(found),
+        sections=(
+            Section(name="ranks", heading="Where the mean step goes", tables=(shares,)),
+            Section(name="path", heading="Critical path", tables=(path,)),
+            Section(
+                name="replay", heading="Measured and replayed", tables=tuple(replay_tables(found))
+            ),
             notes_section(profile.warnings),
         ),
         command=command,

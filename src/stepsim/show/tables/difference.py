@@ -23,7 +23,8 @@ def diff_shown(diff: ResultDiff) -> Iterator[Shown]:
         yield f"stages: A has {few}, B has {many}, so only the totals are compared"
     elif len(diff.stages) > 1:
         yield _stages(diff)
-    yield _links(diff)
+    if diff.links:
+        yield _links(diff)
     yield explain(diff)
 
 

@@ -54,9 +54,19 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
 
 def profile_replay_shown(found: Stragglers) -> Iterator[Shown]:
     """Every step of a profile, measured and replayed."""
+    yield replay_pairs(found)
+    yield from replay_tables(found)
+
+
+def replay_pairs(found: Stragglers) -> Pairs:
+    """What a profile holds, how far its replay is off, and what its slow workers cost."""
     errors = np.abs(found.errors)
     replay = f"{errors.mean():.3%} off on average, {errors.max():.3%} at most"
-    yield (*_profile_pairs(found.profile), ("replay", replay), *_slowdown_pairs(found))
+    return (*_profile_pairs(found.profile), ("replay", replay), *_slowdown_pairs(found))
+
+
+def replay_tables(found: Stragglers) -> Iterator[Table]:
+    """Steps, ranks and kinds of operations, measured and replayed."""
     columns = (found.measured_ps, found.replayed_ps, found.errors, found.prompt_ps, found.ideal_ps)
     rows = tuple(zip(found.profile.steps, *(each.tolist() for each in columns), strict=True))
     named = {"step": COUNT, "measured": TIME, "replayed": TIME, "error": ERROR}

@@ -57,10 +57,9 @@ def check_trace_path(path: Path) -> None:
         )
 
 
-def trace_bytes(runs: Iterable[TracedRun], path: Path) -> int:
-    """About how large a trace will be: slices take about the same (docs/performance.md)."""
-    each = _PACKED_BYTES if _is_packed(path) else _SLICE_BYTES
-    return each * sum(run.slices for run in runs)
+def trace_bytes(slices: int, path: Path) -> int:
+    """About how large a trace of so many slices is: all take the same (docs/performance.md)."""
+    return slices * (_PACKED_BYTES if _is_packed(path) else _SLICE_BYTES)
 
 
 def _is_packed(path: Path) -> bool:
@@ -68,13 +67,18 @@ def _is_packed(path: Path) -> bool:
 
 
 def write_trace(runs: Sequence[TracedRun], path: Path, command: str = "") -> None:
-    """Write runs as one trace, compressed if the name ends in .gz; raises OutputError.
+    """Write simulated runs as one trace, as `write_processes` does."""
+    write_processes(trace_processes(runs), path, command)
 
-    `command` is kept in the trace. Events are written as they are made, a rank at a time.
+
+def write_processes(processes: Iterable[Process], path: Path, command: str = "") -> None:
+    """Write processes as one trace, compressed if the name ends in .gz; raises OutputError.
+
+    `command` is kept in the trace. Events are written as they are made, a process at a time.
     """
     check_trace_path(path)
     with whole_file(path) as file, _compressed(file, path) as out:
-        lines = trace_lines(runs, command)
+        lines = process_lines(processes, command)
         while some := list(islice(lines, _LINES_AT_ONCE)):
             out.write("".join(some).encode(errors=_SURROGATES))
 
@@ -90,12 +94,17 @@ def _compressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 
 def trace_lines(runs: Sequence[TracedRun], command: str = "") -> Iterator[str]:
+    """The lines of a trace of simulated runs, as `process_lines` has them."""
+    yield from process_lines(trace_processes(runs), command)
+
+
+def process_lines(processes: Iterable[Process], command: str = "") -> Iterator[str]:
     """The lines of a trace in the JSON Object Format, an event each."""
     about = {"program": "stepsim", "version": __version__}
     about |= {"command": command} if command else {}
     yield f'{{"displayTimeUnit":"ms","otherData":{_quoted(about)},"traceEvents":[\n'
     texts, before = _Texts(), ""
-    for process in trace_processes(runs):
+    for process in processes:
         for event in _events(process, texts):
             yield f"{before}{{{event}}}"
             before = ",\n"

@@ -211,14 +211,17 @@ def _threads(slicer: Slicer, actor: int, numbers: Iterator[int]) -> Iterator[Thr
         yield Thread(number=next(numbers), name="schedule", slices=slices)
     for stream, found in sorted(slicer.streams(actor).items()):
         name = stream.name.lower().replace("_", " ")
-        lanes = _lanes(found) if stream is Stream.EAGER else [found]
+        lanes = lanes_of(found) if stream is Stream.EAGER else [found]
         for lane, some in enumerate(lanes):
             shown = f"{name} {lane + 1}" if len(lanes) > 1 else name
             yield Thread(number=next(numbers), name=shown, slices=some)
 
 
-def _lanes(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """Slices shared out over as few lanes as their overlaps allow, each on the first free one."""
+def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """Slices by start shared out over as few lanes as their overlaps allow.
+
+    Each is on the first lane that is free.
+    """
     lanes: list[list[Slice]] = []
     for each in slices:
         free = next((lane for lane in lanes if lane[-1].end_ps <= each.start_ps), None)
