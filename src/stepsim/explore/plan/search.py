@@ -302,7 +302,8 @@ def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:
 def _largest_loss(best: SearchedPlan) -> str:
     """The largest part of a mean rank's step that is not compute."""
     parts = best.run.mean_breakdown_ps()
-    losses = {part.label: parts[part] for part in (*parts_of(PartKind.EXPOSED), Part.HOST)}
+    waits = parts_of(PartKind.EXPOSED, PartKind.LAUNCH)
+    losses = {part.label: parts[part] for part in (*waits, Part.HOST)}
     losses["waiting for the slowest rank"] = parts[Part.SKEW]
     losses["bubble"] = sum(parts[part] for part in parts_of(PartKind.IDLE))
     name, most = max(losses.items(), key=lambda item: item[1])

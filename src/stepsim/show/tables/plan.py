@@ -21,6 +21,7 @@ from stepsim.show.tables.model import (
     share_of,
     table_of,
 )
+from stepsim.show.tables.step import accuracy_pairs
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
@@ -43,7 +44,8 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     )
     yield _plans_table(found)
     yield from _equal(found)
-    yield from _band(found.plans[0])
+    if found.throughput:
+        yield accuracy_pairs(found.throughput)
     yield from _launch(found)
 
 
@@ -85,13 +87,6 @@ def _launch(document: PlanDocument) -> Iterator[str]:
         yield f"how {document.framework} is launched is not known here; stepsim simulate: {flags}"
     else:
         yield f"{label} cannot run it: {'; '.join(document.launch_refused)}"
-
-
-def _band(best: PlanEntry) -> Iterator[str]:
-    """How far such predictions were off."""
-    if best.error is not None:
-        known = f"over {best.error_runs} published runs"
-        yield f"steps like these were predicted with a mean error of {best.error:.1%} {known}"
 
 
 def _plans_table(found: PlanDocument) -> Table:
