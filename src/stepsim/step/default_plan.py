@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from math import inf
 from typing import Any
 
@@ -14,7 +14,7 @@ from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.records import dataclass
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
-from stepsim.options import StepOptions
+from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
     DEFAULT_TOKENS,
@@ -110,11 +110,11 @@ class PlanChooser:
         chooser = replace(self, options=replace(free, microbatch_size=None))
         best = _nearest(chooser._priced(plan.npus), plan)
         if best is not None:
-            return " ".join(self._changes(best))
+            return _words(self._changes(best))
         for times in range(1, _MOST_DOUBLINGS + 1):
             best = chooser._priced(plan.npus << times).fastest()
             if best is not None:
-                return " ".join([f"--gpus {best.npus}", *self._changes(best)])
+                return f"--gpus {best.npus} {_words(self._changes(best))}".rstrip()
         return ""
 
     @property
@@ -128,46 +128,45 @@ class PlanChooser:
             chosen["microbatch_size"] = plan.microbatch_size
         if _needs_expert_tp(plan):
             chosen["expert_tp"] = plan.expert_degree
-        if layout := _layout_text(plan):
-            chosen["layout"] = layout
-        if plan.recompute is not (self.options.recompute or Recompute.NONE):
-            chosen["recompute"] = plan.recompute
+        chosen |= self._other_changes(plan)
+        if "recompute" in chosen:
             why += f", with {plan.recompute} recomputation"
         named = {name: getattr(plan, name) for name in ("tp", "cp", "pp", "dp", "ep")}
         named["mbs"] = plan.microbatch_size
         kept = ("tp", "pp", "mbs")
         words = ", ".join(f"{n} {value}" for n, value in named.items() if value > 1 or n in kept)
-        flags = " ".join(self._flags(plan))
+        flags = _words(self._values(plan))
         return chosen, [f"no degrees given: {words} {why} (fix it with {flags})"]
 
-    def _flags(self, plan: ModelPlan) -> Iterator[str]:
-        """Flags that give a plan beside the options; degrees other than tp and pp may be 1."""
-        for name in DEGREES:
-            if getattr(plan, name) > 1 or name in ("tp", "pp"):
-                yield f"--{name} {getattr(plan, name)}"
-        if _needs_expert_tp(plan):
-            yield f"--etp {plan.expert_degree}"
-        yield f"--mbs {plan.microbatch_size}"
-        yield from self._other_changes(plan)
+    def _values(self, plan: ModelPlan) -> dict[str, object]:
+        """Values that give a plan beside the options; degrees other than tp and pp may be 1."""
+        degrees = {name: getattr(plan, name) for name in DEGREES}
+        found = {name: size for name, size in degrees.items() if size > 1 or name in ("tp", "pp")}
+        split = {"expert_tp": plan.expert_degree} if _needs_expert_tp(plan) else {}
+        size = {"microbatch_size": plan.microbatch_size}
+        return {**found, **split, **size, **self._other_changes(plan)}
 
-    def _changes(self, plan: ModelPlan) -> Iterator[str]:
-        """Flags that give a plan where the options say other values."""
-        for name in DEGREES:
-            if getattr(plan, name) != (getattr(self.options, name) or 1):
-                yield f"--{name} {getattr(plan, name)}"
+    def _changes(self, plan: ModelPlan) -> dict[str, object]:
+        """Values that give a plan where the options say others."""
+        named = {**dict.fromkeys(DEGREES, 1), "microbatch_size": self.options.samples}
+        found = {
+            name: getattr(plan, name)
+            for name, usual in named.items()
+            if getattr(plan, name) != (getattr(self.options, name) or usual)
+        }
         asked = self.options.expert_tp
         if plan.expert_degree != asked if asked else _needs_expert_tp(plan):
-            yield f"--etp {plan.expert_degree}"
-        if plan.microbatch_size != self.options.samples:
-            yield f"--mbs {plan.microbatch_size}"
-        yield from self._other_changes(plan)
+            found["expert_tp"] = plan.expert_degree
+        return {**found, **self._other_changes(plan)}
 
-    def _other_changes(self, plan: ModelPlan) -> Iterator[str]:
+    def _other_changes(self, plan: ModelPlan) -> dict[str, object]:
         layout = _layout_text(plan)
+        found: dict[str, object] = {}
         if layout and not self.options.layout:
-            yield f"--layout {layout}"
+            found["layout"] = layout
         if plan.recompute is not (self.options.recompute or Recompute.NONE):
-            yield f"--recompute {plan.recompute}"
+            found["recompute"] = plan.recompute
+        return found
 
     # plans and their prices
 
@@ -264,6 +263,13 @@ class PlanChooser:
         ahead = len(self.architecture.prediction_layers)
         layout.resolve(self.architecture.depth, ahead, pp * chunks)
         return layout
+
+
+def _words(values: Mapping[str, object]) -> str:
+    """Values of options as the command line takes them."""
+    named = ((OPTIONS[name], value) for name, value in values.items())
+    words = (option.words(option.text(value), short=True) for option, value in named)
+    return " ".join(chain.from_iterable(words))
 
 
 def _nearest(priced: _PricedPlans, plan: ModelPlan) -> ModelPlan | None:

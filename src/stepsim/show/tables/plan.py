@@ -1,8 +1,8 @@
 """A search of plans, and a plan against its budget, as tables."""
 
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator
 
-from stepsim.base.quantities import Quantity
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
@@ -49,18 +49,6 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     yield from _launch(found)
 
 
-def _flags(options: Mapping[str, str]) -> Iterator[str]:
-    """Options of a step as flags of the command line."""
-    for name, text in options.items():
-        flags = OPTIONS[name].flags
-        first = flags[0] if flags else "--" + name.replace("_", "-")
-        on, _, off = first.partition("/")
-        if OPTIONS[name].quantity is Quantity.SWITCH and (off or text == "on"):
-            yield on if text == "on" else off
-        else:
-            yield f"{on} '{text}'" if " " in text or "(" in text or "|" in text else f"{on} {text}"
-
-
 def _held(document: PlanDocument) -> str:
     """Options that all plans share; switches that are off are said too."""
     return ", ".join(f"{name} {value}" for name, value in document.held.items())
@@ -83,7 +71,8 @@ def _launch(document: PlanDocument) -> Iterator[str]:
         text = ("\n" if titan else " ").join(document.launch)
         yield f"{label}:{chr(10) if titan else ' '}{text}"
     elif document.launch_form == LaunchForm.NONE:
-        flags = " ".join(_flags(document.plans[0].options))
+        options = document.plans[0].options.items()
+        flags = shlex.join(word for name, text in options for word in OPTIONS[name].words(text))
         yield f"how {document.framework} is launched is not known here; stepsim simulate: {flags}"
     else:
         yield f"{label} cannot run it: {'; '.join(document.launch_refused)}"
