@@ -192,7 +192,7 @@ class HostTimes:
     """Host time around an action in ps: before it, and what is its own at the ends.
 
     A weight gradient has none before it: the runtime of Zero Bubble takes it from a queue, with all
-    that it needs, where other actions wait for messages and start autograd.
+    that it needs, where other actions wait for messages.
     """
 
     overhead_ps: int = 0
