@@ -54,7 +54,7 @@ class PublishedPlan:
     def simulated(self, runs: int) -> tuple[SearchedPlan, SearchedPlan]:
         """The published plan and the best of a search, both simulated."""
         topology = self.job.topology
-        best = search_plans(self.model, self.space, topology, runs=runs).plans[0]
+        best = search_plans(self.model, self.space, topology, runs=runs, memory_limit=1.0).plans[0]
         published = self.priced.plans[self.place]
         if published == best.plan:
             return best, best
@@ -85,7 +85,7 @@ def find_published(row: Mapping[str, str]) -> PublishedPlan:
     space = make_space(
         job.workload, job.topology, job.options, (int(row["n_gpus"]),), fixed={}, most={}
     )
-    priced = price_plans(job.workload, space, job.topology)
+    priced = price_plans(job.workload, space, job.topology, memory_limit=1.0)
     wanted = {name: int(row[column]) for name, column in _DEGREES.items()}
     for place, plan in enumerate(priced.plans):
         same = all(getattr(plan, name) == value for name, value in wanted.items())

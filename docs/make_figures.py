@@ -88,7 +88,8 @@ PICTURES = (
         "bound",
         "What bounds the step",
         "Compute-bound: at least half of the step is work, that is compute and host time, so "
-        "nothing but faster work makes it more than twice as fast. Otherwise network-bound where "
+        "nothing but faster work makes it more than twice as fast. Otherwise host-bound where "
+        "kernels wait for their launches longer than for anything else, network-bound where "
         "more of it is exposed communication (idle with an awaited transfer in flight) than "
         "idle (with none: head, inner, tail and skew), else idle-bound. Lines: step time "
         "in s.",

@@ -534,7 +534,11 @@ class StepOptions:
         "work and a phase of it 1 or 1000 ns.",
     )
     host_overhead_ps: int = asked(
-        0, _TIME, _COMPUTE, "Host time before each action, e.g. 250us.", durations_only=True
+        0,
+        _TIME,
+        _COMPUTE,
+        "Host time before each forward and backward, e.g. 250us.",
+        durations_only=True,
     )
     get_batch_ps: int = asked(0, _TIME, _COMPUTE, "Host time before the first stage's forwards.")
     loss_time_ps: int = asked(0, _TIME, _COMPUTE, "Host time after the last stage's forwards.")

@@ -109,3 +109,16 @@ def test_a_help_that_speaks_of_names_says_them_all(name: str) -> None:
     names = option.choices or option.offers
     assert names is not None
     assert ", ".join(names()) in option.about
+
+
+def test_options_are_words_of_a_command_line() -> None:
+    cases = (
+        ("tp", "8", False, ["--tp", "8"]),
+        ("microbatch_size", "2", False, ["--microbatch-size", "2"]),
+        ("microbatch_size", "2", True, ["--mbs", "2"]),
+        ("dp_overlap", "on", False, ["--dp-overlap"]),
+        ("dp_overlap", "off", False, ["--no-dp-overlap"]),
+        ("layout", "-x", False, ["--layout=-x"]),
+    )
+    for name, text, short, words in cases:
+        assert OPTIONS[name].words(text, short=short) == words

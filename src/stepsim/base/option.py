@@ -89,6 +89,18 @@ class Option:
             return ""
         return self.write(value) if self.write else self.quantity.text(cast(Value, value))
 
+    def words(self, text: str, *, short: bool = False) -> list[str]:
+        """The option and its value, as a person types it, as words of a command line.
+
+        Switches have flags of their own. With `short` the shortest flag is taken, else the first.
+        """
+        flags = self.flags or (f"--{self.name.replace('_', '-')}",)
+        flag = min(flags, key=len) if short else flags[0]
+        on, _, off = flag.partition("/")
+        if self.quantity is Quantity.SWITCH and (off or not self.default):
+            return [on] if self.of(text) else [off] if off else []
+        return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+
     def _one(self, value: object) -> object:
         known = list(self.choices()) if self.choices else []
         if known and not (isinstance(value, str) and value in known):

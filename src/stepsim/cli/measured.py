@@ -159,8 +159,9 @@ def _validate_published(
         sources = ", ".join(dict.fromkeys(step.source for step in steps))
         raise PlanError(f"--leave-out {min(unknown)}: expected one of {sources}")
     known = read_model_calibration(calibration) if calibration else None
-    found = validate_published(steps, leave_out=leave_out, calibration=known)
-    warn((*chain.from_iterable(notes for _, notes in read), *found.warnings), quiet=quiet)
+    notes = [*chain.from_iterable(each for _, each in read)]
+    found = validate_published(steps, leave_out=leave_out, calibration=known, unread=len(notes))
+    warn((*notes, *found.warnings), quiet=quiet)
     if plot:
         from stepsim.show.figures.published import plot_published
 

@@ -62,9 +62,12 @@ class _SearchOptions(OneStepOptions):
         typer.Option("--objective", help="What counts: step, tokens-per-dollar or memory."),
     ] = "step"
     memory_share: Annotated[
-        float,
-        typer.Option("--memory-share", help="Share of the device memory that a plan may use."),
-    ] = 1.0
+        float | None,
+        typer.Option(
+            "--memory-share",
+            help="Share of the device memory that a plan may use [default: 0.92, else 1].",
+        ),
+    ] = None
     runs: Annotated[int, typer.Option("--runs", min=1, help="Plans to simulate at most.")] = 20
     top: Annotated[int, typer.Option("--top", min=1, help="Plans to show at most.")] = 10
     explain: Annotated[

@@ -42,7 +42,7 @@ def plan(
     search: Sequence[str] = (),
     max_pp: int | None = None,
     objective: str = "step",
-    memory_share: float = 1.0,
+    memory_share: float | None = None,
     runs: int = 20,
     top: int = 10,
     jobs: int = 1,
@@ -55,9 +55,10 @@ def plan(
     `gpus` is a number, several, or a text such as "256..1024". `fix` has values that options may
     have, e.g. `{"tp": 8, "recompute": ["none", "full"]}`; `search` names options that are varied
     too: zero, recompute, overlap, dispatch, graphs. `options` are those that all plans share,
-    such as `global_batch`, `sequence`, `precision`. `jobs` processes simulate; `store` is a file
-    for their results, which `resume` takes up again. Raises PlanError where nothing divides or
-    fits.
+    such as `global_batch`, `sequence`, `precision`. A plan may take `memory_share` of a GPU's
+    memory: 92 % unless it is said, all of it where nothing else fits. `jobs` processes simulate;
+    `store` is a file for their results, which `resume` takes up again. Raises PlanError where
+    nothing divides or fits.
     """
     if top < 1:
         raise PlanError(f"top is {top}: expected at least 1")

@@ -189,7 +189,11 @@ class _TaskListBuilder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """Host time around an action in ps: before every action, and what is its own at the ends."""
+    """Host time around an action in ps: before it, and what is its own at the ends.
+
+    A weight gradient has none before it: the runtime of Zero Bubble takes it from a queue, with all
+    that it needs, where other actions wait for messages.
+    """
 
     overhead_ps: int = 0
     get_batch_ps: int = 0
@@ -212,6 +216,8 @@ class HostTimes:
         Overhead is before an action's first part, which of a backward has its last rows. The first
         stage's forwards get their batch, the last stage's compute the loss.
         """
+        if action.kind is ActionKind.WEIGHT_GRAD:
+            return HostTimes()
         part = range(rows) if part is None else part
         forward = action.kind is ActionKind.FORWARD
         begins = part.start == 0 if forward else part.stop == rows

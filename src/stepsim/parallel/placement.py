@@ -5,10 +5,14 @@ outside joins the blocks. A job that needs more than one of them takes so many N
 group crosses a block's edge that need not. Of 72 it takes 64 where groups are 8, 16, 32 or 64.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from math import lcm
-from typing import TypeGuard
+from types import MappingProxyType
+from typing import Any, TypeGuard
 
+from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement, RankOrder
@@ -17,6 +21,11 @@ from stepsim.workload.rows import Group
 
 KEPT_WHOLE = (Group.TP, Group.CP, Group.EP, Group.ETP)
 """Groups whose exchanges are waited for in every layer: they should not leave a block."""
+
+SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
+    {Group.TP: "tp", Group.CP: "cp", Group.EP: "ep", Group.ETP: "expert_tp"}
+)
+"""Options that say how large these groups are."""
 
 
 def place(topology: Topology, plan: ParallelPlan, placement: JobPlacement) -> Topology:
@@ -56,10 +65,20 @@ def _aligned(plan: ParallelPlan, inside: Dimension, shared: int) -> int:
 
 
 def crossing(plan: ParallelPlan, network: Topology) -> tuple[Group, ...]:
-    """Groups kept whole where they can be, of which some lie in more than one innermost block."""
-    if not _has_blocks(network) or plan.npus <= network.node_size:
+    """Groups kept whole where they can be, of which some lie in more than one fast block."""
+    if not _has_fast_blocks(network) or plan.npus <= network.node_size:
         return ()
-    return tuple(group for group in KEPT_WHOLE if _crosses(plan, group, network.node_size))
+    same = plan.span(Group.ETP) == plan.span(Group.TP)
+    groups = (group for group in KEPT_WHOLE if not (same and group is Group.ETP))
+    return tuple(group for group in groups if _crosses(plan, group, network.node_size))
+
+
+def _has_fast_blocks(network: Topology) -> bool:
+    """Whether innermost blocks have faster links than those between them."""
+    if not isinstance(network, NestedTopology) or len(network.dimensions) == 1:
+        return False
+    inside, outside, *_ = network.dimensions
+    return inside.link.bandwidth > outside.link.bandwidth
 
 
 def _crosses(plan: ParallelPlan, group: Group, size: int) -> bool:
@@ -71,7 +90,10 @@ def _crosses(plan: ParallelPlan, group: Group, size: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """Groups of a job that lie in more than one block, and how a job is placed that avoids it."""
+    """Groups of a job that lie in more than one block, and how a job is placed that avoids it.
+
+    Where no placement does, the other one is the job's own.
+    """
 
     groups: tuple[Group, ...]
     block: int
@@ -82,9 +104,18 @@ class Crossing:
     other_order: RankOrder
 
     @property
+    def is_avoidable(self) -> bool:
+        """Whether another placement or order of ranks has fewer groups cross."""
+        now = self.placement, self.rank_order
+        return (self.other_placement, self.other_order) != now
+
+    @property
     def text(self) -> str:
         """Which groups cross what, and under which options they would not."""
         names = " and ".join(dict.fromkeys(str(group.value) for group in self.groups))
+        where = f"{names} groups lie in several {self.links} blocks of {self.block} NPUs"
+        if not self.is_avoidable:
+            return where
         now, then = [], []
         if self.other_placement is not self.placement:
             now.append(f"placement {self.placement}")
@@ -92,36 +123,57 @@ class Crossing:
         if self.other_order is not self.rank_order:
             now.append(f"rank_order {self.rank_order}")
             then.append(f"--rank-order {self.other_order}")
-        return (
-            f"{' and '.join(now)}: {names} groups lie in several {self.links} blocks of "
-            f"{self.block} NPUs, with {' '.join(then)} in one"
-        )
+        return f"{' and '.join(now)}: {where}, with {' '.join(then)} in one"
 
 
-def avoidable_crossing(
+def find_crossing(
     topology: Topology, network: Topology, plan: ParallelPlan, placement: JobPlacement
 ) -> Crossing | None:
-    """Groups that cross blocks of `network` under a placement, and would not under another.
+    """Groups that cross blocks of `network` under a placement, and under which other they do not.
 
     The others are aligned blocks, with the job's order of ranks and with the usual one.
     """
     now = crossing(plan, network)
     if not now:
         return None
-    aligned = JobPlacement.ALIGNED
-    for order in dict.fromkeys((plan.rank_order, RankOrder.TP_DP_PP)):
-        other = replace(plan, rank_order=order)
-        if set(crossing(other, place(topology, other, aligned))) < set(now):
-            return Crossing(
-                groups=now,
-                block=network.node_size,
-                links=network.link_classes[0].name,
-                placement=placement,
-                rank_order=plan.rank_order,
-                other_placement=aligned,
-                other_order=order,
-            )
-    return None
+    others = [
+        (JobPlacement.ALIGNED, order)
+        for order in dict.fromkeys((plan.rank_order, RankOrder.TP_DP_PP))
+    ]
+    better = (
+        (aligned, order)
+        for aligned, order in others
+        for other in [replace(plan, rank_order=order)]
+        if set(crossing(other, place(topology, other, aligned))) < set(now)
+    )
+    other_placement, other_order = next(better, (placement, plan.rank_order))
+    return Crossing(
+        groups=now,
+        block=network.node_size,
+        links=network.link_classes[0].name,
+        placement=placement,
+        rank_order=plan.rank_order,
+        other_placement=other_placement,
+        other_order=other_order,
+    )
+
+
+def whole_degrees(
+    topology: Topology, plan: ParallelPlan, placement: JobPlacement, group: Group
+) -> Iterator[int]:
+    """Smaller degrees of a job's groups of a kind that lie in one block each, the largest first.
+
+    The NPUs that tp or cp give up go to dp.
+    """
+    degree, name = plan.group_size(group), SIZES_OF_GROUPS[group]
+    for smaller in (each for each in range(degree - 1, 0, -1) if degree % each == 0):
+        changed: dict[str, Any] = {name: smaller}
+        if group in (Group.TP, Group.CP):
+            changed["dp"] = plan.dp * degree // smaller
+        with suppress(PlanError):
+            other = replace(plan, **changed)
+            if group not in crossing(other, place(topology, other, placement)):
+                yield smaller
 
 
 def idle_npus(network: Topology) -> tuple[str, ...]:

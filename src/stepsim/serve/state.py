@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
-from stepsim.base.quantities import Quantity
 from stepsim.base.records import dataclass
 from stepsim.files.accelerators import device_names, framework_names
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
@@ -90,7 +89,7 @@ class ExplorerState:
         files = file_word(workload_file), "--topology", file_word(topology_file)
         words = ["stepsim", "simulate", *files]
         for name, text in self.options.items():
-            words += _option_words(KNOBS[name], text)
+            words += KNOBS[name].words(text)
         for name, text in self.numbers.items():
             words += ["--set", f"{name}={text}"]
         return shlex.join(words)
@@ -110,16 +109,6 @@ class ExplorerState:
 def file_word(name: str) -> str:
     """A file as a word of a command: one that begins with a dash is no option."""
     return f"./{name}" if name.startswith("-") else name
-
-
-def _option_words(option: Option, text: str) -> list[str]:
-    """An option and its value as the command line takes them; switches have flags of their own."""
-    flag = (option.flags or (f"--{option.name.replace('_', '-')}",))[0]
-    on, _, off = flag.partition("/")
-    if option.quantity is Quantity.SWITCH and (off or not option.default):
-        is_on = option.of(text)
-        return [on] if is_on else [off] if off else []
-    return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
 def _is_number(name: str) -> bool:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
-from math import gcd, inf
+from itertools import chain, product
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.records import dataclass
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
-from stepsim.options import StepOptions
+from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
     DEFAULT_TOKENS,
@@ -25,7 +25,13 @@ from stepsim.step.model_plan import (
     default_size,
     plan_fields,
 )
-from stepsim.workload.model.architecture import Architecture, ExpertMlp
+from stepsim.step.tried import (
+    MICROBATCH_SIZES,
+    common_experts,
+    most_context,
+    recomputations,
+)
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -37,8 +43,6 @@ from stepsim.workload.model.step_time import StepModel
 DEGREES = ("tp", "cp", "pp", "ep")
 """Options that say how a model is split: where one of them is given, the others are 1."""
 
-_SIZES = (1, 2, 4)
-_LEAST_SEQUENCE = 4096
 _MOST_BATCH = 1.5
 _MOST_DOUBLINGS = 6
 
@@ -78,65 +82,45 @@ class PlanChooser:
     def choose(self) -> tuple[dict[str, Any], list[str]]:
         """Options of the plan that is taken, by their fields, and a sentence about it.
 
-        That is the fastest plan by the closed form that fits well; with full recomputation only
-        where none fits without; else the one with least memory. There are none where no plan
-        divides, or where the network has no closed form.
+        That is the fastest plan by the closed form that fits well, else the one with least memory.
+        There are none where no plan divides, or where the network has no closed form.
         """
-        npus = default_size(self.topology, self.options)
-        tried: list[_PricedPlans] = []
-        for recompute in self._recomputations():
-            tried.append(self._priced(npus, recompute))
-            best = tried[-1].fastest()
-            if best is not None:
-                return self._taken(best, "is the fastest even plan that fits by the closed form")
-        least = [
-            (float(each.share.min()), each.plans[int(each.share.argmin())])
-            for each in tried
-            if each.plans
-        ]
-        if not least:
+        priced = self._priced(default_size(self.topology, self.options))
+        best = priced.fastest()
+        if best is not None:
+            return self._taken(best, "is the fastest even plan that fits by the closed form")
+        if not priced.plans:
             return {}, []
-        share, plan = min(least, key=lambda one: one[0])
-        said = "no even plan fits well" if share <= 1 else "no even plan fits"
-        return self._taken(plan, f"takes least memory: {said}")
+        least = int(priced.share.argmin())
+        said = "no even plan fits well" if priced.share[least] <= 1 else "no even plan fits"
+        return self._taken(priced.plans[least], f"takes least memory: {said}")
 
     def remedy(self, plan: ModelPlan) -> str:
         """Flags by which a plan that does not fit would; empty where none is known.
 
         Beside the `options` they give the plan on as many NPUs that differs in fewest numbers, the
-        fastest of these; with full recomputation where none fits without; else the fastest on the
-        fewest NPUs that are enough, in powers of two times as many.
+        fastest of these; else the fastest on the fewest NPUs that are enough, in powers of two
+        times as many.
         """
         if not self.is_asked:
             larger = (plan.npus << times for times in range(1, _MOST_DOUBLINGS + 1))
-            enough = (size for size in larger if self._fastest(size) is not None)
+            enough = (size for size in larger if self._priced(size).fastest() is not None)
             return next((f"--gpus {size}" for size in enough), "")
         free = replace(self.options, tp=None, cp=None, pp=None, ep=None, expert_tp=None)
         chooser = replace(self, options=replace(free, microbatch_size=None))
-        for recompute in chooser._recomputations():
-            best = _nearest(chooser._priced(plan.npus, recompute), plan)
-            if best is not None:
-                return " ".join(self._changes(best))
+        best = _nearest(chooser._priced(plan.npus), plan)
+        if best is not None:
+            return _words(self._changes(best))
         for times in range(1, _MOST_DOUBLINGS + 1):
-            best = chooser._fastest(plan.npus << times)
+            best = chooser._priced(plan.npus << times).fastest()
             if best is not None:
-                return " ".join([f"--gpus {best.npus}", *self._changes(best)])
+                return f"--gpus {best.npus} {_words(self._changes(best))}".rstrip()
         return ""
-
-    def _fastest(self, npus: int) -> ModelPlan | None:
-        """The fastest plan that fits well; it recomputes where none fits without."""
-        found = (self._priced(npus, each).fastest() for each in self._recomputations())
-        return next((plan for plan in found if plan is not None), None)
 
     @property
     def is_asked(self) -> bool:
         """Whether the options say a degree."""
         return any(getattr(self.options, name) is not None for name in DEGREES)
-
-    def _recomputations(self) -> tuple[Recompute, ...]:
-        """What may be recomputed: nothing first, unless the options say it."""
-        asked = self.options.recompute
-        return (Recompute.NONE, Recompute.FULL) if asked is None else (asked,)
 
     def _taken(self, plan: ModelPlan, why: str) -> tuple[dict[str, Any], list[str]]:
         chosen: dict[str, Any] = {name: getattr(plan, name) for name in DEGREES}
@@ -144,55 +128,54 @@ class PlanChooser:
             chosen["microbatch_size"] = plan.microbatch_size
         if _needs_expert_tp(plan):
             chosen["expert_tp"] = plan.expert_degree
-        if layout := _layout_text(plan):
-            chosen["layout"] = layout
-        if plan.recompute is not (self.options.recompute or Recompute.NONE):
-            chosen["recompute"] = plan.recompute
-            why += ", with full recomputation"
+        chosen |= self._other_changes(plan)
+        if "recompute" in chosen:
+            why += f", with {plan.recompute} recomputation"
         named = {name: getattr(plan, name) for name in ("tp", "cp", "pp", "dp", "ep")}
         named["mbs"] = plan.microbatch_size
         kept = ("tp", "pp", "mbs")
         words = ", ".join(f"{n} {value}" for n, value in named.items() if value > 1 or n in kept)
-        flags = " ".join(self._flags(plan))
+        flags = _words(self._values(plan))
         return chosen, [f"no degrees given: {words} {why} (fix it with {flags})"]
 
-    def _flags(self, plan: ModelPlan) -> Iterator[str]:
-        """Flags that give a plan beside the options; degrees other than tp and pp may be 1."""
-        for name in DEGREES:
-            if getattr(plan, name) > 1 or name in ("tp", "pp"):
-                yield f"--{name} {getattr(plan, name)}"
-        if _needs_expert_tp(plan):
-            yield f"--etp {plan.expert_degree}"
-        yield f"--mbs {plan.microbatch_size}"
-        yield from self._other_changes(plan)
+    def _values(self, plan: ModelPlan) -> dict[str, object]:
+        """Values that give a plan beside the options; degrees other than tp and pp may be 1."""
+        degrees = {name: getattr(plan, name) for name in DEGREES}
+        found = {name: size for name, size in degrees.items() if size > 1 or name in ("tp", "pp")}
+        split = {"expert_tp": plan.expert_degree} if _needs_expert_tp(plan) else {}
+        size = {"microbatch_size": plan.microbatch_size}
+        return {**found, **split, **size, **self._other_changes(plan)}
 
-    def _changes(self, plan: ModelPlan) -> Iterator[str]:
-        """Flags that give a plan where the options say other values."""
-        for name in DEGREES:
-            if getattr(plan, name) != (getattr(self.options, name) or 1):
-                yield f"--{name} {getattr(plan, name)}"
+    def _changes(self, plan: ModelPlan) -> dict[str, object]:
+        """Values that give a plan where the options say others."""
+        named = {**dict.fromkeys(DEGREES, 1), "microbatch_size": self.options.samples}
+        found = {
+            name: getattr(plan, name)
+            for name, usual in named.items()
+            if getattr(plan, name) != (getattr(self.options, name) or usual)
+        }
         asked = self.options.expert_tp
         if plan.expert_degree != asked if asked else _needs_expert_tp(plan):
-            yield f"--etp {plan.expert_degree}"
-        if plan.microbatch_size != self.options.samples:
-            yield f"--mbs {plan.microbatch_size}"
-        yield from self._other_changes(plan)
+            found["expert_tp"] = plan.expert_degree
+        return {**found, **self._other_changes(plan)}
 
-    def _other_changes(self, plan: ModelPlan) -> Iterator[str]:
+    def _other_changes(self, plan: ModelPlan) -> dict[str, object]:
         layout = _layout_text(plan)
+        found: dict[str, object] = {}
         if layout and not self.options.layout:
-            yield f"--layout {layout}"
+            found["layout"] = layout
         if plan.recompute is not (self.options.recompute or Recompute.NONE):
-            yield f"--recompute {plan.recompute}"
+            found["recompute"] = plan.recompute
+        return found
 
     # plans and their prices
 
-    def _priced(self, npus: int, recompute: Recompute) -> _PricedPlans:
+    def _priced(self, npus: int) -> _PricedPlans:
         try:
             network = interconnect_of(self.topology.fit(npus))
         except TopologyError:
             return _PricedPlans(plans=[], share=np.empty(0), seconds=np.empty(0))
-        plans = list(self._plans(npus, network.domain, recompute))
+        plans = list(self._plans(npus, network.domain))
         if not plans:
             return _PricedPlans(plans=[], share=np.empty(0), seconds=np.empty(0))
         memory = rank_memory(self.architecture, self.device, self.framework, plans)
@@ -219,10 +202,10 @@ class PlanChooser:
             return inf
         return max(_MOST_BATCH * DEFAULT_TOKENS, float(tokens.min()))
 
-    def _plans(self, npus: int, domain: int, recompute: Recompute) -> Iterator[ModelPlan]:
+    def _plans(self, npus: int, domain: int) -> Iterator[ModelPlan]:
         run = as_jobs_run(self.options, self.device, self.framework, self.architecture)
-        fields = {**plan_fields(run.options), "recompute": recompute}
-        most_cp = max(1, fields["sequence"] // _LEAST_SEQUENCE)
+        fields = plan_fields(run.options)
+        most_cp = most_context(fields["sequence"])
         for pp in _powers(min(npus, self.architecture.depth), npus):
             with suppress(PlanError):
                 chunks = chunks_of(self.options, pp)
@@ -234,21 +217,26 @@ class PlanChooser:
                         yield from self._of_degrees({**fields, **degrees})
 
     def _of_degrees(self, fields: Mapping[str, Any]) -> Iterator[ModelPlan]:
-        tp, pp, dp = (fields[name] for name in ("tp", "pp", "dp"))
-        held = self.options.microbatch_size
-        experts = self._experts(tp, tp * fields["cp"] * dp)
-        for (ep, etp), size in product(experts, _SIZES if held is None else (held,)):
+        tp = fields["tp"]
+        for ep, expert_tp in self._experts(tp, tp * fields["cp"] * fields["dp"]):
+            with suppress(PlanError):  # what is left free below has no say in it
+                yield from self._of_experts({**fields, "ep": ep, "expert_tp": expert_tp})
+
+    def _of_experts(self, fields: Mapping[str, Any]) -> Iterator[ModelPlan]:
+        """Plans of all degrees: any microbatch size and recomputation; raises PlanError."""
+        pp, dp, held = fields["pp"], fields["dp"], self.options.microbatch_size
+        is_checked = False
+        for size in MICROBATCH_SIZES if held is None else (held,):
             batch = self._batch(dp * size, pp)
             whole = fields["chunks"] > 1 and batch // (dp * size) % pp
             if not batch or batch % (dp * size) or whole:
                 continue
-            with suppress(PlanError):
-                plan = ModelPlan(
-                    **{**fields, "ep": ep, "expert_tp": etp},
-                    microbatch_size=size,
-                    global_batch=batch,
-                )
-                check_plan(self.architecture, plan)
+            job = {**fields, "microbatch_size": size, "global_batch": batch}
+            for recompute in recomputations(self.options):
+                plan = ModelPlan(**{**job, "recompute": recompute})
+                if not is_checked:
+                    check_plan(self.architecture, plan)
+                    is_checked = True
                 yield plan
 
     def _batch(self, samples: int, pp: int) -> int:
@@ -262,12 +250,11 @@ class PlanChooser:
     def _experts(self, tp: int, ranks: int) -> list[tuple[int, int | None]]:
         """Degrees of experts and of one expert."""
         held = self.options.expert_tp
-        mlps = [layer.mlp for layer in self.architecture.layer_kinds()]
-        experts = [mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)]
+        experts = common_experts(self.architecture)
         if not experts:
             return [(1, held)]
         splits = sorted({1, tp}) if held is None else [held]
-        pairs = product(_powers(ranks, gcd(*experts)), splits)
+        pairs = product(_powers(ranks, experts), splits)
         return [(ep, etp) for ep, etp in pairs if ranks % (ep * etp) == 0]
 
     def _layout(self, pp: int, chunks: int) -> LayerLayout:
@@ -276,6 +263,13 @@ class PlanChooser:
         ahead = len(self.architecture.prediction_layers)
         layout.resolve(self.architecture.depth, ahead, pp * chunks)
         return layout
+
+
+def _words(values: Mapping[str, object]) -> str:
+    """Values of options as the command line takes them."""
+    named = ((OPTIONS[name], value) for name, value in values.items())
+    words = (option.words(option.text(value), short=True) for option, value in named)
+    return " ".join(chain.from_iterable(words))
 
 
 def _nearest(priced: _PricedPlans, plan: ModelPlan) -> ModelPlan | None:

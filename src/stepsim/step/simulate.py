@@ -10,7 +10,6 @@ from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.log import said
 from stepsim.base.records import dataclass
-from stepsim.base.units import format_time_ps
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import Runnable, lay_out
 from stepsim.engine.layouts import Times
@@ -20,7 +19,7 @@ from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.parallel.placement import Crossing, avoidable_crossing, idle_npus, place
+from stepsim.parallel.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
 from stepsim.results.findings import Finding
@@ -51,7 +50,7 @@ class PreparedStep:
     `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
     `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
     is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
-    is more than they have, `crossing` which groups lie in several nodes or racks and need not.
+    is more than they have, `crossing` which groups lie in several nodes or racks.
     `second_look` is what else is known of a model's step.
     """
 
@@ -147,7 +146,7 @@ def simulate_step(
         report = RunStep(ready=ready, timeline=timeline).report(weigh=weigh)
         if weigh:
             report = _weighed(ready, report, topology)
-            report = _with_crossing(ready.crossing, report, workload, topology, options)
+            report = _with_crossing(ready, report, workload, topology, options)
     return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
 
 
@@ -203,21 +202,25 @@ def _weighed(ready: PreparedStep, report: Report, topology: Topology) -> Report:
 
 
 def _with_crossing(
-    crossing: Crossing | None,
+    ready: PreparedStep,
     report: Report,
     workload: WorkSource,
     topology: Topology,
     options: StepOptions,
 ) -> Report:
     """The report with what it costs that groups lie in several nodes or racks: a run without."""
+    crossing, look = ready.crossing, ready.second_look
     if crossing is None or not report.step_time_ps:
         return report
-    other = replace(options, placement=crossing.other_placement, rank_order=crossing.other_order)
-    step = _step_time_ps(prepare(workload, topology, other))
-    worth = step / report.step_time_ps - 1
-    way = "longer" if worth > 0 else "shorter"
-    said = f"{crossing.text}: a step of {format_time_ps(step)}, {abs(worth):.1%} {way}"
-    return replace(report, findings=(Finding(text=said, worth=worth), *report.findings))
+    from stepsim.step.crossings import smaller_degrees, with_crossing
+
+    def step_time(other: StepOptions) -> int | None:
+        prepared = prepare(workload, topology, other)
+        return None if prepared.unfit and not ready.unfit else _step_time_ps(prepared)
+
+    ranks, plan = ready.graph.plan, look.built.plan if look else None
+    smaller = smaller_degrees(crossing, topology, ranks, plan, ready.options) if plan else iter(())
+    return with_crossing(report, crossing, options, step_time, smaller)
 
 
 def _run(
@@ -289,7 +292,7 @@ def prepare(
         notes=(*work.notes, *_unknown_device(made, topology), *idle_npus(network)),
         memory=memory,
         unfit=unfit,
-        crossing=avoidable_crossing(topology, network, plan, options.placement),
+        crossing=find_crossing(topology, network, plan, options.placement),
         second_look=_second_look(made, asked),
     )
 

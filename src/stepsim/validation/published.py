@@ -1,6 +1,6 @@
 """Measured steps of published models against their closed form, zero-shot and calibrated."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
@@ -152,17 +152,19 @@ def validate_published(
     *,
     leave_out: Sequence[str] = (),
     calibration: ModelCalibration | None = None,
+    unread: int = 0,
 ) -> PublishedValidation:
     """Predict every complete run that has a time or ran out of memory, by what is shipped.
 
-    Sources in `leave_out` are not predicted. One factor per source, device and precision, the
+    The first warning counts the others, beside `unread` rows that say no run. Sources in
+    `leave_out` are not predicted. One factor per source, device and precision, the
     geometric mean of measured over predicted, calibrates. `calibration` changes devices and
     frameworks first.
     """
     rows, ran_out, warnings = [], [], []
-    for step in steps:
-        known = step.measured_s is not None or step.ran_out
-        if not (step.is_complete and known) or step.source in leave_out:
+    judged = [step for step in steps if step.source not in leave_out]
+    for step in judged:
+        if not step.is_complete or _is_bare(step):
             continue
         try:
             model = _calibrated(model_of(step), step, calibration)
@@ -174,6 +176,7 @@ def validate_published(
         except StepsimError as error:
             warnings.append(f"{step.source} {step.name} is left out: {error}")
     factors = _factors([(step, predicted) for step, predicted, _ in rows])
+    left = _said_of_left(judged, refused=len(warnings) + unread, unread=unread)
     return PublishedValidation(
         rows=tuple(
             PublishedComparison(
@@ -185,8 +188,28 @@ def validate_published(
             for step, predicted, memory in rows
         ),
         ran_out=tuple(ran_out),
-        warnings=tuple(warnings),
+        warnings=(*left, *warnings),
     )
+
+
+def _is_bare(step: PublishedStep) -> bool:
+    """Whether a run says neither how long its step took nor that it ran out of memory."""
+    return step.measured_s is None and not step.ran_out
+
+
+def _said_of_left(steps: Sequence[PublishedStep], *, refused: int, unread: int) -> Iterator[str]:
+    """How many runs are not compared, and why, if there are any."""
+    partial = [step for step in steps if not step.is_complete]
+    bare = [step for step in steps if step.is_complete and _is_bare(step)]
+    counts = {
+        "without their whole layout (complete is 0)": len(partial),
+        "without a time (step_s)": len(bare),
+        "refused": refused,
+    }
+    if any(counts.values()):
+        reasons = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
+        every = len(steps) + unread
+        yield f"{sum(counts.values())} of {every} runs are not compared: {reasons}"
 
 
 def model_of(step: PublishedStep) -> StepModel:

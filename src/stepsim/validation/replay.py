@@ -1,7 +1,7 @@
 """A measured run as work for stepsim's own task graph, p2p programs and engine.
 
 Stage times come from the run, the order of actions from a schedule, message times from a topology,
-and host time is paid before every action.
+and host time is paid before every action but weight gradients.
 """
 
 from collections.abc import Iterator, Sequence

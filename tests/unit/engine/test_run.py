@@ -1,5 +1,7 @@
 """The engine: a run that cannot finish says what is stuck; time is bounded."""
 
+from typing import Any
+
 import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
@@ -8,6 +10,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.simulate import run_graph
+from stepsim.workload.axes import Part
 
 
 def action(kind: ActionKind, stage: int, microbatch: int = 0) -> Action:
@@ -52,3 +55,11 @@ def test_host_overhead_is_charged_before_every_action() -> None:
     workload = uniform_workload(forward=100, backward=200, pp=1, microbatches=3)
     report = stepsim.simulate(workload, "ideal", host_overhead="10 ps").report
     assert report.step_time_ps == 3 * (100 + 200 + 2 * 10)
+
+
+def test_a_weight_gradient_follows_on_the_host_without_a_delay() -> None:
+    """The queue that holds it has all that it needs: an input gradient alone has host time."""
+    workload = uniform_workload(forward=100, backward=200, pp=2, microbatches=3)
+    asked: dict[str, Any] = {"schedule": "zb-h1", "host_overhead": "10 ps"}
+    report = stepsim.simulate(workload, "ideal", **asked).report
+    assert report.mean_breakdown_ps()[Part.HOST] == 3 * 2 * 10

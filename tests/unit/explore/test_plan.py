@@ -600,11 +600,32 @@ def test_an_uneven_layout_has_to_gain_more_than_is_known(
 
 def test_the_largest_loss_is_named() -> None:
     for fix, said in (
-        (("tp=8", "pp=1", "cp=1"), "exposed tp: "),
-        (("tp=1", "pp=8", "cp=1"), "bubble: "),
+        (("tp=8", "pp=1", "mbs=8"), "exposed tp: "),
+        (("tp=1", "pp=8", "mbs=1"), "bubble: "),
     ):
-        model, made, topology = space(*fix, "vpp=1", "mbs=1", "recompute=none")
+        model, made, topology = space(*fix, "cp=1", "vpp=1", "recompute=none")
         assert search_plans(model, made, topology).binds.startswith(said)
+
+
+def test_launches_that_kernels_wait_for_are_a_loss() -> None:
+    fixed = ("tp=4", "pp=1", "ep=8", "mbs=1", "recompute=none", "etp=1")
+    model, made, topology = space(*fixed, model="qwen3-30b-a3b", global_batch=64)
+    assert search_plans(model, made, topology, memory_limit=10).binds.startswith("exposed host: ")
+
+
+def test_the_best_plan_has_the_accuracy_and_the_range_of_its_step(run: Run) -> None:
+    """What `simulate` says of the same plan, in the same words and numbers."""
+    fixed = [f"--fix={each}" for each in ("tp=2", "pp=1", "cp=1", "mbs=1", "recompute=none")]
+    plan = ("--tp", "2", "--mbs", "1", "--recompute", "none")
+    said, rates = [], []
+    for command in (("plan", SMALL, *ASKED, *fixed), ("simulate", SMALL, *ASKED, *plan)):
+        lines = run(*command, "-q")[1].splitlines()
+        said.append([each.split() for each in lines if each.startswith(("accuracy ", "range "))])
+        rates.append(json.loads(run(*command, "-q", "--json", "-")[1])["throughput"])
+    assert len(said[0]) == 2
+    assert said[0] == said[1]
+    memory = {"memory_bytes": rates[1]["memory_bytes"], "capacity_bytes": 80 * 2**30}
+    assert rates[0] | memory == rates[1]
 
 
 def test_a_document_says_what_stands_beside_the_best(run: Run) -> None:

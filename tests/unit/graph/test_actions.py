@@ -141,6 +141,8 @@ def test_host_times_are_those_of_the_action() -> None:
     assert of(forward_kind, 1) == HostTimes(overhead_ps=1, loss_ps=4)
     assert of(backward_kind, 1) == of(backward_kind, 0, range(2, 3)) == HostTimes(overhead_ps=1)
     assert of(backward_kind, 0, range(1, 2)) == HostTimes()
+    assert of(ActionKind.INPUT_GRAD, 0) == HostTimes(overhead_ps=1)
+    assert of(ActionKind.WEIGHT_GRAD, 0) == HostTimes()
     assert of(forward_kind, 0, range(1)) == HostTimes(overhead_ps=1, get_batch_ps=2)
     assert of(forward_kind, 1, range(1, 3)) == HostTimes(loss_ps=4)
 

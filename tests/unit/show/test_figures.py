@@ -356,6 +356,8 @@ def idle_share(schedule: Any) -> float:
         ({Part.COMPUTE: 4, Part.EXPOSED_TP: 4, Part.INNER: 2}, Bound.NETWORK),
         ({Part.COMPUTE: 4, Part.EXPOSED_TP: 3, Part.INNER: 2, Part.SKEW: 1}, Bound.IDLE),
         ({Part.COMPUTE: 1, Part.HEAD: 9}, Bound.IDLE),
+        ({Part.COMPUTE: 4, Part.EXPOSED_HOST: 5, Part.EXPOSED_EP: 1}, Bound.HOST),
+        ({Part.COMPUTE: 4, Part.EXPOSED_HOST: 3, Part.EXPOSED_EP: 3}, Bound.NETWORK),
     ],
 )
 def test_bounds_are_as_defined(parts: dict[Part, float], bound: Bound) -> None:

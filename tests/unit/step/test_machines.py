@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from stepsim import plan, simulate, sweep
+from stepsim.base.units import format_time_ps
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import load_topology
 from stepsim.parallel.modes import JobPlacement, RankOrder
+from stepsim.results.report import Report
 
 MODEL = "qwen3-30b-a3b"
 JOB: dict[str, Any] = {
@@ -89,6 +91,58 @@ def test_what_a_crossing_costs_is_the_step_of_the_other_placement(
     ratio = whole.report.step_time_ps / crossing.report.step_time_ps
     assert finding.worth == pytest.approx(ratio - 1)
     assert ratio < 0.95
+
+
+def said_of_blocks(report: Report) -> list[str]:
+    """What a report says of groups in several nodes."""
+    texts = (*report.warnings, *(finding.text for finding in report.findings))
+    return [text for text in texts if "blocks" in text]
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "remedy"),
+    [
+        ("llama-3-70b", {"tp": 16}, {"tp": 8}),
+        ("mixtral-8x22b", {"tp": 2, "ep": 8}, {"ep": 4}),
+        ("mixtral-8x22b", {"tp": 2, "ep": 8, "pp": 2, "expert_tp": 4}, {"ep": 2}),
+        ("llama-3-70b", {"tp": 4, "cp": 4, "pp": 2}, {"cp": 2}),
+    ],
+)
+def test_groups_that_no_placement_keeps_whole_are_priced_at_a_smaller_degree(
+    model: str, degrees: dict[str, int], remedy: dict[str, int]
+) -> None:
+    job: dict[str, Any] = {"npus": 64, "global_batch": 64, "sequence": 4096, **degrees}
+    across, whole = (simulate(model, "hgx-h100", **job | more).report for more in ({}, remedy))
+    (name, degree), *_ = remedy.items()
+    worth = whole.step_time_ps / across.step_time_ps - 1
+    priced = f"a step of {format_time_ps(whole.step_time_ps)}, {abs(worth):.1%}"
+    where = f"{name} groups lie in several nvlink blocks of 8 NPUs"
+    expected = f"{where}, with --{name} {degree} in one: {priced} "
+    assert said_of_blocks(across) == [expected + ("shorter" if worth < 0 else "longer")]
+    assert bool([each for each in across.findings if each.worth == worth]) == (worth < 0)
+    assert said_of_blocks(whole) == []
+
+
+def test_a_crossing_without_a_smaller_degree_that_runs_has_no_price() -> None:
+    job: dict[str, Any] = {"npus": 1024, "tp": 8, "ep": 256, "microbatch_size": 2}
+    report = simulate("deepseek-v3", "hgx-h100", **job).report
+    assert said_of_blocks(report) == ["ep groups lie in several nvlink blocks of 8 NPUs"]
+    assert not report.findings
+
+
+@pytest.mark.parametrize(
+    ("topology", "degrees"),
+    [
+        ("gb200-nvl72", {"tp": 16, "npus": 64}),  # one domain
+        ("hgx-h100", {"tp": 8, "npus": 64}),  # replicas alone lie in several
+        ("hgx-h100", {"tp": 4, "pp": 4, "npus": 64}),
+    ],
+)
+def test_jobs_of_one_domain_and_replicas_and_stages_across_several_are_as_usual(
+    topology: str, degrees: dict[str, Any]
+) -> None:
+    report = simulate("llama-3-70b", topology, global_batch=64, sequence=4096, **degrees).report
+    assert said_of_blocks(report) == []
 
 
 def test_a_job_that_fits_in_a_rack_has_all_of_it() -> None:

@@ -8,6 +8,7 @@ from statistics import fmean
 import pytest
 from accuracy_memory import contradictory
 from accuracy_order import most_npus
+from helpers import Run
 from published_rows import table
 
 from stepsim.base.errors import TraceError
@@ -62,7 +63,29 @@ def test_rows_that_no_plan_expresses_are_left_out_with_a_warning(tmp_path: Path)
         read_published_steps(table(tmp_path, {}, {"gpu": "Z1"}))[0], leave_out=()
     )
     assert len(found.rows) == 1
-    assert "no device named 'Z1'" in found.warnings[0]
+    assert found.warnings[0] == "1 of 2 runs are not compared: 1 refused"
+    assert "no device named 'Z1'" in found.warnings[1]
+
+
+def test_runs_that_are_not_compared_are_counted(run: Run, tmp_path: Path) -> None:
+    rows: tuple[dict[str, str], ...] = (
+        {},
+        {"complete": "0"},
+        {"complete": "0"},
+        {"step_s": ""},
+        {"gpu": "Z1"},
+        {"gbs": "65"},
+    )
+    path = table(tmp_path, *rows)
+    _, _, said = run("validate", path)
+    expected = (
+        "5 of 6 runs are not compared: 2 without their whole layout (complete is 0), "
+        "1 without a time (step_s), 2 refused"
+    )
+    assert expected in said
+    steps, _ = read_published_steps(path)
+    assert not validate_published(steps[:1]).warnings
+    assert validate_published(steps, leave_out=["made"]).warnings == ()
 
 
 def test_a_source_of_both_kinds_of_models_has_them_apart(tmp_path: Path) -> None:
@@ -96,7 +119,7 @@ def judged(shared: Path) -> PublishedValidation:
     steps, warnings = read_published_steps(shared / "reference" / "steps" / "dev.csv")
     assert not warnings
     found = validate_published([step for step in steps if step.plan.npus <= most_npus(step)])
-    assert not found.warnings
+    assert all("are not compared: 13 without their whole layout" in each for each in found.warnings)
     return found
 
 

@@ -28,7 +28,8 @@ class PlanQuestion:
     """What a search is asked, as people type it: `gpus` as 256..1024, `fix` as tp=8.
 
     `search` names groups of options that are varied too (`wider_values`). `memory_share` is how
-    much of the device's memory a plan may take, `runs` how many plans are simulated at most.
+    much of the device's memory a plan may take (`price_plans` where it is None), `runs` how many
+    plans are simulated at most.
     """
 
     gpus: str
@@ -36,14 +37,14 @@ class PlanQuestion:
     search: tuple[str, ...] = ()
     max_pp: int | None = None
     objective: str = "step"
-    memory_share: float = 1.0
+    memory_share: float | None = None
     runs: int = 20
 
     def __post_init__(self) -> None:
         for name, value in (("runs", self.runs), ("max_pp", self.max_pp)):
             if value is not None and value < 1:
                 raise PlanError(f"{name} is {value}: expected at least 1")
-        if not 0 < self.memory_share <= 1:
+        if self.memory_share is not None and not 0 < self.memory_share <= 1:
             raise PlanError(f"memory_share is {self.memory_share}: expected above 0, at most 1")
         if self.objective not in list(Objective):
             expected = ", ".join(Objective)

@@ -12,6 +12,7 @@ from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import KNOWN_APART, PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.launch import LaunchForm, launch_of
+from stepsim.results.document import ThroughputEntry
 from stepsim.workload.axes import Part
 from stepsim.workload.model.layout import layout_text
 
@@ -81,6 +82,9 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     launch_refused: Annotated[Names, Meta(description="why there is no such form of it")]
     megatron_arguments: Names
     warnings: Names
+    throughput: Annotated[
+        ThroughputEntry | None, Meta(description="of the first plan, and what it rests on")
+    ] = None
 
     @classmethod
     def of(
@@ -118,12 +122,13 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             launch_refused=launch.refused,
             megatron_arguments=launch.lines if launch.form is LaunchForm.MEGATRON_LM else (),
             warnings=(*notes, *found.warnings, *found.refused),
+            throughput=best.run.throughput,
         )
 
 
 def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
     """A plan beside the best one."""
-    plan, run = found.plan, found.run
+    plan, run, rates = found.plan, found.run, found.run.throughput
     parts = run.mean_breakdown_ps()
     options = step_options_of(plan, space.base)
     return PlanEntry(
@@ -151,9 +156,9 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
         tokens_per_s_per_npu=found.tokens_per_npu,
         memory_bytes=found.memory_bytes,
         memory_share=found.memory_share,
-        mfu=run.mfu,
-        error=run.band,
-        error_runs=run.band_runs,
+        mfu=rates.mfu if rates else 0.0,
+        error=rates.error if rates else None,
+        error_runs=rates.error_runs if rates else 0,
         bubble_fraction=run.bubble_fraction,
         exposed_ps=sum(time for part, time in parts.items() if part.key.startswith("exposed")),
         why="" if found is best else why_slower(found, best),

@@ -19,11 +19,11 @@ def explain_plan(
     found: PlanSearch,
     fixed: Mapping[str, tuple[object, ...]],
     *,
-    limit: float = 1.0,
+    limit: float | None = None,
 ) -> str:
     """A sentence about the best plan with these values, against the best of the search.
 
-    `limit` is the share of the device's memory that plans may take.
+    `limit` is the share of the device's memory that plans may take: all of it unless it is said.
     """
     values = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in fixed.items())
     best = found.plans[0]
@@ -35,7 +35,7 @@ def explain_plan(
     except StepsimError as error:
         return f"{values}: it cannot be simulated: {error}"
     words = f"{plan_words(other.plan)}: {format_time_ps(other.step_ps)}"
-    if other.memory_share > limit:
+    if other.memory_share > (1 if limit is None else limit):
         capacity = other.memory_bytes / other.memory_share / 2**30
         taken = f"{other.memory_bytes / 2**30:.1f} of {capacity:.0f} GiB"
         return f"{words}, but it does not fit: it takes {taken}"

@@ -20,7 +20,7 @@ from stepsim.base import garbage
 from stepsim.base.digest import content_hash
 from stepsim.base.documents import Entry
 from stepsim.base.errors import PlanError, StepsimError, SweepError
-from stepsim.base.fields import Count, Picoseconds, Share
+from stepsim.base.fields import Picoseconds, Share
 from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.explore.plan.store import PlanStore, open_plans
@@ -34,6 +34,7 @@ from stepsim.explore.sweep.executors import (
 from stepsim.explore.sweep.study import pack, unpack
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.results.document import ThroughputEntry
 from stepsim.results.report import StepTotals
 from stepsim.step.simulate import RunStep, run_step
 from stepsim.workload.axes import Part
@@ -51,9 +52,7 @@ class PlanRun(Entry, frozen=True, kw_only=True):
     workload: str = ""
     step_time_ps: Picoseconds = 0
     bubble_fraction: Share = 0.0
-    mfu: float = 0.0
-    band: float | None = None
-    band_runs: Count = 0
+    throughput: ThroughputEntry | None = None
     breakdown_ps: dict[str, Picoseconds] = msgspec.field(default_factory=dict)
     error: str = ""
 
@@ -247,14 +246,12 @@ def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
 
 
 def _plan_run(found: StepTotals) -> PlanRun:
-    rates, parts = found.throughput, found.breakdown_ps or {}
+    parts, rates = found.breakdown_ps or {}, found.throughput
     return PlanRun(
         workload=found.workload,
         step_time_ps=found.step_time_ps,
         bubble_fraction=found.bubble_fraction,
-        mfu=rates.mfu if rates else 0.0,
-        band=rates.error if rates else None,
-        band_runs=rates.error_runs if rates else 0,
+        throughput=ThroughputEntry.taken_from(rates) if rates else None,
         breakdown_ps={part.key: time for part, time in parts.items()},
     )
 

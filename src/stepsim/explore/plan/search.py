@@ -32,7 +32,7 @@ from stepsim.workload.axes import Part, PartKind, parts_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.memory import RankMemory, rank_memory
+from stepsim.workload.model.memory import TIGHT_SHARE, RankMemory, rank_memory
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
@@ -159,16 +159,16 @@ def search_plans(
     topology: Topology,
     *,
     runs: int = 20,
-    memory_limit: float = 1.0,
+    memory_limit: float | None = None,
     objective: Objective = Objective.STEP,
     progress: OnPlan | None = None,
     workers: Workers = HERE,
 ) -> PlanSearch:
     """Simulate the plans of a space that are priced best, at most `runs` of them.
 
-    A plan is left out where its memory is above `memory_limit` of the device's capacity, or where
-    its bound is above the best that was simulated. Equal plans keep the order of the space.
-    Raises PlanError where no plan divides, or none fits.
+    A plan is left out where its memory is above `memory_limit` of the device's capacity
+    (`price_plans`), or where its bound is above the best that was simulated. Equal plans keep the
+    order of the space. Raises PlanError where no plan divides, or none fits.
     """
     priced = price_plans(model, space, topology, memory_limit=memory_limit)
     weight = np.array([_weight(plan, objective) for plan in priced.plans])
@@ -302,7 +302,8 @@ def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:
 def _largest_loss(best: SearchedPlan) -> str:
     """The largest part of a mean rank's step that is not compute."""
     parts = best.run.mean_breakdown_ps()
-    losses = {part.label: parts[part] for part in (*parts_of(PartKind.EXPOSED), Part.HOST)}
+    waits = parts_of(PartKind.EXPOSED, PartKind.LAUNCH)
+    losses = {part.label: parts[part] for part in (*waits, Part.HOST)}
     losses["waiting for the slowest rank"] = parts[Part.SKEW]
     losses["bubble"] = sum(parts[part] for part in parts_of(PartKind.IDLE))
     name, most = max(losses.items(), key=lambda item: item[1])
@@ -310,15 +311,20 @@ def _largest_loss(best: SearchedPlan) -> str:
 
 
 def price_plans(
-    model: Model, space: PlanSpace, topology: Topology, *, memory_limit: float = 1.0
+    model: Model, space: PlanSpace, topology: Topology, *, memory_limit: float | None = None
 ) -> PricedPlans:
-    """Prices, bounds and memory of the plans that fit; raises PlanError where none does."""
+    """Prices, bounds and memory of the plans that fit; raises PlanError where none does.
+
+    Plans take at most `memory_limit` of the device's capacity. Where that is None they fit well,
+    as the plan of a step by default does; where none fits well, they fit.
+    """
     plans = list(space.plans())
     device, framework = machine_of(topology, space.base)
+    limit = 1.0 if memory_limit is None else memory_limit
 
     def choose(other: PlanSpace) -> str | None:
         topology.fit(max(other.npus))
-        return _smallest(other, device, framework, memory_limit if plans else np.inf)
+        return _smallest(other, device, framework, limit if plans else np.inf)
 
     if not plans:
         raise PlanError(f"no plan divides: {space.why_empty()}{what_would_do(space, choose)}")
@@ -328,10 +334,12 @@ def price_plans(
         plans += balanced_plans(plans, steps)
     memory = rank_memory(model.architecture, device, framework, plans)
     share = memory.share_of(device)
-    fits, unfit = np.flatnonzero(share <= memory_limit), np.flatnonzero(share > memory_limit)
+    is_well = share < TIGHT_SHARE
+    is_fit = is_well if memory_limit is None and is_well.any() else share <= limit
+    fits, unfit = np.flatnonzero(is_fit), np.flatnonzero(~is_fit)
     if not len(fits):
         least = int(np.argmin(share))
-        said = _none_fits(plans, memory, least, device, memory_limit)
+        said = _none_fits(plans, memory, least, device, limit)
         raise PlanError(said + what_would_do(space, choose))
     price = steps.seconds(plans)
     some = [plans[i] for i in fits.tolist()]

@@ -4,20 +4,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from itertools import product
-from math import gcd
 from typing import Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
-from stepsim.workload.model.architecture import Architecture, ExpertMlp
+from stepsim.step.tried import (
+    MICROBATCH_SIZES,
+    common_experts,
+    most_context,
+    recomputations,
+)
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.plan import (
     ModelPlan,
     PipelineOrder,
-    Recompute,
     check_plan,
     heads_divide,
 )
@@ -44,7 +48,6 @@ _RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
 _Obstacle = tuple[tuple[int, int], str]
 """How far a plan comes that is none, and what stands in its way."""
 
-_LEAST_SEQUENCE = 4096
 _MOST_CHUNKS = 12
 _MOST_UNEVEN = 1.125
 _EVEN_CHUNKS = (1, 2, 4, 8)
@@ -134,7 +137,7 @@ class PlanSpace:
         tp, cp, pp, dp = (named[name] for name in ("tp", "cp", "pp", "dp"))
         inner: Iterable[tuple[Any, ...]] = product(
             ((*pair, run) for pair in self._experts(tp, cp, dp) for run in self._runs(named, pair)),
-            self.fixed.get("microbatch_size", (1, 2, 4, 8)),
+            self.fixed.get("microbatch_size", MICROBATCH_SIZES),
             self.values("recompute"),
             self.values("zero"),
         )
@@ -158,7 +161,7 @@ class PlanSpace:
         if name in self.fixed:
             return self.fixed[name]
         if name == "recompute":
-            return (Recompute.NONE, Recompute.FULL)
+            return recomputations(self.base)
         if name == "schedule":
             return (PipelineOrder.ALTERNATING.value,)
         held = getattr(self.base, name)
@@ -210,7 +213,7 @@ class PlanSpace:
             case "tp":
                 found = _powers(min(whole, self.domain))
             case "cp":
-                found = _powers(max(1, self.sequence // _LEAST_SEQUENCE))
+                found = _powers(most_context(self.sequence))
             case "pp":
                 depth = self.architecture.depth
                 found = tuple(n for n in _divisors(whole) if n <= depth)
@@ -220,12 +223,10 @@ class PlanSpace:
 
     def _experts(self, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
         """Degrees of experts and of one expert."""
-        kinds = [layer.mlp for layer in self.architecture.layer_kinds()]
-        experts = [mlp.experts for mlp in kinds if isinstance(mlp, ExpertMlp)]
+        experts = common_experts(self.architecture)
         if not experts:
             return [(1, tp)] if self.fixed.get("ep", (1,)) == (1,) else []
-        common = gcd(*experts)
-        degrees = tuple(n for n in _divisors(common) if n <= self.most.get("ep", n))
+        degrees = tuple(n for n in _divisors(experts) if n <= self.most.get("ep", n))
         found = product(
             self.fixed.get("ep", degrees), self.fixed.get("expert_tp", tuple(sorted({1, tp})))
         )

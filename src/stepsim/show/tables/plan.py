@@ -1,8 +1,8 @@
 """A search of plans, and a plan against its budget, as tables."""
 
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator
 
-from stepsim.base.quantities import Quantity
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
@@ -21,6 +21,7 @@ from stepsim.show.tables.model import (
     share_of,
     table_of,
 )
+from stepsim.show.tables.step import accuracy_pairs
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
@@ -43,20 +44,9 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     )
     yield _plans_table(found)
     yield from _equal(found)
-    yield from _band(found.plans[0])
+    if found.throughput:
+        yield accuracy_pairs(found.throughput)
     yield from _launch(found)
-
-
-def _flags(options: Mapping[str, str]) -> Iterator[str]:
-    """Options of a step as flags of the command line."""
-    for name, text in options.items():
-        flags = OPTIONS[name].flags
-        first = flags[0] if flags else "--" + name.replace("_", "-")
-        on, _, off = first.partition("/")
-        if OPTIONS[name].quantity is Quantity.SWITCH and (off or text == "on"):
-            yield on if text == "on" else off
-        else:
-            yield f"{on} '{text}'" if " " in text or "(" in text or "|" in text else f"{on} {text}"
 
 
 def _held(document: PlanDocument) -> str:
@@ -81,17 +71,11 @@ def _launch(document: PlanDocument) -> Iterator[str]:
         text = ("\n" if titan else " ").join(document.launch)
         yield f"{label}:{chr(10) if titan else ' '}{text}"
     elif document.launch_form == LaunchForm.NONE:
-        flags = " ".join(_flags(document.plans[0].options))
+        options = document.plans[0].options.items()
+        flags = shlex.join(word for name, text in options for word in OPTIONS[name].words(text))
         yield f"how {document.framework} is launched is not known here; stepsim simulate: {flags}"
     else:
         yield f"{label} cannot run it: {'; '.join(document.launch_refused)}"
-
-
-def _band(best: PlanEntry) -> Iterator[str]:
-    """How far such predictions were off."""
-    if best.error is not None:
-        known = f"over {best.error_runs} published runs"
-        yield f"steps like these were predicted with a mean error of {best.error:.1%} {known}"
 
 
 def _plans_table(found: PlanDocument) -> Table:

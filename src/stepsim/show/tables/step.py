@@ -122,9 +122,13 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
         ),
         ("cost", ", ".join(spent) + if_fits),
         *memory_pairs(rates),
-        ("accuracy", _accuracy(rates)),
-        *_range(rates),
+        *accuracy_pairs(rates),
     )
+
+
+def accuracy_pairs(rates: ThroughputEntry) -> Pairs:
+    """How far off such predictions were, and where measured steps lie."""
+    return (("accuracy", _accuracy(rates)), *_range(rates))
 
 
 def _accuracy(rates: ThroughputEntry) -> str:

@@ -1,4 +1,4 @@
-"""What bounds the step, over two axes: compute, network or idle time."""
+"""What bounds the step, over two axes: compute, network, host or idle time."""
 
 import math
 from enum import IntEnum
@@ -31,19 +31,23 @@ class Bound(IntEnum):
     COMPUTE = 0
     NETWORK = 1
     IDLE = 2
+    HOST = 3
 
 
 _NETWORK_PARTS = parts_of(PartKind.EXPOSED)
+_HOST_PARTS = parts_of(PartKind.LAUNCH)
 _IDLE_PARTS = parts_of(PartKind.IDLE, PartKind.SKEW)
 _COLOURS = {
     Bound.COMPUTE: PART_COLOURS[Part.COMPUTE],
     Bound.NETWORK: PART_COLOURS[Part.EXPOSED_DP],
     Bound.IDLE: PART_COLOURS[Part.TAIL],
+    Bound.HOST: PART_COLOURS[Part.EXPOSED_HOST],
 }
 _NAMES = {
     Bound.COMPUTE: "compute-bound: at least half is work",
     Bound.NETWORK: "network-bound: exposed > idle",
     Bound.IDLE: "idle-bound: idle ≥ exposed",
+    Bound.HOST: "host-bound: launches > exposed, idle",
 }
 _MOST_LEVELS = 10
 _MANTISSAS = (
@@ -59,16 +63,20 @@ def bounds_of(parts: Floats) -> NDArray[np.int64]:
     """The `Bound` of each step from its parts, of shape (parts, ...), means over ranks.
 
     A step consists of work (compute and host time), exposed communication (a rank idles while a
-    transfer it waits for is in flight: tp, ep, dp, pp) and idle time (none is in flight:
-    head, inner, tail, and skew before a slower member of a collective). It is compute-bound when
-    work takes at least half of it: then nothing but faster work can make it more than twice as
-    fast. Else it is network-bound when more of it is exposed than idle, and idle-bound
-    otherwise.
+    transfer it waits for is in flight: tp, ep, dp, pp), exposed launches (the host has not launched
+    the next kernel yet) and idle time (nothing is in flight: head, inner, tail, and skew before a
+    slower member of a collective). It is compute-bound when work takes at least half of it: then
+    nothing but faster work can make it more than twice as fast. Else it is host-bound when the
+    launches are the largest of the others, network-bound when more of it is exposed than idle, and
+    idle-bound otherwise.
     """
-    exposed = parts[list(_NETWORK_PARTS)].sum(axis=0)
-    idle = parts[list(_IDLE_PARTS)].sum(axis=0)
+    exposed, launches, idle = (
+        parts[list(each)].sum(axis=0) for each in (_NETWORK_PARTS, _HOST_PARTS, _IDLE_PARTS)
+    )
     other = np.where(exposed > idle, Bound.NETWORK, Bound.IDLE)
-    return np.where(2 * (exposed + idle) <= parts.sum(axis=0), Bound.COMPUTE, other)
+    other = np.where(launches > np.maximum(exposed, idle), Bound.HOST, other)
+    lost = exposed + launches + idle
+    return np.where(2 * lost <= parts.sum(axis=0), Bound.COMPUTE, other)
 
 
 def bound_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":

@@ -1,0 +1,130 @@
+"""The plan by default and the search: neither knows of a faster even plan than the other."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stepsim.explore.plan.asked import make_space
+from stepsim.explore.plan.search import PricedPlans, price_plans, search_plans
+from stepsim.explore.plan.space import PlanSpace
+from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.step.simulate import simulate_step
+from stepsim.step.work import held_degrees, make_work
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan
+
+JOBS = (
+    ("llama-3-8b", "hgx-h100", 8),
+    ("llama-3-8b", "hgx-a100", 64),
+    ("llama-3-70b", "hgx-h100", 64),
+    ("llama-3.1-405b", "hgx-h100", 512),
+    ("gpt3-175b", "hgx-a100", 256),
+    ("qwen3-30b-a3b", "hgx-h100", 8),
+    ("mixtral-8x7b", "hgx-h100", 16),
+    ("mixtral-8x22b", "hgx-h200", 64),
+    ("qwen3-235b-a22b", "gb200-nvl72", 128),
+)
+BATCH = 1024
+
+
+def question(model: str, topology: str, npus: int, **options: Any) -> StepInputs:
+    asked = {"npus": npus, "global_batch": BATCH, "sequence": 4096, **options}
+    return read_inputs(model, topology, asked)
+
+
+def space_of(job: StepInputs, npus: int) -> PlanSpace:
+    assert isinstance(job.workload, Model)
+    return make_space(job.workload, job.topology, job.options, [npus], fixed={}, most={})
+
+
+def default_of(job: StepInputs) -> ModelPlan:
+    built = make_work(job.workload, job.topology, job.options).built
+    assert built is not None
+    return built.plan
+
+
+def is_even(plan: ModelPlan) -> bool:
+    """Whether a plan by default may be like that."""
+    degrees = (plan.tp, plan.cp, plan.pp, plan.ep, plan.expert_degree)
+    powers = all(degree & (degree - 1) == 0 for degree in degrees)
+    return powers and plan.chunks == 1 and not plan.layout.slices
+
+
+def price_of(priced: PricedPlans, plan: ModelPlan) -> float:
+    """The price of a plan, which the search must have looked at."""
+    alike: list[float] = [
+        price
+        for each, price in zip(priced.plans, priced.price.tolist(), strict=True)
+        if is_even(each)
+        and replace(each, layout=plan.layout, expert_tp=plan.expert_degree, dp_overlap=True)
+        == replace(plan, expert_tp=plan.expert_degree, dp_overlap=True)
+    ]
+    assert alike, "the search does not know the plan by default"
+    return min(alike)
+
+
+@pytest.mark.parametrize(("model", "topology", "npus"), JOBS)
+def test_no_even_plan_of_a_search_is_faster_than_the_plan_by_default(
+    model: str, topology: str, npus: int
+) -> None:
+    job = question(model, topology, npus)
+    assert isinstance(job.workload, Model)
+    priced = price_plans(job.workload, space_of(job, npus), job.topology)
+    even = [
+        price
+        for plan, price in zip(priced.plans, priced.price.tolist(), strict=True)
+        if is_even(plan)
+    ]
+    assert price_of(priced, default_of(job)) == pytest.approx(min(even), rel=1e-9)
+
+
+@pytest.mark.parametrize(("model", "topology", "npus"), [JOBS[0], JOBS[5]])
+def test_a_search_recommends_no_slower_plan_than_the_plan_by_default(
+    model: str, topology: str, npus: int
+) -> None:
+    job = question(model, topology, npus)
+    assert isinstance(job.workload, Model)
+    found = search_plans(job.workload, space_of(job, npus), job.topology, runs=5)
+    default = simulate_step(job.workload, job.topology, job.options).report
+    assert found.plans[0].step_ps <= default.step_time_ps
+
+
+def test_full_recomputation_is_taken_where_it_is_faster() -> None:
+    """Without it only one sample of half a layer fits, and the host launches for ages."""
+    free = question("qwen3-30b-a3b", "hgx-h100", 8)
+    assert default_of(free).recompute == "full"
+    without = question("qwen3-30b-a3b", "hgx-h100", 8, recompute="none")
+    steps = [
+        simulate_step(job.workload, job.topology, job.options).report.step_time_ps
+        for job in (free, without)
+    ]
+    assert steps[0] < 0.5 * steps[1]
+
+
+def test_core_attention_is_recomputed_where_its_scores_are_kept() -> None:
+    job = question("gpt3-175b", "hgx-a100", 256, attention="unfused", framework="megatron-2021")
+    assert default_of(job).recompute == "selective"
+
+
+@pytest.mark.parametrize(("model", "topology", "npus"), [("deepseek-v3", "gb200-nvl72", 1024)])
+def test_a_plan_is_chosen_quickly(model: str, topology: str, npus: int) -> None:
+    job = read_inputs(model, topology, {"npus": npus})
+    took = []
+    for _ in range(3):
+        start = time.process_time()
+        held_degrees(job.workload, job.topology, job.options)
+        took.append(time.process_time() - start)
+    assert min(took) < 0.5
+
+
+def test_a_search_takes_plans_that_fit_well_where_there_are_any() -> None:
+    job = question("llama-3-8b", "hgx-h100", 8)
+    assert isinstance(job.workload, Model)
+    made = space_of(job, 8)
+    well, every = (
+        price_plans(job.workload, made, job.topology, memory_limit=limit) for limit in (None, 1.0)
+    )
+    capacity = 80 * 2**30
+    assert max(well.memory) < 0.92 * capacity < max(every.memory) <= capacity
