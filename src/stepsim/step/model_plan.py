@@ -127,6 +127,8 @@ def plan_fields(options: StepOptions) -> dict[str, Any]:
     found = {name: value for name in _NAMED if (value := getattr(options, name)) is not None}
     if options.cp_comm is not None:
         found["context"] = options.cp_comm
+    elif isinstance(options.framework, Framework):
+        found["context"] = options.framework.context.exchange
     return {**found, "sequence": options.sequence or DEFAULT_SEQUENCE}
 
 
