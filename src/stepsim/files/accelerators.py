@@ -25,7 +25,7 @@ from stepsim.base.units import (
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
 from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch
-from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import (
     ErrorBand,

@@ -23,7 +23,7 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
-from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.layout import even_or_ends
 from stepsim.workload.model.plan import (
@@ -81,9 +81,9 @@ class PublishedStep:
 
     `name` is the run's in its table, `model` what its `source` calls the model.
     `measured_s` is None where the source gives no time, `memory_gib` where it gives no memory.
-    `node_bandwidth` are bytes/s that a node sends where the source says so; `context` is the context
-    parallelism where it is not the framework's own. `is_complete` rows
-    state the whole layout; those that `ran_out` of memory have no time.
+    `node_bandwidth` are bytes/s that a node sends where the source says so. `context` is the
+    context parallelism where it is another library's than the framework's. `is_complete` rows state
+    the whole layout; those that `ran_out` of memory have no time.
     """
 
     name: str

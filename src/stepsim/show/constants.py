@@ -7,7 +7,7 @@ from typing import NamedTuple
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.show.tables.model import COUNT, LONG, SHARE, TEXT, Shown, table_of
 from stepsim.workload.evidence import Evidence, Provenance, source_of
-from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 

@@ -17,8 +17,9 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
 )
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import ContextParallel
-from stepsim.workload.model.hops import shared_blocks
+from stepsim.workload.model.context.hops import shared_blocks
+from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context.parts import Block, Exchange, sent_share
 from stepsim.workload.model.operators import (
     Operator,
     attention_operators,
@@ -31,7 +32,6 @@ from stepsim.workload.model.operators import (
     residual,
     router_operators,
 )
-from stepsim.workload.model.parts import Block, Exchange, sent_share
 from stepsim.workload.rows import CollectiveKind, Group
 
 __all__ = ["Block", "Exchange", "embedding_block", "head_blocks", "layer_blocks", "sent_share"]

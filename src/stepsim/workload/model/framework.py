@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from stepsim.base.records import dataclass
 from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
-from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.context.parallel import ContextParallel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

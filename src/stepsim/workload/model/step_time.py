@@ -20,6 +20,7 @@ from stepsim.workload.model.blocks import (
     layer_blocks,
 )
 from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.context.hops import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held.shares import (
@@ -28,7 +29,6 @@ from stepsim.workload.model.held.shares import (
     plan_places,
     routed_parameters,
 )
-from stepsim.workload.model.hops import launch_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer

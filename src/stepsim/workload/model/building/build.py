@@ -28,9 +28,9 @@ from stepsim.workload.model.building.gaps import with_gaps
 from stepsim.workload.model.building.launches import with_launches
 from stepsim.workload.model.building.sharding import Sharding
 from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.context.hops import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.hops import launch_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model

@@ -19,9 +19,9 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
 )
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context.parts import Block, Exchange
 from stepsim.workload.model.operators import Operator, OperatorKind, memory
-from stepsim.workload.model.parts import Block, Exchange
 from stepsim.workload.rows import CollectiveKind, Group
 
 _Core = GroupedAttention | LatentAttention
