@@ -50,17 +50,19 @@ def plans(draw: st.DrawFn) -> tuple[str, str, dict[str, Any]]:
     model = draw(st.sampled_from(MODELS))
     topology, device = draw(st.sampled_from(MACHINES))
     tp, pp = draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2, 4]))
-    dp = draw(st.sampled_from([1, 2, 8]))
+    dp, cp = draw(st.sampled_from([1, 2, 8])), draw(st.sampled_from([1, 1, 2, 4]))
     batch = dp * draw(st.sampled_from([1, 4, 8]))
     asked: dict[str, Any] = {
         "device": device,
         "tp": tp,
         "pp": pp,
-        "npus": tp * pp * dp,
+        "cp": cp,
+        "npus": tp * pp * dp * cp,
         "global_batch": batch,
         "recompute": draw(st.sampled_from(["none", "full"])),
         "dp_overlap": draw(st.booleans()),
         "zero": draw(st.sampled_from([0, 1, 3] if pp == 1 else [0, 1])),
+        "cp_comm": draw(st.sampled_from([None, "ring", "all_gather", "all_to_all"])),
         "contention": draw(st.sampled_from(sorted(TOLERANCE))),
         "framework": draw(st.sampled_from(["megatron-core", "nanotron", "torch-fsdp-compiled"])),
     }
