@@ -170,9 +170,8 @@ class StepModel:
             listed, prices, (nothing, *prices), (*prices[1:], nothing), strict=False
         ):
             core = core + price.core
-            forward = (
-                forward + price.forward + self._exchanged(block.forward, after.forward, columns)
-            )
+            sent = self._exchanged(block.forward, after.forward, columns)
+            forward = forward + price.forward + sent
             again = columns.recompute_selective * before.core
             back = self._exchanged(block.backward, before.backward + again, columns)
             if framework.overlaps_input_gradient:

@@ -5,7 +5,7 @@ n - 1 hops. Hops between the first and the last are alike, so that they are one 
 beside n - 2 messages take as long as all of the kernels or all of the messages.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -116,27 +116,35 @@ def shared_blocks(
     sent = _Sent.of(attention, columns, context)
     core = [i for i, each in enumerate(operators) if each.core]
     before, after = operators[: core[0]], operators[core[-1] + 1 :]
-    kernels = [_kernel(each, attention, columns, context) for each in operators if each.core]
-    whole = [(each, kernel_shares(columns, context)) for each in kernels]
-    whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
-    hops = runs_by_hop(columns, context)
     turned = _TURNED_BYTES / 2 * (sent.turned + sent.turned_back)
-    layouts = memory("layouts of heads", turned, turned)
+    if turned.any():
+        before = (*before, memory("layouts of heads", turned, turned))
     yield Block(
         name="qkv",
-        operators=(*before, layouts) if turned.any() else before,
+        operators=before,
         forward=(sent.gathered(), sent.turn(sent.turned)),
         backward=summed,
     )
+    kernels = (_kernel(each, attention, columns, context) for each in operators if each.core)
+    whole = [(each, kernel_shares(columns, context)) for each in kernels]
+    whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
+    yield from _hop_blocks(whole, sent, runs_by_hop(columns, context))
+    yield Block(name="ring", operators=(), backward=(sent.gathered(), sent.turn(sent.turned_back)))
+    yield Block(name="attention", operators=after, forward=summed)
+
+
+def _hop_blocks(
+    whole: Sequence[tuple[Operator, _Shares]], sent: "_Sent", hops: Floats
+) -> Iterator[Block]:
+    """Core attention with its merges as the first hop, those between, and the last."""
+    between = (sent.scattered(sent.hop_sums, beside=True),)
     for name, part, forward, backward in (
         ("first hop", 0, sent.after_first(), sent.after_all()),
-        ("hops between", 1, (), (sent.scattered(sent.hop_sums, beside=True),)),
+        ("hops between", 1, (), between),
         ("last hop", 2, (), sent.after_first_backward()),
     ):
         parts = tuple(_part_of(each, shares, hops, part) for each, shares in whole)
         yield Block(name=name, operators=parts, forward=forward, backward=backward)
-    yield Block(name="ring", operators=(), backward=(sent.gathered(), sent.turn(sent.turned_back)))
-    yield Block(name="attention", operators=after, forward=summed)
 
 
 def _part_of(operator: Operator, shares: _Shares, hops: Floats, part: int) -> Operator:
