@@ -24,7 +24,8 @@ from stepsim.base.units import (
 )
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.shipped import shipped_folder, shipped_once
-from stepsim.workload.model.choices import ExpertDispatch
+from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch
+from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import (
     ErrorBand,
@@ -135,6 +136,24 @@ class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     overlaps_experts: bool | None = None
 
 
+class ContextTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[context]`: how ranks that share a sequence compute and exchange its attention."""
+
+    exchange: Annotated[ContextParallelKind, Meta(description="where nobody says it")] = (
+        ContextParallelKind.RING
+    )
+    balanced: Annotated[bool, Meta(description="head and tail chunks on each rank")] = True
+    gathers_by_hop: Annotated[bool, Meta(description="an all-gather runs a kernel a hop")] = False
+    hides: Annotated[bool, Meta(description="messages run beside kernels")] = True
+    kernels_at_once: Annotated[int, Meta(ge=1, le=8)] = 2
+    repeats_heads: Annotated[bool, Meta(description="sends as many heads as queries have")] = False
+    merge_bytes: Annotated[_Amount, Meta(description="per element of the output and hop")] = 6.0
+    sum_bytes: Annotated[_Amount, Meta(description="per element of gradients and hop")] = 6.0
+    gradient_bytes: Annotated[int, Meta(ge=1, le=4)] = 2
+    returns_gradients: Annotated[bool, Meta(description="one more hop, beside nothing")] = False
+    hop: Annotated[Time, Meta(description="launches of a hop's forward")] = "0 us"
+
+
 class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A training framework: what it adds to the operators, and where each number is from."""
 
@@ -174,6 +193,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fragmentation: Annotated[float, Meta(ge=1, le=1e9)] = 1.0
     reports_total: bool = False
     fused_loss: bool = True
+    context: ContextTable = ContextTable()
     recipe: list[RecipeTable] = []
     error: list[ErrorTable] = []
     defaults: list[DefaultsTable] = []
@@ -334,6 +354,7 @@ def _read_framework(path: Path) -> Framework:
             fragmentation=file.fragmentation,
             reports_total=file.reports_total,
             fused_loss=file.fused_loss,
+            context=_context(file.context),
             recipes=tuple(map(_recipe, file.recipe)),
             errors=tuple(map(_error, file.error)),
             rates=_published_rates().get(file.name, ()),
@@ -374,6 +395,11 @@ def _published_rates() -> Mapping[str, tuple[PublishedRate, ...]]:
         for name in row["frameworks"].split():
             found[name].append(rate)
     return {name: tuple(rates) for name, rates in found.items()}
+
+
+def _context(table: ContextTable) -> ContextParallel:
+    fields = msgspec.structs.asdict(table)
+    return ContextParallel(hop_ps=parse_time_ps(fields.pop("hop")), **fields)
 
 
 def _recipe(table: RecipeTable) -> Recipe:

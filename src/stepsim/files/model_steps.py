@@ -23,10 +23,12 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
-from stepsim.workload.model.framework import Recipe
+from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.layout import even_or_ends
 from stepsim.workload.model.plan import (
     AttentionKernel,
+    ContextParallelKind,
     ExpertDispatch,
     ModelPlan,
     Precision,
@@ -68,6 +70,7 @@ _OUT = re.compile(r"\boom\b|out of memory", re.IGNORECASE)
 _YEAR = re.compile(r"[_-](20\d\d)-?(?:0[1-9]|1[0-2])(?!\d)")
 _BITS = 8
 _DEEPEP = re.compile(r"\b(deepep|hybridep)\b", re.IGNORECASE)
+_ENGINE = re.compile(r"\bTE\b")
 _LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
 
@@ -78,8 +81,9 @@ class PublishedStep:
 
     `name` is the run's in its table, `model` what its `source` calls the model.
     `measured_s` is None where the source gives no time, `memory_gib` where it gives no memory.
-    `node_bandwidth` are bytes/s that a node sends where the source says so. `is_complete` rows
-    state the whole layout; those that `ran_out` of memory have no time.
+    `node_bandwidth` are bytes/s that a node sends where the source says so. `context` is the
+    context parallelism where it is another library's than the framework's. `is_complete` rows state
+    the whole layout; those that `ran_out` of memory have no time.
     """
 
     name: str
@@ -93,6 +97,7 @@ class PublishedStep:
     measured_s: float | None
     memory_gib: float | None = None
     node_bandwidth: float | None = None
+    context: ContextParallel | None = None
     is_complete: bool = True
     ran_out: bool = False
 
@@ -145,6 +150,7 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
         measured_s=None if ran_out else _number(row, "step_s"),
         memory_gib=None if ran_out else _number(row, "mem_gib"),
         node_bandwidth=_node_bandwidth(row["source"], row.get("note", "")),
+        context=_context(row),
         is_complete=row.get("complete", "1") == "1",
         ran_out=ran_out,
     )
@@ -245,7 +251,8 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
     if pp * chunks > MOST_LAYERS:
         raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
-    by_cost = pp > 1 and _balances_stages(row)
+    framework = _known(row)
+    by_cost = pp > 1 and framework is not None and framework.balances_stages
     stages = pp * chunks
     return ModelPlan(
         tp=_count(row, "tp", 1),
@@ -268,6 +275,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         layout=layout_of_costs(architecture, stages)
         if by_cost
         else even_or_ends(architecture.depth, stages),
+        context=_exchange(row, framework),
         attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
         dispatch=_dispatch(row.get("note", "")),
         tp_comm_overlap=row.get("tp_overlap") == "1",
@@ -276,12 +284,22 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     )
 
 
-def _balances_stages(row: Mapping[str, str]) -> bool:
-    """Whether the row's framework shares blocks out by cost; not one that stepsim does not know."""
+def _known(row: Mapping[str, str]) -> Framework | None:
+    """The row's framework; None where stepsim does not know it."""
     try:
-        return read_framework(_framework(row)).balances_stages
+        return read_framework(_framework(row))
     except StepsimError:
-        return False
+        return None
+
+
+def _context(row: Mapping[str, str]) -> ContextParallel | None:
+    """Transformer Engine's, where the note of a row says that attention is its."""
+    return ContextParallel() if _ENGINE.search(row.get("note") or "") else None
+
+
+def _exchange(row: Mapping[str, str], framework: Framework | None) -> ContextParallelKind:
+    context = _context(row) or (framework.context if framework else ContextParallel())
+    return context.exchange
 
 
 def _dispatch(note: str) -> ExpertDispatch:

@@ -287,7 +287,8 @@ def backward_tasks(
             reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
         weights: tuple[int, ...] = ()
         if parts.weight_grad:
-            beside = gradient if parts.tp_overlap else reduced
+            waits = not parts.tp_overlap and (row.weight_grad.compute_ps or not row.backward_lag)
+            beside = reduced if waits else gradient
             weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
         builder.launch(row.name, Phase.INPUT_GRAD, host_ps, begun)
         if row.backward_lag and reduced != gradient:

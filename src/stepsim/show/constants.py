@@ -1,17 +1,18 @@
 """The numbers of a device or a framework, each with what it rests on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import NamedTuple
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.show.tables.model import COUNT, LONG, SHARE, TEXT, Shown, table_of
 from stepsim.workload.evidence import Evidence, Provenance, source_of
+from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 
 _TERA = 1e12
-_NOT_NUMBERS = ("name", "attention", "errors", "rates", "sources", "defaults", "recipes")
+_NOT_NUMBERS = ("name", "attention", "errors", "sources", "defaults", "recipes", "rates", "context")
 
 
 _USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"
@@ -81,15 +82,23 @@ def _of_device(device: Device) -> Iterator[_Constant]:
 
 
 def _of_framework(framework: Framework) -> Iterator[_Constant]:
-    for field in fields(framework):
+    yield from _numbers_of(framework, framework.sources, "")
+    yield from _numbers_of(framework.context, framework.sources, "context_")
+    source = source_of(framework.sources.get("attention"))
+    for device, family in framework.attention.items():
+        yield _Constant(f"attention on {device}", family, source)
+
+
+def _numbers_of(
+    noun: Framework | ContextParallel, sources: Mapping[str, str], prefix: str
+) -> Iterator[_Constant]:
+    """The fields of a noun; their sources have a prefix before the name, and no unit after it."""
+    for field in fields(noun):
         if field.name in _NOT_NUMBERS:
             continue
-        value, name = getattr(framework, field.name), field.name.removesuffix("_ps")
-        text = framework.sources.get(name) or framework.sources.get(name.removesuffix("_bytes"))
+        value, name = getattr(noun, field.name), prefix + field.name.removesuffix("_ps")
+        text = sources.get(name) or sources.get(name.removesuffix("_bytes"))
         if text is None and value == field.default:
             text = _USUAL
         shown = format_time_ps(value) if field.name.endswith("_ps") else str(value)
         yield _Constant(name.replace("_", " "), shown, source_of(text))
-    source = source_of(framework.sources.get("attention"))
-    for device, family in framework.attention.items():
-        yield _Constant(f"attention on {device}", family, source)

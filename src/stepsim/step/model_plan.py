@@ -12,6 +12,8 @@ from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import LayerLayout, named_layout
@@ -125,9 +127,16 @@ def model_plan(
 def plan_fields(options: StepOptions) -> dict[str, Any]:
     """Fields of a plan that options say beside degrees, batch and layout."""
     found = {name: value for name in _NAMED if (value := getattr(options, name)) is not None}
+    sequence = options.sequence or DEFAULT_SEQUENCE
+    return {**found, "context": exchange_of(options), "sequence": sequence}
+
+
+def exchange_of(options: StepOptions) -> ContextParallelKind:
+    """How ranks share a sequence: as asked, else as jobs of the framework do."""
     if options.cp_comm is not None:
-        found["context"] = options.cp_comm
-    return {**found, "sequence": options.sequence or DEFAULT_SEQUENCE}
+        return options.cp_comm
+    known = options.framework if isinstance(options.framework, Framework) else None
+    return (known.context if known else ContextParallel()).exchange
 
 
 def default_size(topology: Topology, options: StepOptions, unit: int = 1) -> int:

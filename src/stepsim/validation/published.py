@@ -217,6 +217,7 @@ def model_of(step: PublishedStep) -> StepModel:
     device = read_device(step.device)
     framework = read_framework(step.framework)
     framework = framework.of_casts if step.plan.precision.casts else framework
+    framework = replace(framework, context=step.context or framework.context)
     return StepModel(
         architecture=step.architecture,
         device=device,

@@ -16,9 +16,11 @@ from stepsim.files.accelerators import framework_names, read_device, read_framew
 from stepsim.files.model_steps import is_published_steps, read_published_steps
 from stepsim.show.tables.published import published_shown
 from stepsim.validation.left_out import ALSO_OF
-from stepsim.validation.published import PublishedValidation, validate_published
+from stepsim.validation.published import PublishedValidation, model_of, validate_published
 from stepsim.validation.published_document import PublishedDocument
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
+from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.plan import RecomputeModule
 
 
@@ -351,3 +353,29 @@ def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> N
     for own in (mine, different):
         assert all(layer.is_sparse for layer in own.layers)
         assert isinstance(own.layers[0].attention, GroupedAttention)
+
+
+def test_runs_that_share_a_sequence_take_longer_by_their_hops(shared: Path) -> None:
+    """torchtitan's are balanced by its code, and too short so; in pieces their mean is too long."""
+    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    runs = [step for step in steps if step.source == "torchtitan" and step.plan.cp > 1]
+    assert {step.plan.context for step in runs} == {ContextParallelKind.ALL_GATHER}
+    errors: list[list[float]] = []
+    for step in runs:
+        model, measured = model_of(step), step.measured_s
+        assert measured
+        context = model.framework.context
+        cheap = replace(context, hides=True, merge_bytes=0.0, sum_bytes=0.0)
+        each = (cheap, context, replace(context, balanced=False))
+        found = [replace(model, framework=replace(model.framework, context=way)) for way in each]
+        errors.append([float(way.seconds([step.plan])[0]) / measured - 1 for way in found])
+    free, hops, pieces = (fmean(column) for column in zip(*errors, strict=True))
+    assert free < hops < 0 < pieces
+    assert hops > -0.2
+
+
+def test_attention_of_transformer_engine_shares_a_sequence_as_it_does(shared: Path) -> None:
+    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    (run,) = (step for step in steps if step.source == "automodel-2026" and step.plan.cp > 1)
+    assert model_of(run).framework.context == ContextParallel()
+    assert run.plan.context is ContextParallelKind.RING

@@ -7,6 +7,7 @@ from stepsim.base.errors import PlanError
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import OPTIONS
+from stepsim.step.model_plan import exchange_of
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
 from stepsim.workload.model.plan import ModelPlan
 
@@ -64,9 +65,10 @@ def _held(space: PlanSpace, name: str) -> object:
     """The one value of an option; None where it has values, or where it does nothing."""
     if name == "dispatch" and not space.architecture.is_sparse:
         return None
-    if name in ("precision", "cp_comm", "sequence_parallel", "attention"):
+    if name == "cp_comm":
+        return exchange_of(space.base)
+    if name in ("precision", "sequence_parallel", "attention"):
         asked = getattr(space.base, name)
-        field = "context" if name == "cp_comm" else name
-        return getattr(ModelPlan(), field) if asked is None else asked
+        return getattr(ModelPlan(), name) if asked is None else asked
     values = space.values(name)
     return values[0] if len(values) == 1 else None

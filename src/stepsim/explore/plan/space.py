@@ -10,6 +10,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
+from stepsim.step.model_plan import exchange_of
 from stepsim.step.tried import (
     MICROBATCH_SIZES,
     common_experts,
@@ -36,10 +37,7 @@ SEARCHED = (
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
 """What people call some of them."""
 
-_OF_BASE = {
-    **{name: name for name in ("precision", "attention", "sequence_parallel", "reshard")},
-    "context": "cp_comm",
-}
+_OF_BASE = ("precision", "attention", "sequence_parallel", "reshard")
 """Fields of a plan that a search leaves as the options have them."""
 
 _RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
@@ -194,8 +192,9 @@ class PlanSpace:
     def _made(self, named: Mapping[str, Any]) -> ModelPlan:
         """The plan; raises PlanError where it does not divide the model."""
         base = self.base
-        chosen = {name: getattr(base, field) for name, field in _OF_BASE.items()}
+        chosen = {name: getattr(base, name) for name in _OF_BASE}
         asked: dict[str, Any] = {n: value for n, value in chosen.items() if value is not None}
+        asked["context"] = exchange_of(base)
         plan = ModelPlan(global_batch=self.global_batch, sequence=self.sequence, **named, **asked)
         check_plan(self.architecture, plan)
         return plan

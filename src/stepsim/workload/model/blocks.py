@@ -10,17 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import (
     Architecture,
-    Attention,
     ExpertMlp,
-    GroupedAttention,
     Layer,
     LinearBlock,
 )
 from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context.hops import shared_blocks
+from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context.parts import Block, Exchange, sent_share
 from stepsim.workload.model.operators import (
     Operator,
     attention_operators,
@@ -35,59 +34,20 @@ from stepsim.workload.model.operators import (
 )
 from stepsim.workload.rows import CollectiveKind, Group
 
+__all__ = ["Block", "Exchange", "embedding_block", "head_blocks", "layer_blocks", "sent_share"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
-
-    One that carries tokens to or from their experts names these in `experts`.
-    """
-
-    kind: CollectiveKind
-    group: Group
-    size_bytes: Floats
-    experts: ExpertMlp | None = None
-
-    def sent_bytes(self, columns: PlanColumns, domain: int) -> Floats:
-        """What ranks send where `domain` of them share a node: see `sent_share`."""
-        if self.experts is None:
-            return self.size_bytes
-        return self.size_bytes * sent_share(self.experts, columns, domain)
-
-
-def sent_share(mlp: ExpertMlp, columns: PlanColumns, domain: int) -> Floats:
-    """Share of the tokens' copies that leave a rank, less than 1 where a token is sent once a node.
-
-    Of n nodes (ranks, if there is one node) that a token's k experts lie on at random, n (1 - (1 -
-    1/n)^k) differ. Experts of `token_groups` of `groups` lie on as many nodes at most, or on their
-    part of the nodes where there are more nodes than groups. For example 8 experts on 8 nodes are
-    on 5.25 of them: 0.66 of the copies leave.
-    """
-    nodes = np.ceil(columns.ep * columns.expert_tp / domain)
-    reached = np.where(nodes > 1, nodes, columns.ep)
-    if mlp.groups > 1:
-        limited = np.minimum(reached, mlp.token_groups * np.maximum(reached / mlp.groups, 1.0))
-        reached = np.where(nodes > 1, limited, reached)
-    once = reached * (1 - (1 - 1 / reached) ** mlp.top_k) / mlp.top_k
-    return np.where((columns.sends_once > 0) & (columns.ep > 1), once, 1.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Operators in order, and the exchanges that follow them in each pass."""
-
-    name: str
-    operators: tuple[Operator, ...]
-    forward: tuple[Exchange, ...] = ()
-    backward: tuple[Exchange, ...] = ()
+_USUAL = ContextParallel()
 
 
 def layer_blocks(
-    layer: Layer, architecture: Architecture, columns: PlanColumns
+    layer: Layer,
+    architecture: Architecture,
+    columns: PlanColumns,
+    context: ContextParallel = _USUAL,
 ) -> tuple[Block, ...]:
-    """The blocks of a layer in forward order."""
+    """The blocks of a layer in forward order; ranks share a sequence as `context` says."""
     return (
-        *_attention_blocks(layer, architecture, columns),
+        *_attention_blocks(layer, architecture, columns, context),
         *_mlp_blocks(layer, architecture, columns),
     )
 
@@ -119,7 +79,10 @@ def head_blocks(
 
 
 def _attention_blocks(
-    layer: Layer, architecture: Architecture, columns: PlanColumns
+    layer: Layer,
+    architecture: Architecture,
+    columns: PlanColumns,
+    context: ContextParallel,
 ) -> Iterator[Block]:
     attention = layer.attention
     if attention is None:
@@ -129,41 +92,13 @@ def _attention_blocks(
     before = norm("attention norm", architecture, columns)
     after = residual("attention residual", architecture, columns)
     yield Block(name="attention norm", operators=(before,), forward=gathered, backward=gathered)
-    operators = tuple(attention_operators(attention, architecture, columns))
+    operators = (*attention_operators(attention, architecture, columns), after)
+    if (columns.cp > 1).any() and not isinstance(attention, LinearBlock):
+        yield from shared_blocks(attention, operators, columns, context, summed=summed)
+        return
     core = next((i for i, each in enumerate(operators) if each.core), 0)
-    shared, back = _context(attention, columns)
-    yield Block(name="qkv", operators=operators[:core], forward=shared, backward=summed)
-    rest = (*operators[core:], after)
-    yield Block(name="attention", operators=rest, forward=summed, backward=back)
-
-
-def _context(
-    attention: Attention, columns: PlanColumns
-) -> tuple[tuple[Exchange, ...], tuple[Exchange, ...]]:
-    """What ranks of a sequence exchange before core attention, and in its backward.
-
-    Keys and values of the whole sequence, by ring or all-gather, again in the backward, where their
-    gradients are summed as well; or heads against tokens, forth and back, by all-to-all.
-    """
-    if isinstance(attention, LinearBlock):
-        return (), ()
-    heads, t = attention.heads / columns.tp, columns.tokens
-    if isinstance(attention, GroupedAttention):
-        kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
-        values = attention.values
-    else:
-        kv, values = heads, attention.value_dim
-    together = columns.context_all_to_all
-    whole = 2.0 * t * columns.cp * kv * (attention.head_dim + values) * (columns.cp > 1)
-    turned = 2.0 * t * (heads + kv) * (attention.head_dim + values) * (columns.cp > 1)
-    gather = _along_cp(CollectiveKind.ALL_GATHER, whole * (1 - together))
-    scatter = _along_cp(CollectiveKind.REDUCE_SCATTER, whole * (1 - together))
-    turn = _along_cp(CollectiveKind.ALL_TO_ALL, turned * together)
-    return (gather, turn), (gather, scatter, turn)
-
-
-def _along_cp(kind: CollectiveKind, size: Floats) -> Exchange:
-    return Exchange(kind=kind, group=Group.CP, size_bytes=size)
+    yield Block(name="qkv", operators=operators[:core], backward=summed)
+    yield Block(name="attention", operators=operators[core:], forward=summed)
 
 
 def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Iterator[Block]:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from stepsim.base.records import dataclass
 from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
+from stepsim.workload.model.context.parallel import ContextParallel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +135,10 @@ class Framework:
     added to the sum, per element of the largest gradient while its norm is taken, and of the bucket
     in which gradients are reduced; `workspace_bytes` are those of a rank's libraries.
     `fragmentation` multiplies activations and buffers, and `reports_total` says that memory is
-    reported with what others hold. `attention` is the kernel family on each device, by name;
-    `recipes` are public ones; `errors` are those of published runs, `rates` what these achieved;
-    `defaults` say how its jobs run: of those that hold the last one counts.
+    reported with what others hold. `context` is its context parallelism, `attention` the kernel
+    family on each device, by name; `recipes` are public ones; `errors` are those of published runs,
+    `rates` what these achieved; `defaults` say how its jobs run: of those that hold the last one
+    counts.
     """
 
     name: str
@@ -173,6 +175,7 @@ class Framework:
     fragmentation: float = 1.0
     reports_total: bool = False
     fused_loss: bool = True
+    context: ContextParallel = field(default_factory=ContextParallel)
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()

@@ -7,6 +7,7 @@ Recomputation") for what each tensor is, 2 bytes an element, read and written on
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum, auto
 
 import numpy as np
@@ -51,13 +52,21 @@ class Amounts:
     bytes_moved: Floats
     launches: Floats
 
+    def times(self, share: Floats) -> "Amounts":
+        """A share of the amounts, by plan."""
+        return Amounts(
+            flops=share * self.flops,
+            bytes_moved=share * self.bytes_moved,
+            launches=share * self.launches,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """One operator, phase by phase; `weight_grad` is empty for those without weights.
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
-    `head_dim` its width.
+    `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample).
     """
 
     name: str
@@ -68,7 +77,17 @@ class Operator:
     core: bool = False
     head_dim: int = 0
     rows: Floats | None = None
+    length: Floats | None = None
     sides: tuple[Floats, Floats, Floats] | None = None
+
+    def times(self, forward: Floats, backward: Floats) -> "Operator":
+        """A share of the operator in the forward, and another in the backward, by plan."""
+        return replace(
+            self,
+            forward=self.forward.times(forward),
+            input_grad=self.input_grad.times(backward),
+            weight_grad=self.weight_grad.times(backward),
+        )
 
 
 def linear(

@@ -100,9 +100,8 @@ class Pricer:
     def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
         rate = self._attention_rate()
         assert operator.rows is not None
-        reached = rate.flops_per_s(
-            self.columns.sequence, operator.rows, operator.head_dim, backward=backward
-        )
+        length = self.columns.sequence if operator.length is None else operator.length
+        reached = rate.flops_per_s(length, operator.rows, operator.head_dim, backward=backward)
         return amounts.flops / reached
 
     def _attention_rate(self) -> AttentionRate:

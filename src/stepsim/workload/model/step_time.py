@@ -20,6 +20,7 @@ from stepsim.workload.model.blocks import (
     layer_blocks,
 )
 from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.context.hops import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held.shares import (
@@ -141,13 +142,14 @@ class StepModel:
 
     def _layer(self, layer: Layer, pricer: Pricer) -> _PartSeconds:
         columns = pricer.columns
-        part = self._part(layer_blocks(layer, self.architecture, columns), pricer, layer)
-        host_ps = (
-            self.framework.host_expert_layer_ps if layer.is_sparse else self.framework.host_layer_ps
-        )
+        blocks = layer_blocks(layer, self.architecture, columns, self.framework.context)
+        part = self._part(blocks, pricer, layer)
+        framework = self.framework
+        host_ps = framework.host_expert_layer_ps if layer.is_sparse else framework.host_layer_ps
+        launched = host_ps + launch_ps(layer, columns, framework.context)
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
-        host = host_ps * self._graphed(columns) + self.framework.host_tp_ps * columns.tp * far
+        host = launched * self._graphed(columns) + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
         part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
         return self._sharded(layer, part, columns)
@@ -160,53 +162,42 @@ class StepModel:
         self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
     ) -> _PartSeconds:
         columns, framework = pricer.columns, self.framework
-        forward = backward = core = hidden = hidden_back = np.zeros(len(columns))
-        tp_share = np.where(columns.tp_comm_overlap > 0, framework.exposed_tp, 1.0)
-        for block in blocks:
-            price = pricer.price(block.operators)
+        forward = backward = core = np.zeros(len(columns))
+        listed = tuple(blocks)
+        prices = [pricer.price(block.operators) for block in listed]
+        nothing = pricer.price(())
+        for block, price, before, after in zip(
+            listed, prices, (nothing, *prices), (*prices[1:], nothing), strict=False
+        ):
             core = core + price.core
-            sent = self._exchanged(block.forward, columns, tp_share)
-            ring = self._ring(block.forward, columns)
-            hidden = hidden + ring
+            sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
-            back = self._exchanged(block.backward, columns, tp_share)
-            hidden_back = hidden_back + self._ring(block.backward, columns)
+            again = columns.recompute_selective * before.core
+            back = self._exchanged(block.backward, before.backward + again, columns)
             if framework.overlaps_input_gradient:
                 back = np.where(
                     price.weight_grad > 0, np.maximum(back - price.weight_grad, 0.0), back
                 )
             backward = backward + price.backward + back
-        forward = forward + np.maximum(hidden - core, 0.0)
-        backward = backward + np.maximum(hidden_back - 2.5 * core, 0.0)
         if layer is not None:
             again = columns.recompute_full * forward + columns.recompute_selective * core
-            backward = (
-                backward
-                + again
-                + framework.operator_recompute * columns.recompute_operators * forward
-            )
+            again = again + framework.operator_recompute * columns.recompute_operators * forward
+            backward = backward + again
         return _PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
 
     def _exchanged(
-        self, exchanges: Iterable[Exchange], columns: PlanColumns, tp_share: Floats
+        self, exchanges: Iterable[Exchange], computed: Floats, columns: PlanColumns
     ) -> Floats:
-        total = np.zeros(len(columns))
+        """Visible time of a block's exchanges; some run beside what is `computed` in the next."""
+        visible = beside = np.zeros(len(columns))
+        pipelined = np.where(columns.tp_comm_overlap > 0, self.framework.exposed_tp, 1.0)
         for exchange in exchanges:
             seconds = self._alone(exchange, columns)
             if exchange.group is Group.TP:
-                seconds = seconds * tp_share
-            elif exchange.group is Group.CP:
-                seconds = seconds * (1 - columns.context_ring)
-            total = total + seconds
-        return total
-
-    def _ring(self, exchanges: Iterable[Exchange], columns: PlanColumns) -> Floats:
-        """Ring attention's messages, which its own computation hides."""
-        total = np.zeros(len(columns))
-        for exchange in exchanges:
-            if exchange.group is Group.CP:
-                total = total + self._alone(exchange, columns) * columns.context_ring
-        return total
+                seconds = seconds * pipelined
+            beside = beside + seconds * exchange.beside
+            visible = visible + seconds * (1 - exchange.beside)
+        return visible + np.maximum(beside - computed, 0.0)
 
     def _alone(self, exchange: Exchange, columns: PlanColumns) -> Floats:
         ranks, stride = {

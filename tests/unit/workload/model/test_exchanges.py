@@ -118,25 +118,32 @@ def test_context_parallelism_gathers_keys_and_values_of_the_sequence(
 ) -> None:
     layer = Layer(attention=attention, mlp=DENSE)
     forward, backward = of_layer(layer, plan(context, tp=tp, cp=cp), Group.CP)
-    assert forward == [("qkv", GATHER, whole)]
-    assert backward == [("attention", GATHER, whole), ("attention", SCATTER, whole)]
+    if context == "all_gather":
+        assert forward == [("qkv", GATHER, whole)]
+        assert backward == [("first hop", SCATTER, whole), ("ring", GATHER, whole)]
+        return
+    hop, others = round(whole / (cp - 1)), round(whole * (cp - 2) / (cp - 1))
+    between = [("first hop", GATHER, others)] if others else []
+    assert forward == [("qkv", GATHER, hop), *between]
+    between = [("last hop", GATHER, others), ("last hop", SCATTER, others)] if others else []
+    assert backward == [("hops between", SCATTER, hop), *between, ("ring", GATHER, hop)]
 
 
 @pytest.mark.parametrize(
-    ("attention", "tp", "cp", "turned"),
+    ("attention", "tp", "cp", "turned", "back"),
     [
-        (GQA, 1, 2, 2 * 256 * (8 + 4) * 32),
-        (GQA, 2, 4, 2 * 128 * (4 + 2) * 32),
-        (MLA, 2, 4, 2 * 128 * (4 + 4) * 40),
+        (GQA, 1, 2, 2 * 256 * (8 * 16 + 4 * 32), 2 * 256 * 8 * 16),
+        (GQA, 2, 4, 2 * 128 * (4 * 16 + 2 * 32), 2 * 128 * 4 * 16),
+        (MLA, 2, 4, 2 * 128 * (4 * 24 + 4 * 40), 2 * 128 * 4 * 16),
     ],
 )
-def test_ulysses_turns_heads_against_tokens(
-    attention: Attention, tp: int, cp: int, turned: int
+def test_ulysses_turns_heads_against_tokens_and_outputs_back(
+    attention: Attention, tp: int, cp: int, turned: int, back: int
 ) -> None:
     layer = Layer(attention=attention, mlp=DENSE)
     forward, backward = of_layer(layer, plan("all_to_all", tp=tp, cp=cp), Group.CP)
-    assert forward == [("qkv", TURN, turned)]
-    assert backward == [("attention", TURN, turned)]
+    assert forward == [("qkv", TURN, turned), ("first hop", TURN, back)]
+    assert backward == [("first hop", TURN, turned), ("ring", TURN, back)]
 
 
 @pytest.mark.parametrize("mlp", [EXPERTS, SHARED])

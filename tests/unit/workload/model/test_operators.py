@@ -217,7 +217,7 @@ def test_experts_exchange_two_bytes_of_each_choice_four_times() -> None:
     [
         (ContextParallelKind.RING, 2 * T * 2 * 32),
         (ContextParallelKind.ALL_GATHER, 2 * T * 2 * 32),
-        (ContextParallelKind.ALL_TO_ALL, 2 * T / 2 * (8 + 2) * 32),
+        (ContextParallelKind.ALL_TO_ALL, 2 * T / 2 * (8 + 2 + 2) * 16),
     ],
 )
 def test_ranks_of_a_sequence_exchange_keys_and_values(

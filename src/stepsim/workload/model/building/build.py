@@ -28,6 +28,7 @@ from stepsim.workload.model.building.gaps import with_gaps
 from stepsim.workload.model.building.launches import with_launches
 from stepsim.workload.model.building.sharding import Sharding
 from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.context.hops import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
@@ -35,7 +36,6 @@ from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.plan import (
-    ContextParallelKind,
     ModelPlan,
     Recompute,
 )
@@ -193,7 +193,9 @@ class _Builder:
                 yield full and (most is None or number < most)
 
     def _layer(self, layer: Layer, *, again: bool) -> _Rows:
-        rows = self._block_rows(layer_blocks(layer, self.model.architecture, self.columns))
+        rows = self._block_rows(
+            layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
+        )
         rows = self._held_up(layer, rows, again=again)
         if again:
             nothing = Work()
@@ -232,38 +234,14 @@ class _Builder:
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
     def _block_rows(self, blocks: Iterable[Block]) -> _Rows:
-        split = [part for block in blocks for part in self._parts(block)]
-        rows = [self._row(block, lags) for block, lags in split]
+        rows = [self._row(block) for block in blocks]
+        rows = [row for row in rows if any(w.compute_ps or w.comms for _, w in row.works())]
         if self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
 
-    def _parts(self, block: Block) -> Iterator[tuple[Block, tuple[int, int]]]:
-        """A block, or core attention apart from what follows it; with the lags of its exchanges.
-
-        Messages of a ring run beside core attention in both passes. What is gathered at once is
-        complete before core attention, and what is scattered follows its backward.
-        """
-        core = sum(operator.core for operator in block.operators)
-        ring = self.plan.context is ContextParallelKind.RING
-        if self.plan.cp == 1:
-            yield block, (0, 0)
-        elif not core:
-            shares = any(each.group is Group.CP for each in block.forward)
-            yield block, (1 if shares and ring else 0, 0)
-        else:
-            before, after = block.backward[:1], block.backward[1:]
-            beside = block.backward if ring else before
-            first = Block(
-                name="core attention",
-                operators=block.operators[:core],
-                backward=() if ring else after,
-            )
-            yield first, (0, 0)
-            rest = replace(block, operators=block.operators[core:], backward=beside)
-            yield rest, (0, 1 if ring else 0)
-
-    def _row(self, block: Block, lags: tuple[int, int] = (0, 0)) -> Row:
+    def _row(self, block: Block) -> Row:
+        """A block as a row; what runs beside the next block is waited for at its end."""
         price = self.pricer.price(block.operators)
         forward, back = _one(price.forward), _one(price.input_grad)
         if self.plan.recompute is Recompute.SELECTIVE:
@@ -275,8 +253,8 @@ class _Builder:
             forward=Work(compute_ps=_ps(forward), comms=tuple(self._ops(block.forward))),
             input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(block.backward))),
             weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
-            forward_lag=lags[0],
-            backward_lag=lags[1],
+            forward_lag=_lag(block.forward),
+            backward_lag=_lag(block.backward),
         )
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
@@ -317,11 +295,12 @@ class _Builder:
     def _host_ps(self, layer: Layer) -> float:
         """Host time of a layer's kernels in both passes."""
         sparse = self.framework.host_expert_layer_ps
-        host = sparse if layer.is_sparse else self.framework.host_layer_ps
+        host = float(sparse if layer.is_sparse else self.framework.host_layer_ps)
         graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
         plan, network = self.plan, self.interconnect
         far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
         more = self.framework.host_tp_ps * plan.tp if far else 0
+        host += _one(launch_ps(layer, self.columns, self.framework.context))
         return host * graph + more
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
@@ -370,6 +349,12 @@ class _Builder:
         if host:
             work = Work(host_ps=host)
             yield StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
+
+
+def _lag(exchanges: Iterable[Exchange]) -> int:
+    """1 where exchanges run beside the block that follows: all of a block do, or none does."""
+    sent = [each for each in exchanges if _one(each.size_bytes)]
+    return int(any(_one(np.asarray(each.beside)) for each in sent))
 
 
 def _one(values: Floats) -> float:

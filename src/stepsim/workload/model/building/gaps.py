@@ -21,7 +21,10 @@ def with_gaps(rows: Sequence[Row], *, exposed: float) -> tuple[Row, ...]:
         forward += _hidden(after, "forward", exposed, gathers=False)
         back = [*_hidden(after, "input_grad", exposed, gathers=True)]
         back += _hidden(before, "input_grad", exposed, gathers=False)
-        if forward or back:
+        gap_here = bool(forward or back)
+        if gap_here:
+            if found and found[-1].forward_lag:
+                found[-1] = replace(found[-1], forward_lag=found[-1].forward_lag + 1)
             gap = Row(
                 name="overlapped_tp",
                 forward=Work(comms=tuple(forward)),
@@ -32,7 +35,9 @@ def with_gaps(rows: Sequence[Row], *, exposed: float) -> tuple[Row, ...]:
             )
             found.append(gap)
         if after is not None:
-            found.append(_visible(after, exposed))
+            shown = _visible(after, exposed)
+            later = gap_here and bool(shown.backward_lag)
+            found.append(replace(shown, backward_lag=shown.backward_lag + later))
     return tuple(found)
 
 

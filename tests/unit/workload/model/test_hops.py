@@ -1,0 +1,326 @@
+"""Attention of ranks that share a sequence: counts by hand, what hides, and the graph beside it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.load import load_topology
+from stepsim.files.models.load import read_model
+from stepsim.network.two_levels import interconnect_of
+from stepsim.options import StepOptions
+from stepsim.step.simulate import step_totals
+from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
+from stepsim.workload.model.blocks import Block, Exchange, layer_blocks
+from stepsim.workload.model.building.build import build_workload
+from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.context.hops import (
+    kernel_shares,
+    launch_ps,
+    mask_share,
+    merge_operator,
+    merge_shares,
+)
+from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.operators import OperatorKind
+from stepsim.workload.model.plan import ContextParallelKind, ModelPlan, Precision
+from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.rows import CollectiveKind, Group
+
+GQA = GroupedAttention(heads=32, kv_heads=8, head_dim=128)
+LAYER = Layer(attention=GQA, mlp=DenseMlp(width=14336))
+LLAMA = Architecture(name="llama-8b", hidden=4096, layers=(LAYER,) * 32, vocabulary=128256)
+TORCH = ContextParallel(
+    exchange=ContextParallelKind.ALL_GATHER,
+    gathers_by_hop=True,
+    hides=False,
+    kernels_at_once=1,
+    repeats_heads=True,
+    gradient_bytes=4,
+    returns_gradients=True,
+)
+UNBALANCED = ContextParallel(balanced=False)
+S = 65536
+
+
+def of_cp(cp: int, kind: ContextParallelKind = ContextParallelKind.RING) -> ModelPlan:
+    return ModelPlan(cp=cp, global_batch=1, sequence=S, context=kind)
+
+
+def columns(*cps: int) -> PlanColumns:
+    return plan_columns([of_cp(cp) for cp in cps])
+
+
+def blocks_of(plan: ModelPlan, context: ContextParallel) -> tuple[Block, ...]:
+    return layer_blocks(LAYER, LLAMA, plan_columns([plan]), context)
+
+
+def core_flops(plan: ModelPlan, context: ContextParallel) -> tuple[float, float]:
+    """Operations of core attention on the busiest rank, forward and backward."""
+    found = [
+        operator
+        for block in blocks_of(plan, context)
+        for operator in block.operators
+        if operator.kind is OperatorKind.ATTENTION
+    ]
+    return (
+        sum(float(each.forward.flops[0]) for each in found),
+        sum(float(each.input_grad.flops[0]) for each in found),
+    )
+
+
+def sent(plan: ModelPlan, context: ContextParallel, kind: CollectiveKind, phase: str) -> float:
+    """Bytes of all exchanges of a kind along cp in a phase of a layer."""
+    exchanges: list[Exchange] = [
+        each for block in blocks_of(plan, context) for each in getattr(block, phase)
+    ]
+    along = [each for each in exchanges if each.group is Group.CP and each.kind is kind]
+    return sum(float(each.size_bytes[0]) for each in along)
+
+
+# counts
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_an_unbalanced_ring_waits_for_a_whole_block_on_every_hop_but_the_first(cp: int) -> None:
+    """It takes cp - 1/2 blocks of (s / cp)^2, a balanced one cp / 2."""
+    block = 4 * (S / cp) ** 2 * 32 * 128
+    forward, backward = core_flops(of_cp(cp), ContextParallel())
+    assert forward == pytest.approx(cp / 2 * block)
+    assert backward == pytest.approx(2.5 * forward)
+    forward, backward = core_flops(of_cp(cp), UNBALANCED)
+    assert forward == pytest.approx((cp - 0.5) * block)
+    assert backward == pytest.approx(2.5 * forward)
+    assert mask_share(columns(cp), UNBALANCED) == pytest.approx((2 * cp - 1) / cp)
+
+
+def test_a_window_balances_a_sequence_in_pieces() -> None:
+    assert mask_share(columns(4), UNBALANCED, window=4096) == pytest.approx(1)
+    half = mask_share(columns(4), UNBALANCED, window=S // 2)
+    assert half == pytest.approx(1)
+
+
+@pytest.mark.parametrize("context", [ContextParallel(), UNBALANCED, TORCH])
+@pytest.mark.parametrize("cp", [1, 2, 4, 8])
+def test_shares_of_hops_are_a_whole(cp: int, context: ContextParallel) -> None:
+    for shares in (kernel_shares(columns(cp), context), merge_shares(columns(cp), context)):
+        whole = shares.first + shares.between + shares.last
+        assert whole[0] == pytest.approx(1.0 if cp > 1 or shares.first[0] else 0.0)
+        assert min(shares.first[0], shares.between[0], shares.last[0]) >= 0
+
+
+def test_every_hop_but_the_first_merges_an_output() -> None:
+    """A rank of 4 has 16,384 tokens with 32 x 128 values each, and 3 merges of 10 bytes."""
+    context = replace(TORCH, merge_bytes=10, sum_bytes=6)
+    merges = merge_operator(GQA, columns(1, 4), context)
+    gathered = plan_columns([of_cp(4, ContextParallelKind.ALL_GATHER)])
+    assert merges.forward.bytes_moved[0] == 0
+    assert merge_operator(GQA, gathered, context).forward.bytes_moved[0] == (
+        3 * 10 * 16384 * 32 * 128
+    )
+    assert merges.input_grad.bytes_moved[1] == 3 * 6 * 16384 * (32 + 2 * 32) * 128
+    own = merge_operator(GQA, columns(4), ContextParallel(sum_bytes=6))
+    assert own.input_grad.bytes_moved[0] == 3 * 6 * 16384 * (32 + 2 * 8) * 128
+
+
+@pytest.mark.parametrize("kind", [ContextParallelKind.ALL_TO_ALL, ContextParallelKind.ALL_GATHER])
+def test_whole_kernels_merge_nothing(kind: ContextParallelKind) -> None:
+    merges = merge_operator(GQA, plan_columns([of_cp(4, kind)]), ContextParallel())
+    assert merges.forward.bytes_moved[0] == merges.input_grad.bytes_moved[0] == 0
+    assert launch_ps(LAYER, plan_columns([of_cp(4, kind)]), ContextParallel(hop_ps=5))[0] == 0
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_hops_of_a_ring_carry_what_one_gather_would(cp: int) -> None:
+    whole = 2 * S * 2 * 8 * 128
+    gather, scatter = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+    plain = ContextParallel()
+    for kind, phase in ((gather, "forward"), (gather, "backward"), (scatter, "backward")):
+        assert sent(of_cp(cp), plain, kind, phase) == pytest.approx(whole)
+    plan = of_cp(cp, ContextParallelKind.ALL_GATHER)
+    assert sent(plan, TORCH, gather, "forward") == pytest.approx(4 * whole)
+    rounds = cp / (cp - 1)
+    assert sent(plan, TORCH, scatter, "backward") == pytest.approx(8 * whole * rounds)
+
+
+def test_the_host_launches_every_hop_three_times() -> None:
+    found = launch_ps(LAYER, columns(1, 2, 8), ContextParallel(hop_ps=100))
+    assert found.tolist() == [0, 300, 2100]
+    linear = replace(LAYER, attention=None)
+    assert launch_ps(linear, columns(8), ContextParallel(hop_ps=100))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("device", "balanced", "forward", "both"),
+    [
+        ("h800", True, 0.852, 0.902),
+        ("h800", False, 0.521, 0.539),
+        ("a100-80gb", True, 0.817, 0.898),
+        ("a100-80gb", False, 0.514, 0.525),
+    ],
+)
+def test_hops_reach_what_rings_of_flash_attention_reach(
+    device: str, balanced: bool, forward: float, both: float
+) -> None:
+    """Share of the speed of a kernel of 8,192 tokens, by 8 GPUs with as many tokens each.
+
+    Measured with a plain ring and one in zigzag: README of zhuzilin/ring-flash-attention, its batch
+    API, attention of Llama 3.1 8B. Its merges are one kernel that reads a block's output in 2 bytes
+    and the sum in 4, which it writes.
+    """
+    context = ContextParallel(
+        balanced=balanced, kernels_at_once=1, merge_bytes=10, sum_bytes=10, gradient_bytes=4
+    )
+
+    def core_s(plan: ModelPlan) -> tuple[float, float]:
+        pricer = Pricer(
+            device=read_device(device),
+            framework=read_framework("torch-fsdp-compiled"),
+            columns=plan_columns([plan]),
+            precision=Precision.BF16,
+        )
+        price = pricer.price([o for b in blocks_of(plan, context) for o in b.operators if o.core])
+        return float(price.forward[0]), float(price.forward[0] + price.input_grad[0])
+
+    alone, ring = core_s(ModelPlan(global_batch=1, sequence=S // 8)), core_s(of_cp(8))
+    assert 8 * alone[0] / ring[0] == pytest.approx(forward, abs=0.09)
+    assert 8 * alone[1] / ring[1] == pytest.approx(both, abs=0.05)
+
+
+# what hides
+
+
+def model(framework: Framework, topology: str = "hgx-h100", device: str = "h100") -> StepModel:
+    return StepModel(
+        architecture=LLAMA,
+        device=read_device(device),
+        framework=framework,
+        interconnect=interconnect_of(load_topology(topology)),
+    )
+
+
+def priced(framework: Framework, bandwidth: float, cp: int = 8) -> float:
+    """A layer's time on a network of some bandwidth, where nothing else is sent."""
+    steps = model(replace(framework, host_layer_ps=0, skew=0.0))
+    network = replace(
+        steps.interconnect, domain=8, inner=bandwidth, launch_ps=0, inner_ps=0, outer_ps=0
+    )
+    steps = replace(steps, interconnect=network)
+    plan = replace(of_cp(cp), zero=0)
+    return float(steps.part_seconds([plan], plan.precision)[0, 0])
+
+
+def test_messages_are_free_until_they_are_longer_than_a_kernel() -> None:
+    framework = replace(read_framework("megatron-core"), context=ContextParallel())
+    fastest, fast, slow, slower = (priced(framework, rate) for rate in (1e14, 1e12, 1e9, 0.5e9))
+    assert fast == pytest.approx(fastest, rel=1e-3)
+    assert slower > 1.8 * slow > 3.6 * fast
+
+
+def test_messages_that_hide_behind_nothing_cost_what_they_take() -> None:
+    plain = read_framework("megatron-core")
+    hidden, seen = (
+        [
+            priced(replace(plain, context=ContextParallel(hides=hides)), rate)
+            for rate in (1e14, 1e11)
+        ]
+        for hides in (True, False)
+    )
+    hop = 2 * S / 8 * 2 * 8 * 128
+    ramps = 3 * (6e6 + 6e6) - 3 * 6e6  # of first hops and of those between: 6 MB each
+    assert seen[0] == pytest.approx(hidden[0], rel=1e-3)
+    inside = 1e11 * (1 - 0.75 / 8)
+    assert seen[1] - seen[0] == pytest.approx((3 * 7 * hop + 2 * ramps) / inside, rel=0.01)
+
+
+def test_a_gap_row_does_not_end_a_hop() -> None:
+    """Messages wait for the kernel after a row of hidden collectives, not for that row."""
+    plan = ModelPlan(tp=2, cp=4, global_batch=1, sequence=S, tp_comm_overlap=True)
+    steps = model(read_framework("megatron-core"))
+    workload = build_workload(
+        Model(source="x", architecture=LLAMA), plan, steps.device, steps.framework
+    )
+    rows = workload.microbatches[0].layers[0]
+    names = [row.name for row in rows]
+    start = names.index("qkv")
+    assert rows[start + rows[start].forward_lag].name == "first_hop"
+    ring = names.index("ring")
+    assert rows[ring - rows[ring].backward_lag].name == "last_hop"
+
+
+# steps
+
+
+def graph_s(framework: Framework, cp: int, kind: ContextParallelKind, **options: Any) -> float:
+    asked = StepOptions(
+        npus=8,
+        cp=cp,
+        cp_comm=kind,
+        global_batch=8 // cp,
+        microbatch_size=1,
+        sequence=S,
+        zero=0,
+        dp_overlap=False,
+        device=read_device("h100"),
+        framework=framework,
+        **options,
+    )
+    topology = load_topology("hgx-h100")
+    totals = step_totals(read_model("llama-3-8b"), topology, asked, breakdown=False, known=[])
+    return totals.step_time_ps / 1e12
+
+
+@pytest.mark.parametrize("kind", list(ContextParallelKind))
+@pytest.mark.parametrize("name", ["megatron-core", "torch-fsdp-compiled", "torch-fsdp-eager"])
+@pytest.mark.parametrize("cp", [2, 8])
+def test_the_graph_says_what_the_closed_form_says(
+    name: str, kind: ContextParallelKind, cp: int
+) -> None:
+    framework = read_framework(name)
+    plan = ModelPlan(cp=cp, dp=8 // cp, global_batch=8 // cp, sequence=S, zero=0, context=kind)
+    closed = float(model(framework).seconds([plan])[0])
+    assert graph_s(framework, cp, kind) == pytest.approx(closed, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["megatron-core", "torch-fsdp-compiled"])
+def test_no_balance_is_never_faster(name: str) -> None:
+    framework = read_framework(name)
+    pieces = replace(framework, context=replace(framework.context, balanced=False))
+    kinds = [ContextParallelKind.RING, ContextParallelKind.ALL_GATHER]
+    plans = [of_cp(cp, kind) for cp in (2, 4, 8) for kind in kinds]
+    balanced, unbalanced = (model(each).seconds(plans) for each in (framework, pieces))
+    assert (unbalanced > balanced).all()
+    turned = [of_cp(cp, ContextParallelKind.ALL_TO_ALL) for cp in (2, 4, 8)]
+    np.testing.assert_array_equal(model(framework).seconds(turned), model(pieces).seconds(turned))
+
+
+@pytest.mark.parametrize("name", ["torch-fsdp-compiled", "torch-fsdp-eager"])
+def test_a_ring_of_torch_is_slower_than_ulysses_in_a_node(name: str) -> None:
+    plans = [
+        of_cp(cp, kind)
+        for kind in (ContextParallelKind.ALL_GATHER, ContextParallelKind.ALL_TO_ALL)
+        for cp in (2, 4, 8)
+    ]
+    found = model(read_framework(name)).seconds(plans)
+    assert (found[:3] > found[3:]).all()
+
+
+def test_a_share_of_a_longer_sequence_costs_more_with_every_rank() -> None:
+    """As many tokens on a rank: each more reads more keys, and a ring adds hops to that."""
+    for name in ("megatron-core", "torch-fsdp-compiled"):
+        plans = [replace(of_cp(cp), sequence=8192 * cp) for cp in (1, 2, 4, 8)]
+        found = model(read_framework(name)).seconds(plans)
+        assert (np.diff(found) > 0).all()
+
+
+def test_frameworks_have_the_exchange_of_their_jobs() -> None:
+    assert read_framework("torch-fsdp-compiled").context.exchange is ContextParallelKind.ALL_GATHER
+    assert read_framework("megatron-core").context == ContextParallel(hop_ps=100_000_000)
+    own = graph_s(read_framework("torch-fsdp-eager"), 4, ContextParallelKind.ALL_GATHER)
+    ring = graph_s(read_framework("torch-fsdp-eager"), 4, ContextParallelKind.RING)
+    assert ring <= own * 1.01
