@@ -20,6 +20,7 @@ from stepsim.step.model_plan import (
     DEFAULT_TOKENS,
     as_jobs_run,
     asked_layout,
+    by_recipe,
     chunks_of,
     default_batch,
     default_size,
@@ -28,8 +29,8 @@ from stepsim.step.model_plan import (
 from stepsim.workload.model.architecture import Architecture, ExpertMlp
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.layout import LayerLayout
+from stepsim.workload.model.framework import Framework, RecipeShape
+from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
 from stepsim.workload.model.plan import ModelPlan, check_plan, heads_divide
 from stepsim.workload.model.step_time import StepModel
@@ -249,7 +250,20 @@ class PlanChooser:
                     global_batch=batch,
                 )
                 check_plan(self.architecture, plan)
-                yield plan
+                yield self._by_recipe(plan)
+
+    def _by_recipe(self, plan: ModelPlan) -> ModelPlan:
+        """The plan with what the model's public recipe sets for its degrees."""
+        if plan.recompute is not Recompute.NONE:
+            return plan
+        degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
+        found = by_recipe(self.options, degrees, self.device, self.framework, self.architecture)
+        fields = dict(found.fields)
+        if "zero" in found.options:
+            fields["zero"] = found.options["zero"]
+        if "layout" in found.options:
+            fields["layout"] = named_layout(found.options["layout"])
+        return replace(plan, **fields) if fields else plan
 
     def _batch(self, samples: int, pp: int) -> int:
         options = self.options
@@ -260,7 +274,7 @@ class PlanChooser:
         return default_batch(samples, pp, options.sequence or DEFAULT_SEQUENCE)
 
     def _experts(self, tp: int, ranks: int) -> list[tuple[int, int | None]]:
-        """Degrees of experts and of one expert."""
+        """RecipeShape of experts and of one expert."""
         held = self.options.expert_tp
         mlps = [layer.mlp for layer in self.architecture.layer_kinds()]
         experts = [mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)]

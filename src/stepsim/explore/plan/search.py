@@ -314,7 +314,7 @@ def price_plans(
 ) -> PricedPlans:
     """Prices, bounds and memory of the plans that fit; raises PlanError where none does."""
     plans = list(space.plans())
-    device, framework = machine_of(topology, space.base)
+    device, framework = machine_of(topology, space.base, model.architecture)
 
     def choose(other: PlanSpace) -> str | None:
         topology.fit(max(other.npus))
