@@ -11,11 +11,13 @@ from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
+from stepsim.files.models.launch import launch_of, with_launch
 from stepsim.files.shipped import shipped_folder
 from stepsim.step.simulate import PreparedStep, prepare
 from stepsim.step.work import MadeWork, make_work
 from stepsim.workload.model.choices import Precision, Recompute, RecomputeModule
 from stepsim.workload.model.framework import RecipeShape
+from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 
 NEMOTRON = {"tp": 8, "pp": 8, "chunks": 12, "npus": 128, "global_batch": 32, "device": "h100"}
@@ -206,3 +208,25 @@ def test_bytes_of_states_are_those_of_the_recipe() -> None:
     casts = framework.of_casts.of_model("nemotron-4-340b", "H100", Precision.FP8)
     assert (casts.gradient_bytes, casts.optimizer_bytes) == (2, 12)
     assert (framework.gradient_bytes, framework.optimizer_bytes) == (4, 12)
+
+
+@pytest.mark.parametrize("framework", ["megatron-bridge", "megatron-core"])
+def test_what_is_launched_recomputes_the_modules_and_is_read_back(
+    framework: str, tmp_path: Path
+) -> None:
+    """The recipe of DeepSeek-V3 on GB200, and on H800 with Megatron-Core."""
+    bridge = framework == "megatron-bridge"
+    options = dict(GB200) if bridge else {**DEEPSEEK, "schedule": "1f1b"}
+    planned = plan_of("deepseek-v3", **options)
+    built = made("deepseek-v3", **options).built
+    assert built is not None
+    launch = launch_of(planned, built.architecture, framework)
+    said = "\n".join(launch.lines)
+    modules = "[mla_up_proj]" if bridge else "layernorm mla_up_proj moe_act"
+    assert modules in said
+    path = tmp_path / "plan.sh"
+    path.write_text(said)
+    model = read_inputs("deepseek-v3", None, options).workload
+    assert isinstance(model, Model)
+    back = with_launch(model, path)
+    assert "recompute" not in back.asked
