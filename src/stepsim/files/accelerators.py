@@ -181,6 +181,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fuses_gates: bool = True
     copies_heads: bool = False
     weighs_inside: bool = False
+    fuses_experts: bool = True
     drops_cast_norms: bool = False
     gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] = 2.0
     result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
@@ -345,6 +346,7 @@ def _read_framework(path: Path) -> Framework:
             fuses_gates=file.fuses_gates,
             copies_heads=file.copies_heads,
             weighs_inside=file.weighs_inside,
+            fuses_experts=file.fuses_experts,
             drops_cast_norms=file.drops_cast_norms,
             gate_bytes=file.gate_bytes,
             result_bytes=file.result_bytes,

@@ -179,10 +179,11 @@ class Framework:
     its inputs alone, `copies_heads` that keys and values with as many heads as queries are laid out
     again for attention, beside the queries' buffer that holds all three, `weighs_inside` that an
     expert's share of a token multiplies what its activation makes, so that what the expert makes is
-    kept by nobody. Where products run in 8 or 4 bits, `gate_bytes` are those of an element of what
-    the gated activation of an expert takes, `result_bytes` those of attention's result (None: it is
-    kept in 16 bits, and converted for its product), and with `drops_cast_norms` norms that are
-    recomputed keep nothing, not what was converted either.
+    kept by nobody, `fuses_experts` that clamps and biases of experts are part of their kernels.
+    Where products run in 8 or 4 bits, `gate_bytes` are those of an element of what the gated
+    activation of an expert takes, `result_bytes` those of attention's result (None: it is kept in
+    16 bits, and converted for its product), and with `drops_cast_norms` norms that are recomputed
+    keep nothing, not what was converted either.
 
     Bytes are per gradient (`cast_gradient_bytes` where products run in 8 or 4 bits), per gradient
     of sharded parameters, per parameter of the optimizer beside bf16 weights, per logit
@@ -216,6 +217,7 @@ class Framework:
     fuses_gates: bool = True
     copies_heads: bool = False
     weighs_inside: bool = False
+    fuses_experts: bool = True
     drops_cast_norms: bool = False
     gate_bytes: float = 2.0
     result_bytes: float | None = None

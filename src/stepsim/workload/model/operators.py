@@ -7,6 +7,7 @@ Recomputation") for what each tensor is, 2 bytes an element, read and written on
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum, auto
 
 import numpy as np
@@ -57,7 +58,7 @@ class Operator:
     """One operator, phase by phase; `weight_grad` is empty for those without weights.
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
-    `head_dim` its width.
+    `head_dim` its width. What is done `apart` is part of another kernel in some frameworks.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Operator:
     head_dim: int = 0
     rows: Floats | None = None
     sides: tuple[Floats, Floats, Floats] | None = None
+    apart: bool = False
 
 
 def linear(
@@ -307,10 +309,30 @@ def expert_operators(
     yield _grouped("experts in", columns, tokens, local, h, inputs * width)
     yield _activation("activation of experts", mlp.activation, tokens, width)
     yield _grouped("experts out", columns, tokens, local, width, h)
+    yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
         into, out = each * tokens * (h + width), each * tokens * (h + inputs * width)
         yield memory("casts of experts", into, out)
+
+
+def _beside_experts(
+    mlp: ExpertMlp, tokens: Floats, width: Floats, hidden: float
+) -> Iterator[Operator]:
+    """Clamps of both inputs of an activation, and biases of outputs, each kernel in 2 bytes.
+
+    Clamps read and write both inputs (8), and a copy joins them (8). Backward each reads gradient
+    and input and writes one (12), and a copy joins them (8). A bias is weighted by a token's share
+    (2), added (6), and experts are joined (4); backward the gradient is taken apart (4), and
+    multiplied and summed for bias and share (6 each). See `weighted_bias_quick_geglu_impl` and
+    `TEGroupedMLP._apply_bias` of Megatron-Core.
+    """
+    if mlp.clamped:
+        size = tokens * width
+        yield replace(memory("clamps of experts", 16.0 * size, 20.0 * size), apart=True)
+    if mlp.bias:
+        size = tokens * hidden
+        yield replace(memory("biases of experts", 12.0 * size, 16.0 * size), apart=True)
 
 
 def _grouped(
