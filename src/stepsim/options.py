@@ -319,6 +319,13 @@ class StepOptions:
         absent=_AS_RUN,
         flags=("--cuda-graph/--no-cuda-graph",),
     )
+    recipe: bool = asked(
+        True,
+        _SWITCH,
+        _MODEL,
+        "Whether what is not asked for is as public recipes of the model have it.",
+        flags=("--recipe/--no-recipe",),
+    )
     device: "str | Device | None" = asked(
         None,
         _NAME,

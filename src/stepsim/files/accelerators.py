@@ -34,6 +34,7 @@ from stepsim.workload.model.framework import (
     PublishedRate,
     Recipe,
 )
+from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 _TFLOPS = 1e12
@@ -110,15 +111,33 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     most_cp: Annotated[int, Meta(ge=0)] = 0
 
 
+class StatesTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`states` of a recipe: fields of the framework that are others for all plans of the model."""
+
+    gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
+    optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] | None = None
+    gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] | None = None
+    result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
+    casts_weights: bool | None = None
+    drops_cast_norms: bool | None = None
+
+
 class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[[recipe]]`: what public recipes of a model do to fit in a device; tables leave it out."""
+    """`[[recipe]]`: what public recipes of a model set beside degrees; the first one counts."""
 
     model: str
     device: Annotated[str, Meta(description="any where it is left out")] | None = None
     precision: Annotated[Precision, Meta(description="any where it is left out")] | None = None
     sharded: Annotated[bool, Meta(description="of plans under FSDP")] = False
+    tp: Annotated[int, Meta(ge=1, description="of plans with this degree alone")] | None = None
+    pp: Annotated[int, Meta(ge=1, description="of such pipelines alone")] | None = None
+    chunks: Annotated[int, Meta(ge=1, description="of so many virtual stages alone")] | None = None
     recompute_modules: list[RecomputeModule] = []
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    layout: Annotated[str, Meta(description="as --layout takes it")] | None = None
+    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    states: StatesTable | None = None
+    source: str = ""
 
 
 class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -180,6 +199,11 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     collects_logits: bool = False
     fuses_gates: bool = True
     copies_heads: bool = False
+    weighs_inside: bool = False
+    fuses_experts: bool = True
+    drops_cast_norms: bool = False
+    gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] = 2.0
+    result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 4
     cast_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
     sharded_gradient_bytes: Annotated[int, Meta(ge=2, le=4)] = 2
@@ -341,6 +365,11 @@ def _read_framework(path: Path) -> Framework:
             collects_logits=file.collects_logits,
             fuses_gates=file.fuses_gates,
             copies_heads=file.copies_heads,
+            weighs_inside=file.weighs_inside,
+            fuses_experts=file.fuses_experts,
+            drops_cast_norms=file.drops_cast_norms,
+            gate_bytes=file.gate_bytes,
+            result_bytes=file.result_bytes,
             gradient_bytes=file.gradient_bytes,
             cast_gradient_bytes=file.cast_gradient_bytes,
             sharded_gradient_bytes=file.sharded_gradient_bytes,
@@ -404,7 +433,19 @@ def _context(table: ContextTable) -> ContextParallel:
 
 def _recipe(table: RecipeTable) -> Recipe:
     fields = msgspec.structs.asdict(table)
-    return Recipe(**fields | {"recompute_modules": tuple(table.recompute_modules)})
+    states = msgspec.structs.asdict(table.states) if table.states else {}
+    known = {name: value for name, value in states.items() if value is not None}
+    fields["states"] = MappingProxyType(known)
+    fields["recompute_modules"] = tuple(table.recompute_modules)
+    recipe = Recipe(**fields)
+    if known and not recipe.is_of_all_plans:
+        raise PlanError(
+            f"recipe of {recipe.model}: states hold for all plans of a model: expected no tp, pp "
+            "or chunks"
+        )
+    if recipe.layout is not None:
+        named_layout(recipe.layout)
+    return recipe
 
 
 def _defaults(table: DefaultsTable) -> JobDefaults:

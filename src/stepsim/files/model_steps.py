@@ -24,7 +24,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
 )
 from stepsim.workload.model.context.parallel import ContextParallel
-from stepsim.workload.model.framework import Framework, Recipe
+from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
 from stepsim.workload.model.layout import even_or_ends
 from stepsim.workload.model.plan import (
     AttentionKernel,
@@ -326,22 +326,20 @@ def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModul
 
 
 def _recipe(row: Mapping[str, str]) -> Recipe | None:
-    """The public recipe that a row's framework has for its model, device and number format."""
+    """The public recipe that a row's framework has for its model, device, format and pipeline."""
     try:
-        recipes = read_framework(row["framework"]).recipes
+        framework = read_framework(row["framework"])
         device = read_device(row["gpu"]).name
     except StepsimError:
         return None
-    sharded = _count(row, "zero", 0) >= 3
-    for recipe in recipes:
-        if (
-            recipe.model == row["model"]
-            and recipe.sharded == sharded
-            and recipe.device in (None, device)
-            and recipe.precision in (None, row["precision"])
-        ):
-            return recipe
-    return None
+    precision = _choice(row, "precision", {each.value: each for each in Precision})
+    degrees = RecipeShape(
+        tp=_count(row, "tp", 1),
+        pp=_count(row, "pp", 1),
+        chunks=max(_count(row, "vpp", 1), 1),
+        zero=_count(row, "zero", 0),
+    )
+    return framework.recipe_of(row["model"], device, precision, degrees)
 
 
 def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:

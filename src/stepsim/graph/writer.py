@@ -265,7 +265,7 @@ class ProgramWriter:
         """
         for action in parts:
             held = [row.shards for row in self._rows(action) if row.shards]
-            if not all(shards.once for shards in held):
+            if not all(shards.once and not shards.reduce for shards in held):
                 raise ScheduleError(
                     f"schedule {self.schedule.name}: parameters gathered layer by layer (zero 2 "
                     "and 3) with fused or split backwards are not modelled"

@@ -1,6 +1,6 @@
 """The plan of a model by the options asked for, and what is assumed where they say nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import lcm
 from types import MappingProxyType
@@ -12,10 +12,10 @@ from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.choices import ContextParallelKind, Precision
 from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, layout_of_costs
@@ -55,6 +55,113 @@ def as_jobs_run(
         name: value for name, value in known.items() if getattr(options, name) is None
     }
     return AsRun(options=replace(options, **assumed), assumed=MappingProxyType(assumed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRecipe:
+    """What a public recipe of a model sets where nobody asked: nothing, if there is none.
+
+    `options` are of a step, `fields` of its plan; `said` are words about both, and about what the
+    framework's memory is of the model; `source` says where they are from.
+    """
+
+    options: Mapping[str, Any]
+    fields: Mapping[str, Any]
+    said: tuple[str, ...] = ()
+    source: str = ""
+
+
+def by_recipe(
+    asked: StepOptions,
+    degrees: RecipeShape | None,
+    device: Device,
+    framework: Framework,
+    architecture: Architecture,
+) -> ByRecipe:
+    """What the model's public recipe for a device sets beside the options asked for.
+
+    There is none without `degrees`. A layout that is not of so many layers is left out, and modules
+    where the options say what is recomputed.
+    """
+    model, precision = architecture.name, asked.precision or Precision.BF16
+    if degrees is None or not (asked.recipe and framework.knows(model, device.name, precision)):
+        return ByRecipe(options={}, fields={})
+    found = framework.recipe_of(model, device.name, precision, degrees)
+    states = framework.states_recipe(model, device.name, precision)
+    options: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    if found and asked.zero is None and found.zero not in (None, degrees.zero):
+        options["zero"] = found.zero
+    if found and asked.layout is None and _divides(found, architecture, degrees):
+        options["layout"] = found.layout
+    if found and asked.recompute is None:
+        fields = recomputed_by(found)
+    said = [f"{name} {value}" for name, value in options.items()]
+    told = (*said, *_said_of_fields(fields))
+    return ByRecipe(
+        options=options,
+        fields=fields,
+        said=(*told, *_said_of_states(states)),
+        source=next((each.source for each in (told and found, states) if each), ""),
+    )
+
+
+def recomputed_by(recipe: Recipe) -> dict[str, Any]:
+    """Fields of a plan that say what a recipe recomputes and offloads; none where it does not."""
+    found = {
+        "recompute_modules": recipe.recompute_modules,
+        "offload_layers": recipe.offload_layers,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def said_of_recipe(architecture: Architecture, framework: Framework, found: ByRecipe) -> list[str]:
+    """A sentence about what a public recipe sets, and how to leave it out."""
+    if not found.said:
+        return []
+    where = f"{found.source}; " if found.source else ""
+    return [
+        f"public recipe of {architecture.name} for {framework.name}: {', '.join(found.said)} "
+        f"({where}--no-recipe turns it off)"
+    ]
+
+
+def _divides(recipe: Recipe, architecture: Architecture, degrees: RecipeShape) -> bool:
+    """Whether a recipe has a layout of a model's layers over the virtual stages."""
+    if recipe.layout is None:
+        return False
+    stages = degrees.pp * degrees.chunks
+    ahead = len(architecture.prediction_layers)
+    try:
+        named_layout(recipe.layout, ahead).resolve(architecture.depth, ahead, stages)
+    except PlanError:
+        return False
+    return True
+
+
+def _said_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:
+    if modules := fields.get("recompute_modules"):
+        yield f"recompute {' and '.join(modules)}"
+    if layers := fields.get("offload_layers"):
+        yield f"activations of {layers} layers wait in the host's memory"
+
+
+def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
+    for name, value in (recipe.states if recipe else {}).items():
+        yield _STATES[name].format(value)
+
+
+_STATES = MappingProxyType(
+    {
+        "gradient_bytes": "gradients of {} bytes",
+        "optimizer_bytes": "optimizer of {:g} bytes a parameter",
+        "gate_bytes": "inputs of experts' activations of {:g} bytes",
+        "result_bytes": "results of attention of {:g} bytes",
+        "casts_weights": "weights in 8 bits alone",
+        "drops_cast_norms": "nothing kept of what norms make",
+    }
+)
+"""Words about the fields of a framework that a recipe says."""
 
 
 def said_of_defaults(

@@ -12,12 +12,21 @@ from stepsim.parallel.placement import place
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.step.calibrated import as_measured, said_of_calibration
 from stepsim.step.default_plan import PlanChooser
-from stepsim.step.model_plan import as_jobs_run, model_plan, said_of_defaults
+from stepsim.step.model_plan import (
+    ByRecipe,
+    as_jobs_run,
+    by_recipe,
+    chunks_of,
+    model_plan,
+    said_of_defaults,
+    said_of_recipe,
+)
 from stepsim.step.work import BuiltModel, MadeWork
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.building.build import build_workload
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.framework import Framework, RecipeShape
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, check_plan
@@ -28,15 +37,19 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
     try:
         degrees, said = degrees_of_model(model, topology, options)
         asked = options = replace(options, **degrees)
-        device, framework = machine_of(topology, options)
+        device, framework = machine_of(topology, options, model.architecture)
         options = _with_chunks(options, device, framework)
         if options.schedule == _OVERLAPPED != asked.schedule:
             said = [*said, f"schedule {_OVERLAPPED}: so jobs of {framework.name} run"]
         run = as_jobs_run(options, device, framework, model.architecture)
-        plan, notes = model_plan(model, topology, run.options)
+        recipe = _recipe(options, run.options, device, framework, model.architecture)
+        plan, notes = model_plan(model, topology, replace(run.options, **recipe.options))
+        plan = replace(plan, **recipe.fields)
         if "dp_overlap" in run.assumed and plan.dp * plan.cp == 1:
             plan = replace(plan, dp_overlap=False)
-        notes += [*said, *said_of_defaults(framework, plan, run.assumed)]
+        assumed = {name: run.assumed[name] for name in run.assumed if name not in recipe.options}
+        notes += [*said, *said_of_defaults(framework, plan, assumed)]
+        notes += said_of_recipe(model.architecture, framework, recipe)
         notes += said_of_calibration(device, framework, options)
         check_plan(model.architecture, plan)
         network = place(topology, _parallel_plan(plan, options), options.placement)
@@ -82,7 +95,7 @@ def plan_chooser(
     architecture: Architecture, topology: Topology, options: StepOptions
 ) -> PlanChooser:
     """What finds plans of a model that fit, beside the options; raises PlanError."""
-    device, framework = machine_of(topology, options)
+    device, framework = machine_of(topology, options, architecture)
     return PlanChooser(
         architecture=architecture,
         topology=topology,
@@ -90,6 +103,21 @@ def plan_chooser(
         framework=framework,
         options=_with_chunks(options, device, framework),
     )
+
+
+def _recipe(
+    asked: StepOptions,
+    run: StepOptions,
+    device: Device,
+    framework: Framework,
+    architecture: Architecture,
+) -> ByRecipe:
+    """What a public recipe sets beside what was asked; `run` has the framework's defaults too."""
+    pp, degrees = run.pp or 1, None
+    if framework.knows(architecture.name, device.name, asked.precision or Precision.BF16):
+        chunks, zero = chunks_of(run, pp), run.zero or 0
+        degrees = RecipeShape(tp=run.tp or 1, pp=pp, chunks=chunks, zero=zero)
+    return by_recipe(asked, degrees, device, framework, architecture)
 
 
 def _parallel_plan(plan: ModelPlan, options: StepOptions) -> ParallelPlan:
@@ -121,8 +149,13 @@ def _with_chunks(options: StepOptions, device: Device, framework: Framework) -> 
     return replace(options, schedule=_OVERLAPPED if overlaps else "interleaved")
 
 
-def machine_of(topology: Topology, options: StepOptions) -> tuple[Device, Framework]:
-    """What a model runs on and is trained with; raises PlanError where either is not known."""
+def machine_of(
+    topology: Topology, options: StepOptions, architecture: Architecture | None = None
+) -> tuple[Device, Framework]:
+    """What a model runs on and is trained with; raises PlanError where either is not known.
+
+    Of an `architecture` the framework has the bytes of states that its public recipe says.
+    """
     device, framework = options.device, options.framework
     if not isinstance(device, Device):
         raise PlanError(
@@ -133,8 +166,10 @@ def machine_of(topology: Topology, options: StepOptions) -> tuple[Device, Framew
         raise PlanError(
             "framework: expected a training framework, e.g. megatron-core (--framework)"
         )
-    precision = options.precision
-    framework = framework.of_casts if precision and precision.casts else framework
+    precision = options.precision or Precision.BF16
+    framework = framework.of_casts if precision.casts else framework
+    if architecture is not None and options.recipe:
+        framework = framework.of_model(architecture.name, device.name, precision)
     return as_measured(device, framework, options)
 
 

@@ -217,6 +217,7 @@ def model_of(step: PublishedStep) -> StepModel:
     device = read_device(step.device)
     framework = read_framework(step.framework)
     framework = framework.of_casts if step.plan.precision.casts else framework
+    framework = framework.of_model(step.model, device.name, step.plan.precision)
     framework = replace(framework, context=step.context or framework.context)
     return StepModel(
         architecture=step.architecture,
@@ -243,6 +244,7 @@ def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
         schedule="interleaved" if looped else "1f1b",
         chunks=plan.chunks if looped else None,
         layout=plan.layout.text(),
+        recipe=False,  # the row's plan has what it says
         cp_comm=plan.context,
         device=model.device,
         framework=model.framework,

@@ -64,6 +64,10 @@ PLANS: dict[str, tuple[str, dict[str, Any]]] = {
         "mixtral-8x7b",
         {"npus": 32, "ep": 8, "pp": 4, "global_batch": 64, "sequence": 4096},
     ),
+    "zero 2 in a pipeline": (
+        "llama-3-8b",
+        {"npus": 64, "tp": 2, "pp": 4, "zero": 2, "global_batch": 128, "sequence": 8192},
+    ),
     "fp8": (
         "llama-3-70b",
         {
@@ -227,6 +231,16 @@ def test_every_parameter_is_gathered_twice_and_reduced_once_with_zero_3() -> Non
     whole = 6_738_415_616
     assert moved[CollectiveKind.ALL_GATHER] == 2 * 2 * whole
     assert moved[CollectiveKind.REDUCE_SCATTER] in (2 * whole, 4 * whole)
+
+
+@pytest.mark.parametrize(("pp", "times"), [(1, 4), (2, 1)])
+def test_a_pipeline_gathers_parameters_once_a_step_with_zero_2(pp: int, times: int) -> None:
+    """Four microbatches: parameters stay until the last one; gradients are reduced after each."""
+    report = step("llama-2-7b", npus=8, tp=1, pp=pp, zero=2, sequence=2048, microbatches=4)
+    layer = 2 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096)
+    counts = {use.kind: use.count for use in report.comms if use.size_bytes == layer}
+    assert counts[CollectiveKind.ALL_GATHER] == times * 32 // pp
+    assert counts[CollectiveKind.REDUCE_SCATTER] == 4 * 32 // pp
 
 
 def test_recomputing_runs_the_forward_again() -> None:

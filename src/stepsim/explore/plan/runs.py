@@ -260,6 +260,7 @@ def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
     """The options of a step that give a plan."""
     looped = plan.chunks > 1 and not plan.order.chunks
     unsaid = base.dispatch or ExpertDispatch.ALL_TO_ALL
+    by_recipe = plan.recompute_modules or plan.offload_layers
     return replace(
         base,
         npus=plan.npus,
@@ -274,7 +275,7 @@ def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
         microbatches=None,
         global_batch=plan.global_batch,
         sequence=plan.sequence,
-        recompute=plan.recompute,
+        recompute=None if by_recipe else plan.recompute,
         zero=plan.zero,
         dp_overlap=plan.dp_overlap,
         tp_comm_overlap=plan.tp_comm_overlap,

@@ -319,7 +319,7 @@ def price_plans(
     as the plan of a step by default does; where none fits well, they fit.
     """
     plans = list(space.plans())
-    device, framework = machine_of(topology, space.base)
+    device, framework = machine_of(topology, space.base, model.architecture)
     limit = 1.0 if memory_limit is None else memory_limit
 
     def choose(other: PlanSpace) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import product
 from typing import Any
 
@@ -10,7 +10,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
-from stepsim.step.model_plan import exchange_of
+from stepsim.step.model_plan import by_recipe, exchange_of
 from stepsim.step.tried import (
     MICROBATCH_SIZES,
     common_experts,
@@ -18,7 +18,9 @@ from stepsim.step.tried import (
     recomputations,
 )
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.choices import ExpertDispatch
+from stepsim.workload.model.choices import ExpertDispatch, Recompute
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework, RecipeShape
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.plan import (
     ModelPlan,
@@ -197,7 +199,24 @@ class PlanSpace:
         asked["context"] = exchange_of(base)
         plan = ModelPlan(global_batch=self.global_batch, sequence=self.sequence, **named, **asked)
         check_plan(self.architecture, plan)
-        return plan
+        return self._by_recipe(plan)
+
+    def _by_recipe(self, plan: ModelPlan) -> ModelPlan:
+        """The plan with what a public recipe of the model sets, where nobody asked.
+
+        What a search tries several values of is asked for: nothing is recomputed besides.
+        """
+        base, framework, device = self.base, self.base.framework, self.base.device
+        free = plan.recompute is Recompute.NONE and "recompute" not in self.fixed
+        if not (free and isinstance(framework, Framework) and isinstance(device, Device)):
+            return plan
+        degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
+        asked = replace(base, zero=plan.zero)
+        found = by_recipe(asked, degrees, device, framework, self.architecture)
+        fields = dict(found.fields)
+        if "layout" in found.options:
+            fields["layout"] = named_layout(found.options["layout"])
+        return replace(plan, **fields) if fields else plan
 
     def _orders(self) -> tuple[PipelineOrder, ...]:
         """Schedules that are asked for; 1F1B is interleaved where there are chunks."""

@@ -27,6 +27,7 @@ _KEYS = {
     "account-for-loss-in-pipeline-split": "model.account_for_loss_in_pipeline_split",
     "sequence-parallel": "model.sequence_parallel",
     "recompute-granularity": "model.recompute_granularity",
+    "recompute-modules": "model.recompute_modules",
     "recompute-method": "model.recompute_method",
     "recompute-num-layers": "model.recompute_num_layers",
     "attention-backend": "model.attention_backend",
@@ -90,6 +91,8 @@ def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
     for name, key in _KEYS.items():
         if name in values:
             value = values[name] or "true"
+            if name == "recompute-modules":
+                value = f"[{','.join(value.split())}]"
             yield f"'{key}=\"{value}\"'" if "(" in value or "|" in value else f"{key}={value}"
         if name in values and name in _ALSO:
             yield f"{_ALSO[name]}={values[name]}"

@@ -30,7 +30,7 @@ class Family:
     `bias` is that of queries, keys and values, `output_bias` and `mlp_bias` are others; `bias_keys`
     set all three, `attention_bias_key` the first two. `nested` configurations describe their text
     model in `text_config`. `learned` positions are in `max_position_embeddings` or its synonyms,
-    `extra_positions` more.
+    `extra_positions` more. `clamps` limits what activations of experts take.
     """
 
     gated: bool = True
@@ -57,6 +57,7 @@ class Family:
     router_bias: bool = False
     shared_gate: bool = False
     sinks: bool = False
+    clamps: bool = False
 
 
 _LLAMA = Family()
@@ -108,7 +109,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             output_follows=False, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"
         ),
         "MiniMaxM2ForCausalLM": Family(qk_norm=QkNorm.WHOLE, qk_norm_key="use_qk_norm"),
-        "GptOssForCausalLM": Family(bias=True, mlp_bias=True, router_bias=True, sinks=True),
+        "GptOssForCausalLM": Family(
+            bias=True, mlp_bias=True, router_bias=True, sinks=True, clamps=True
+        ),
         "Llama4ForCausalLM": _LLAMA4,
         "Llama4ForConditionalGeneration": replace(_LLAMA4, nested=True),
         "OlmoForCausalLM": Family(norm=NormKind.PLAIN),

@@ -349,6 +349,7 @@ class _Reader:
             activation=self._activation(),
             bias=self._mlp_bias(),
             router_bias=family.router_bias,
+            clamped=family.clamps,
             shared_gate=family.shared_gate and shared > 0,
             groups=fields.count("n_group", default=1),
             token_groups=fields.count("topk_group", default=1),

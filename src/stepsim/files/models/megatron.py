@@ -311,6 +311,9 @@ def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     if kind not in ("", "full", "selective"):
         expected = "full or selective"
         raise WorkloadError(bad_value(arguments.place, "--recompute-granularity", kind, expected))
+    modules = re.findall(r"\w+", arguments.text("recompute-modules"))
+    if kind == "selective" and modules and "core_attn" not in modules:
+        return  # a public recipe may say the same modules
     yield "recompute", kind or "none"
     if kind == "full" and arguments.text("recompute-method") == "block":
         yield "recompute_layers", arguments.count("recompute-num-layers", 1)

@@ -147,6 +147,9 @@ def _compute(plan: ModelPlan) -> Iterator[str]:
             yield "--recompute-num-layers 1"
         case Recompute.SELECTIVE:
             yield "--recompute-granularity selective"
+        case Recompute.NONE if plan.recompute_modules:
+            yield "--recompute-granularity selective"
+            yield f"--recompute-modules {' '.join(plan.recompute_modules)}"
     if plan.attention is AttentionKernel.UNFUSED:
         yield "--attention-backend unfused"
     if plan.cuda_graph:

@@ -198,7 +198,8 @@ class ExpertMlp:
     """Mixture of experts: each token goes to `top_k` of `experts`, and through the shared one.
 
     `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
-    a correction that is no parameter does not. Experts lie in `groups`, and those of one token in
+    a correction that is no parameter does not. What the activation takes is limited if it is
+    `clamped` (GPT-OSS). Experts lie in `groups`, and those of one token in
     at most `token_groups` of them (node-limited routing of DeepSeek-V3).
     """
 
@@ -209,6 +210,7 @@ class ExpertMlp:
     activation: Activation = Activation.SWIGLU
     bias: bool = False
     router_bias: bool = False
+    clamped: bool = False
     shared_gate: bool = False
     groups: int = 1
     token_groups: int = 1

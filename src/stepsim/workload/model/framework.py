@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
+from typing import Any, cast
 
 from stepsim.base.records import dataclass
 from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
@@ -89,21 +90,71 @@ class PublishedRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeShape:
+    """What of a plan a recipe asks about: tp, ranks and chunks of a pipeline, ZeRO's stage."""
+
+    tp: int
+    pp: int
+    chunks: int
+    zero: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a framework's public recipes of a model do to fit in a device, which tables leave out.
+    """What public recipes of a model, or the report of its training, set beside a plan's degrees.
 
     It holds for plans of a model on a device in one number format (None: any of them), `sharded`
-    for those whose parameters are (FSDP). The first of a framework's that holds is meant.
+    for those whose parameters are (FSDP), with `tp`, `pp` and `chunks` for such pipelines alone.
+    The first of a framework's that holds is meant. What is None is as in the framework's other
+    jobs. `states` are fields of the framework that are others for all plans of the model: bytes of
+    what ranks hold. `source` says where it is from.
     """
 
     model: str
     device: str | None
     precision: Precision | None
     sharded: bool
+    tp: int | None = None
+    pp: int | None = None
+    chunks: int | None = None
     recompute_modules: tuple[RecomputeModule, ...] = ()
     offload_layers: int = 0
+    layout: str | None = None
+    zero: int | None = None
+    states: Mapping[str, float | bool] = field(default_factory=lambda: MappingProxyType({}))
+    source: str = ""
+
+    def is_of(self, model: str, device: str, precision: Precision) -> bool:
+        """Whether it is of a model, as sources spell it, on a device in a number format."""
+        return (
+            plain_name(self.model) == plain_name(model)
+            and self.device in (None, device)
+            and self.precision in (None, precision)
+        )
+
+    def suits(self, degrees: RecipeShape) -> bool:
+        """Whether it holds for such degrees, and for how parameters lie under ZeRO's stage."""
+        asked = (
+            (self.tp, degrees.tp),
+            (self.pp, degrees.pp),
+            (self.chunks, degrees.chunks),
+        )
+        same = all(wanted in (None, has) for wanted, has in asked)
+        return same and self.sharded == (degrees.zero >= _SHARDED)
+
+    @property
+    def is_of_all_plans(self) -> bool:
+        """Whether it holds for plans of any degrees, so that it may say bytes of states."""
+        return (self.tp, self.pp, self.chunks) == (None, None, None)
 
 
+def plain_name(name: str) -> str:
+    """A model's name as all sources spell it: `llama3-70b` and `Llama-3-70B` are the same."""
+    return name.lower().replace("-", "").replace(".", "")
+
+
+_SHARDED = 3
+"""ZeRO's stage from which on parameters are held in parts."""
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
 
 
@@ -127,7 +178,13 @@ class Framework:
     comes, `collects_logits` that the last stage of a pipeline keeps what it made of every
     microbatch until the step ends, `fuses_gates` that a gated activation is one kernel that keeps
     its inputs alone, `copies_heads` that keys and values with as many heads as queries are laid out
-    again for attention, beside the queries' buffer that holds all three.
+    again for attention, beside the queries' buffer that holds all three, `weighs_inside` that an
+    expert's share of a token multiplies what its activation makes, so that what the expert makes is
+    kept by nobody, `fuses_experts` that clamps and biases of experts are part of their kernels.
+    Where products run in 8 or 4 bits, `gate_bytes` are those of an element of what the gated
+    activation of an expert takes, `result_bytes` those of attention's result (None: it is kept in
+    16 bits, and converted for its product), and with `drops_cast_norms` norms that are recomputed
+    keep nothing, not what was converted either.
 
     Bytes are per gradient (`cast_gradient_bytes` where products run in 8 or 4 bits), per gradient
     of sharded parameters, per parameter of the optimizer beside bf16 weights, per logit
@@ -161,6 +218,11 @@ class Framework:
     collects_logits: bool = False
     fuses_gates: bool = True
     copies_heads: bool = False
+    weighs_inside: bool = False
+    fuses_experts: bool = True
+    drops_cast_norms: bool = False
+    gate_bytes: float = 2.0
+    result_bytes: float | None = None
     skew: float = 0.0
     gradient_bytes: int = 4
     cast_gradient_bytes: int | None = None
@@ -191,6 +253,31 @@ class Framework:
             gradient_bytes=self.cast_gradient_bytes or self.gradient_bytes,
             optimizer_bytes=max(self.optimizer_bytes, _ADAM_BYTES),
         )
+
+    def of_model(self, model: str, device: str, precision: Precision) -> "Framework":
+        """The framework with the bytes of states that a recipe of the model says."""
+        found = self.states_recipe(model, device, precision)
+        return replace(self, **cast(dict[str, Any], found.states)) if found else self
+
+    def states_recipe(self, model: str, device: str, precision: Precision) -> Recipe | None:
+        """The recipe of a model that says bytes of states; None without."""
+        for recipe in self.recipes:
+            if recipe.states and recipe.is_of(model, device, precision):
+                return recipe
+        return None
+
+    def knows(self, model: str, device: str, precision: Precision) -> bool:
+        """Whether there is a public recipe of a model on a device in a number format."""
+        return any(recipe.is_of(model, device, precision) for recipe in self.recipes)
+
+    def recipe_of(
+        self, model: str, device: str, precision: Precision, degrees: RecipeShape
+    ) -> Recipe | None:
+        """The public recipe of a model that holds for such degrees; None without."""
+        for recipe in self.recipes:
+            if recipe.is_of(model, device, precision) and recipe.suits(degrees):
+                return recipe
+        return None
 
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""

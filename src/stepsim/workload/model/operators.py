@@ -67,6 +67,7 @@ class Operator:
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
     `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample).
+    What is done `apart` is part of another kernel in some frameworks.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Operator:
     rows: Floats | None = None
     length: Floats | None = None
     sides: tuple[Floats, Floats, Floats] | None = None
+    apart: bool = False
 
     def times(self, forward: Floats, backward: Floats) -> "Operator":
         """A share of the operator in the forward, and another in the backward, by plan."""
@@ -326,10 +328,30 @@ def expert_operators(
     yield _grouped("experts in", columns, tokens, local, h, inputs * width)
     yield _activation("activation of experts", mlp.activation, tokens, width)
     yield _grouped("experts out", columns, tokens, local, width, h)
+    yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
         into, out = each * tokens * (h + width), each * tokens * (h + inputs * width)
         yield memory("casts of experts", into, out)
+
+
+def _beside_experts(
+    mlp: ExpertMlp, tokens: Floats, width: Floats, hidden: float
+) -> Iterator[Operator]:
+    """Clamps of both inputs of an activation, and biases of outputs, each kernel in 2 bytes.
+
+    Clamps read and write both inputs (8), and a copy joins them (8). Backward each reads gradient
+    and input and writes one (12), and a copy joins them (8). A bias is weighted by a token's share
+    (2), added (6), and experts are joined (4); backward the gradient is taken apart (4), and
+    multiplied and summed for bias and share (6 each). See `weighted_bias_quick_geglu_impl` and
+    `TEGroupedMLP._apply_bias` of Megatron-Core.
+    """
+    if mlp.clamped:
+        size = tokens * width
+        yield replace(memory("clamps of experts", 16.0 * size, 20.0 * size), apart=True)
+    if mlp.bias:
+        size = tokens * hidden
+        yield replace(memory("biases of experts", 12.0 * size, 16.0 * size), apart=True)
 
 
 def _grouped(

@@ -64,6 +64,8 @@ class Pricer:
 
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
+            case OperatorKind.MEMORY if operator.apart and self.framework.fuses_experts:
+                return np.zeros(len(self.columns))
             case OperatorKind.MEMORY:
                 floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
                 return np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)

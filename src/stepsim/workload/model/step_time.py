@@ -218,7 +218,7 @@ class StepModel:
         forward, backward = part.forward, part.backward
         gather_back = gather * (columns.reshard * sharded)
         slow = self.framework.fsdp_slowdown
-        # zero 2 under fsdp: gathered once
+        gather = gather * (sharded | (columns.pp == 1))  # stage 2 of a pipeline: once a step
         use = (columns.zero >= 1.5) & (columns.dp > 1)
         f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
         b_comm = gather_back + scatter

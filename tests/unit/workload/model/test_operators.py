@@ -1,8 +1,11 @@
 """Operators' flops and bytes, and blocks' exchanges, against counts by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from stepsim.files.models.load import read_model
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -238,3 +241,22 @@ def test_columns_of_many_plans_are_those_of_each() -> None:
             for a, b in zip(one.operators, many.operators, strict=True):
                 np.testing.assert_array_equal(a.forward.flops[0], b.forward.flops[i])
                 np.testing.assert_array_equal(a.forward.bytes_moved[0], b.forward.bytes_moved[i])
+
+
+def test_clamps_and_biases_of_experts_by_hand() -> None:
+    """32 tokens of two experts each, 64 wide of 128: 2 bytes an element, kernel by kernel."""
+    plain = ExpertMlp(experts=8, top_k=2, width=64)
+    plan = ModelPlan(sequence=32)
+    found = operators(Layer(attention=GQA, mlp=replace(plain, clamped=True, bias=True)), plan)
+    assert amounts(found["clamps of experts"])[3:5] == (16 * 64 * 64, 20 * 64 * 64)
+    assert amounts(found["biases of experts"])[3:5] == (12 * 64 * 128, 16 * 64 * 128)
+    assert not {"clamps of experts", "biases of experts"} & set(
+        operators(Layer(attention=GQA, mlp=plain), plan)
+    )
+
+
+def test_experts_of_gpt_oss_alone_are_clamped() -> None:
+    found = {
+        name: read_model(name).architecture.layers[-1].mlp for name in ("gpt-oss-20b", "kimi-k2")
+    }
+    assert [isinstance(mlp, ExpertMlp) and mlp.clamped for mlp in found.values()] == [True, False]

@@ -1,5 +1,6 @@
 """Times of operators and collectives from rates and bandwidths, by hand."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -79,6 +80,14 @@ def test_memory_bound_kernels_move_their_bytes_and_have_a_floor() -> None:
     assert (moved.forward[0], moved.backward[0]) == (pytest.approx(2e-3), pytest.approx(1e-3))
     assert pricer().price([memory("one", one(8.0), one(0.0))]).forward[0] == 3e-6
     assert pricer().price([memory("one", one(8.0), one(0.0))]).backward[0] == 0.0
+
+
+def test_kernels_beside_those_of_experts_take_time_where_they_are_not_part_of_them() -> None:
+    apart = replace(memory("one", one(8e8), one(4e8)), apart=True)
+    assert pricer().price([apart]).forward[0] == 0.0
+    own = pricer()
+    found = replace(own, framework=replace(own.framework, fuses_experts=False)).price([apart])
+    assert (found.forward[0], found.backward[0]) == (pytest.approx(2e-3), pytest.approx(1e-3))
 
 
 def test_attention_reaches_half_its_rate_at_its_half_sequence() -> None:

@@ -312,7 +312,7 @@ class _Builder:
         if self.plan.zero < 2 or self.sharding.shards == 1:
             return skew, skew
         shards = self.sharding.shards_of(*self._parameters(layer))
-        gather = sum(map(self._alone_ps, shards.gather)) if shards else 0.0
+        gather = sum(map(self._alone_ps, shards.gather)) if shards and not shards.once else 0.0
         reduce = sum(map(self._alone_ps, shards.reduce)) if shards else 0.0
         both = reduce + (gather if shards and shards.again else 0.0)
         slow = self.framework.fsdp_slowdown

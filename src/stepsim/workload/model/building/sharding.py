@@ -20,8 +20,10 @@ _OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
 class Sharding:
     """What ZeRO's stage means for the collectives of parameters and gradients.
 
-    From stage 2 on parameters are gathered layer by layer; with `dp_overlap` stage 1 gathers each
-    layer's before its first forward, else all at the end of the step.
+    From stage 2 on parameters are gathered layer by layer, in a pipeline at stage 2 once a step,
+    for ranks keep them whole until the last microbatch (torch/distributed/pipelining/stage.py);
+    with `dp_overlap` stage 1 gathers each layer's before its first forward, else all at the end of
+    the step.
     """
 
     plan: ModelPlan
@@ -46,6 +48,7 @@ class Sharding:
                 gather=tuple(self._gathers(Group.FSDP, dense, routed, ParallelAxis.FSDP)),
                 reduce=tuple(self._reductions(dense, routed)),
                 again=again,
+                once=zero == 2 and self.plan.pp > 1,
             )
         if zero == 1 and self.plan.dp_overlap:
             gather = self._gathers(Group.DP_CP, dense, routed, ParallelAxis.DP)

@@ -121,10 +121,12 @@ def _dropped(
 ) -> Floats:
     """Bytes of a layer that recomputed modules drop, as Megatron-LM's `recompute_modules` do.
 
-    What a norm makes is an input of a product: where that keeps it converted, nothing is won.
+    What a norm makes is an input of a product: where that keeps it converted, nothing is won unless
+    the framework drops that as well.
     """
     element = _element(columns, framework)
-    norm = layer.norms * 2.0 * columns.shard_tokens * architecture.hidden * (element == 2.0)
+    whole = (element == 2.0) | framework.drops_cast_norms
+    norm = layer.norms * element * columns.shard_tokens * architecture.hidden * whole
     dropped = columns.drops_norms * norm
     attention, mlp = layer.attention, layer.mlp
     if isinstance(attention, LatentAttention):
@@ -170,22 +172,30 @@ def _attention(
 ) -> Floats:
     """Queries, keys, values and the result, which its product keeps converted as well.
 
+    Of latent attention also what the norms of both ranks take and make.
+
     Where heads are copied, keys and values twice: a buffer of all three lives on in the queries.
     """
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
     t, heads = columns.tokens, attention.heads / columns.tp
-    converted = np.where(element < 2.0, element, 0.0)
+    result = _result_bytes(element, framework)
     if isinstance(attention, GroupedAttention):
         kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
         pair = kv * (attention.head_dim + attention.values)
         copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
         inner = heads * attention.head_dim + copies * pair
-        return np.asarray(t * (2.0 * inner + (2.0 + converted) * heads * attention.values))
+        return np.asarray(t * (2.0 * inner + result * heads * attention.values))
     ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
     inner = heads * (2 * attention.head_dim + attention.value_dim)
-    out = (2.0 + converted) * heads * attention.value_dim
-    return np.asarray(t * (2.0 * inner + out) + 4.0 * ranks)
+    out = result * heads * attention.value_dim
+    return np.asarray(t * (2.0 * inner + out) + (2.0 + element) * ranks)
+
+
+def _result_bytes(element: Floats, framework: Framework) -> Floats:
+    """Bytes of an element of attention's result, with what its product keeps of it."""
+    both = 2.0 + element if framework.result_bytes is None else framework.result_bytes
+    return np.where(element < 2.0, both, 2.0)
 
 
 def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
@@ -203,14 +213,18 @@ def _mlp(
     element: Floats,
     framework: Framework,
 ) -> Floats:
-    """Inputs and output of the activation; of experts also their outputs, and inputs converted."""
+    """Inputs and output of the activation; of experts also their inputs, converted.
+
+    What experts make is kept as well where their weights multiply it, not what is before.
+    """
     if mlp is None or isinstance(mlp, LinearBlock):
         return np.zeros_like(columns.tp)
     if isinstance(mlp, DenseMlp):
         return _between(mlp, columns.tokens, mlp.width / columns.tp, element, framework)
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
-    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element, framework)
-    moved = (element + 2.0) * tokens * architecture.hidden
+    gates = np.where(element < 2.0, framework.gate_bytes, 2.0)
+    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element, framework, gates)
+    moved = (element + 2.0 * (not framework.weighs_inside)) * tokens * architecture.hidden
     router = 4.0 * columns.shard_tokens * mlp.experts
     shared = mlp.shared
     if shared is None:
@@ -219,17 +233,26 @@ def _mlp(
         routed
         + moved
         + router
-        + _between(shared, columns.tokens, shared.width / columns.tp, element, framework)
+        + _between(shared, columns.tokens, shared.width / columns.tp, element, framework, gates)
     )
 
 
 def _between(
-    mlp: DenseMlp, tokens: Floats, width: Floats, element: Floats, framework: Framework
+    mlp: DenseMlp,
+    tokens: Floats,
+    width: Floats,
+    element: Floats,
+    framework: Framework,
+    gates: Floats | float = 2.0,
 ) -> Floats:
-    """Inputs and output of the activation, and apart from its gate what it makes before that."""
-    inputs = 2 if mlp.activation.gated else 1
-    apart = 2.0 * (mlp.activation.gated and not framework.fuses_gates)
-    return tokens * width * (2.0 * inputs + apart + element)
+    """Inputs and output of the activation, and apart from its gate what it makes before that.
+
+    An input of a gated one takes `gates` bytes an element.
+    """
+    gated = mlp.activation.gated
+    inputs = 2 * gates if gated else 2.0
+    apart = 2.0 * (gated and not framework.fuses_gates)
+    return np.asarray(tokens * width * (inputs + apart + element))
 
 
 def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:

@@ -1,6 +1,7 @@
 """What a layer keeps of a microbatch, in bytes counted by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,3 +116,52 @@ def test_whole_layers_that_are_recomputed_have_nothing_left_to_drop(
     chosen = replace(full, recompute_modules=(module,))
     assert _kept(layer, chosen) == _kept(layer, full) == np.float64(2 * TOKENS / 2 * 2048)
     assert _working(layer, chosen) == _working(layer, full) == _kept(layer)
+
+
+def _saved(layer: Layer, plan: ModelPlan, **fields: Any) -> float:
+    """Bytes that a layer keeps fewer where the framework has other fields."""
+    return _kept(layer, plan) - _kept(layer, plan, replace(MEGATRON, **fields))
+
+
+def test_outputs_of_experts_are_kept_where_weights_multiply_them() -> None:
+    """Two experts a token: 2 bytes of each element that they make."""
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    assert _saved(layer, PLAN, weighs_inside=False) == -2 * 2 * TOKENS * 2048
+
+
+def test_inputs_of_experts_activations_may_be_kept_in_a_byte() -> None:
+    """Two inputs of two routed experts of a token, and of the shared one: a byte each is saved."""
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    low = replace(PLAN, precision=Precision.FP8)
+    assert _saved(layer, low, gate_bytes=1.0) == 2 * TOKENS * (2 * 1024 / 2 + 512 / 2)
+    assert _saved(layer, PLAN, gate_bytes=1.0) == 0
+    assert _saved(Layer(attention=LATENT, mlp=DenseMlp(width=8192)), low, gate_bytes=1.0) == 0
+
+
+@pytest.mark.parametrize(
+    "attention", [LATENT, GroupedAttention(heads=16, kv_heads=4, head_dim=128)]
+)
+def test_results_of_attention_may_be_kept_once(
+    attention: LatentAttention | GroupedAttention,
+) -> None:
+    """2 bytes for attention and one for its product, or 1.5 for both."""
+    layer = Layer(attention=attention, mlp=EXPERTS)
+    low = replace(PLAN, precision=Precision.FP8)
+    assert _saved(layer, low, result_bytes=1.5) == 1.5 * TOKENS * 16 / 2 * 128
+    assert _saved(layer, PLAN, result_bytes=1.5) == 0
+
+
+def test_norms_that_are_recomputed_may_drop_what_was_converted_too() -> None:
+    layer = Layer(attention=LATENT, mlp=EXPERTS)
+    low = replace(PLAN, precision=Precision.FP8, recompute_modules=(RecomputeModule.NORMS,))
+    assert _saved(layer, low, drops_cast_norms=True) == 2 * TOKENS / 2 * 2048
+
+
+def test_latent_ranks_are_kept_before_their_norm_and_converted_after() -> None:
+    """512 of keys and values: 2 bytes, and one more in 8 bits where 16 take two."""
+    small, large = (
+        Layer(attention=replace(LATENT, kv_rank=rank), mlp=EXPERTS) for rank in (512, 1024)
+    )
+    low = replace(PLAN, precision=Precision.FP8)
+    assert _kept(large) - _kept(small) == 4 * TOKENS / 2 * 512
+    assert _kept(large, low) - _kept(small, low) == 3 * TOKENS / 2 * 512
