@@ -14,6 +14,7 @@ TYPED: dict[str, Any] = {
     "expert_tp": 2,
     "sequence": 8192,
     "precision": "fp8",
+    "recipe": False,
     "recompute": "full",
     "recompute_layers": 1,
     "layout": "4+2",

@@ -323,7 +323,7 @@ class StepOptions:
         True,
         _SWITCH,
         _MODEL,
-        "Whether what is not asked for is as public recipes of the model have it.",
+        "Take from public recipes of the model what is not asked for.",
         flags=("--recipe/--no-recipe",),
     )
     device: "str | Device | None" = asked(

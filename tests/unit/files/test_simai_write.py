@@ -27,7 +27,7 @@ def write(path: Path, model: str, **options: Any) -> list[str]:
             "llama-3-8b",
             {"npus": 16, "tp": 4, "global_batch": 16, "sequence": 4096, "cuda_graph": True},
         ),
-        ("llama-3-8b", {"npus": 8, "zero": 0, "global_batch": 8, "sequence": 2048}),
+        ("llama-3-8b", {"npus": 8, "zero": 0, "global_batch": 8, "sequence": 4096}),
         (
             "llama-3-8b",
             {"npus": 16, "tp": 2, "global_batch": 16, "sequence": 4096, "recompute": "full"},
