@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
+from stepsim.explore.batch.scenarios import HOST
 from stepsim.face import simulate
+from stepsim.graph import actions
+from stepsim.graph.actions import Task
 from stepsim.network.topology import Topology
 from stepsim.network.topology.numbers import leaders, with_values
 from stepsim.workload.rows import Phase
@@ -82,3 +85,18 @@ def test_a_batch_equals_the_engine(
         assert found.parts_ps is not None
         assert found.parts_ps[i].tolist() == list(report.mean_breakdown_ps().values())
         assert np.array_equal(ranks[:, :, i], report.breakdown[report.actor_of])
+
+
+@examples(30)
+@given(job=jobs(), network=networks(), label=st.sampled_from(["loss", "host", "get_batch", "any"]))
+def test_no_time_depends_on_a_label(job: Job, network: Topology, label: str) -> None:
+    """Tasks of all kinds bear the name of host times, and their times are what they were."""
+    options = job.options()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actions, "Task", lambda **fields: Task(**{**fields, "label": label}))
+        batch = make_batch(job.workload, network, **options)
+        times = {} if batch.fixed else dict(zip(HOST, ([500], [1500], [2500]), strict=True))
+        found = batch.evaluate(times)
+    host: dict[str, Any] = {name: f"{ps} ps" for name, (ps,) in times.items()}
+    report = simulate(job.workload, network, **options, **host).report
+    assert found.step_time_ps[0] == report.step_time_ps

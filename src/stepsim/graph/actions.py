@@ -29,11 +29,23 @@ class TaskKind(IntEnum):
     RECV = 4
 
 
+class HostPart(IntEnum):
+    """Which option a host task takes its time from; launches take it from their rows, and none."""
+
+    OVERHEAD = 0
+    GET_BATCH = 1
+    LOSS = 2
+
+
+_HOST_LABELS = {HostPart.OVERHEAD: "host", HostPart.GET_BATCH: "get_batch", HostPart.LOSS: "loss"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
-    `comm` is the number of a communication in the graph's table, -1 for compute.
+    `comm` is the number of a communication in the graph's table, -1 for compute. `host_part` says
+    which option the duration is of, if it is one's. Nothing depends on the label.
     """
 
     kind: TaskKind
@@ -43,6 +55,7 @@ class Task:
     duration_ps: int = 0
     comm: int = -1
     after: tuple[int, ...] = ()
+    host_part: HostPart | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,11 +144,19 @@ class _TaskListBuilder:
                 after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
         return after
 
-    def host(self, label: str, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
+    def host(self, part: HostPart, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
         """Add host time; returns what follows it, `after` itself if there is none."""
         if not duration_ps:
             return after
-        return self._add(TaskKind.HOST, Stream.COMPUTE, label, Phase.FORWARD, after, duration_ps)
+        return self._add(
+            TaskKind.HOST,
+            Stream.COMPUTE,
+            _HOST_LABELS[part],
+            Phase.FORWARD,
+            after,
+            duration_ps,
+            host_part=part,
+        )
 
     def launch(self, label: str, phase: Phase, host_ps: int, after: tuple[int, ...]) -> None:
         """Add the host's launches, which begin after `after`; `launched` waits for them."""
@@ -152,7 +173,14 @@ class _TaskListBuilder:
     def copy(self, task: Task, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
         """Add a task of another task list with its own duration and predecessors."""
         return self._add(
-            task.kind, task.stream, task.label, task.phase, after, duration_ps, task.comm
+            task.kind,
+            task.stream,
+            task.label,
+            task.phase,
+            after,
+            duration_ps,
+            task.comm,
+            task.host_part,
         )
 
     def build(self, label: str, phase: Phase) -> TaskList:
@@ -170,6 +198,7 @@ class _TaskListBuilder:
         after: tuple[int, ...],
         duration_ps: int = 0,
         comm: int = -1,
+        host_part: HostPart | None = None,
     ) -> tuple[int, ...]:
         queued = (self._last[stream],) if stream in self._last else ()
         self.tasks.append(
@@ -181,6 +210,7 @@ class _TaskListBuilder:
                 duration_ps=duration_ps,
                 comm=comm,
                 after=tuple(sorted({*after, *queued})),
+                host_part=host_part,
             )
         )
         self._last[stream] = len(self.tasks) - 1
@@ -235,10 +265,10 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
     A row with a `forward_lag` waits only at the end of the row that many places on.
     """
     builder = _TaskListBuilder(comms=comms)
-    after = builder.host("host", host.overhead_ps, ())
-    after = builder.host("get_batch", host.get_batch_ps, after)
+    after = builder.host(HostPart.OVERHEAD, host.overhead_ps, ())
+    after = builder.host(HostPart.GET_BATCH, host.get_batch_ps, after)
     after = _forward_rows(builder, rows, after)
-    builder.host("loss", host.loss_ps, after)
+    builder.host(HostPart.LOSS, host.loss_ps, after)
     return builder.build("forward", Phase.FORWARD)
 
 
@@ -272,7 +302,7 @@ def backward_tasks(
     per step.
     """
     builder = _TaskListBuilder(comms=comms)
-    after = builder.host("host", host.overhead_ps, ())
+    after = builder.host(HostPart.OVERHEAD, host.overhead_ps, ())
     part = range(len(rows)) if parts.part is None else parts.part
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):

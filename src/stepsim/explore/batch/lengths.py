@@ -17,8 +17,8 @@ from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
-from stepsim.explore.batch.scenarios import AXES, HOST, PHASES, Scenarios
-from stepsim.graph.actions import Task, TaskKind, TaskList
+from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
+from stepsim.graph.actions import HostPart, Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Use
 from stepsim.network.collectives import (
@@ -32,7 +32,6 @@ from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
 
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
-_HOST_LABELS = dict(zip(("host", "get_batch", "loss"), range(len(HOST)), strict=True))
 
 
 class Length(Protocol):
@@ -70,9 +69,9 @@ class ComputeLength:
 
 @dataclass(frozen=True, slots=True)
 class HostLength:
-    """Host time, by its place in `HOST`."""
+    """Host time that an option says; its parts are the columns of `Scenarios.host_ps`."""
 
-    which: int
+    which: HostPart
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """Host time in ps, one per scenario."""
@@ -250,8 +249,8 @@ class LengthTable:
         """Number of the length of a task list's task on a rank."""
         if task.comm >= 0:
             return self.comm(Use(comm=task.comm, stage=stage), rank)
-        if task.kind is TaskKind.HOST and not self.fixed and task.label in _HOST_LABELS:
-            return self.number(HostLength(_HOST_LABELS[task.label]))
+        if task.host_part is not None and not self.fixed:
+            return self.number(HostLength(task.host_part))
         if task.kind is TaskKind.COMPUTE:
             return self.number(ComputeLength(task.duration_ps, task.phase, slow))
         return self.number(FixedLength(task.duration_ps))

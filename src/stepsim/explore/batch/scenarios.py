@@ -22,6 +22,7 @@ from stepsim.workload.scaling import ComputeScale
 PHASES = tuple(Phase)
 AXES = tuple(ParallelAxis)
 HOST = ("host_overhead", "get_batch", "loss_time")
+"""Options of host times, in the order of `HostPart`."""
 _WORTH = 2
 """Scenarios per distinct one from which on it is worth the gathering."""
 _MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are computed
