@@ -102,8 +102,10 @@ def compare_command(
 
 
 def diff_command(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="Result of simulate --json.")],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="Result to compare with it.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A.json", help="Step or profile of simulate --json.")
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="The other, of the same kind.")],
     csv: CsvOption = None,
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""

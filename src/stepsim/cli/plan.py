@@ -65,7 +65,8 @@ class _SearchOptions(OneStepOptions):
         float | None,
         typer.Option(
             "--memory-share",
-            help="Share of the device memory that a plan may use [default: 0.92, else 1].",
+            help="Share of the device memory that a plan may use.",
+            show_default="0.92, else 1",
         ),
     ] = None
     runs: Annotated[int, typer.Option("--runs", min=1, help="Plans to simulate at most.")] = 20

@@ -108,11 +108,11 @@ def load_result(path: str | Path) -> "ResultDocument":
 def load_recorded(path: str | Path) -> "ResultDocument | ProfileDocument":
     """The result or the profile in a JSON file; raises as `load_result` does."""
     from stepsim.measured.profile.document import ProfileDocument
+    from stepsim.results.document import ResultDocument
 
-    raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
-    if "slowdown_by_replica" in raw:
-        return ProfileDocument.from_plain(raw, str(path))
-    return load_result(path)
+    raw = read_json(Path(path), "a step or a profile of 'stepsim simulate --json'")
+    document = ProfileDocument if "slowdown_by_replica" in raw else ResultDocument
+    return document.from_plain(raw, str(path))
 
 
 def load_comm_table(

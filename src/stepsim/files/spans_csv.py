@@ -35,7 +35,7 @@ def write_spans(timeline: Timeline, path: Path) -> None:
 
 
 def write_operations(profile: Profile, path: Path) -> None:
-    """Write all operations of a profile, since the first on their clock; raises OutputError."""
+    """Write all operations of a profile, with times since the first; raises OutputError."""
     _write(path, (*OPERATION_COLUMNS, "start_ps", "end_ps"), operation_rows(profile))
 
 
@@ -50,7 +50,7 @@ def operation_rows(profile: Profile) -> Iterator[tuple[int | str, ...]]:
     events = profile.events
     columns = (
         *(events.rank, events.step, events.stream, events.kind, events.name, events.phase),
-        *(events.microbatch, events.size_bytes, *profile.since_start_ps()),
+        *(events.microbatch, events.size_bytes, *profile.since_start_ps),
     )
     for row in zip(*(column.tolist() for column in columns), strict=True):
         rank, step, stream, kind, name, phase, microbatch, size, start, end = row

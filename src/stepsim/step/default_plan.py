@@ -1,5 +1,6 @@
 """The plan of a model of which nobody said a degree: the fastest even one that fits."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,11 +21,11 @@ from stepsim.step.model_plan import (
     DEFAULT_TOKENS,
     as_jobs_run,
     asked_layout,
-    by_recipe,
     chunks_of,
     default_batch,
     default_size,
     plan_fields,
+    planned_by_recipe,
 )
 from stepsim.step.tried import (
     MICROBATCH_SIZES,
@@ -35,8 +36,8 @@ from stepsim.step.tried import (
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework, RecipeShape
-from stepsim.workload.model.layout import LayerLayout, named_layout
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
 from stepsim.workload.model.plan import ModelPlan, check_plan, heads_divide
 from stepsim.workload.model.step_time import StepModel
@@ -238,20 +239,9 @@ class PlanChooser:
                 if not is_checked:
                     check_plan(self.architecture, plan)
                     is_checked = True
-                yield self._by_recipe(plan)
-
-    def _by_recipe(self, plan: ModelPlan) -> ModelPlan:
-        """The plan with what the model's public recipe sets for its degrees."""
-        if plan.recompute is not Recompute.NONE:
-            return plan
-        degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
-        found = by_recipe(self.options, degrees, self.device, self.framework, self.architecture)
-        fields = dict(found.fields)
-        if "zero" in found.options:
-            fields["zero"] = found.options["zero"]
-        if "layout" in found.options:
-            fields["layout"] = named_layout(found.options["layout"])
-        return replace(plan, **fields) if fields else plan
+                yield planned_by_recipe(
+                    self.options, plan, self.device, self.framework, self.architecture
+                )
 
     def _batch(self, samples: int, pp: int) -> int:
         options = self.options
@@ -283,7 +273,7 @@ def _words(values: Mapping[str, object]) -> str:
     """Values of options as the command line takes them."""
     named = ((OPTIONS[name], value) for name, value in values.items())
     words = (option.words(option.text(value), short=True) for option, value in named)
-    return " ".join(chain.from_iterable(words))
+    return shlex.join(chain.from_iterable(words))
 
 
 def _nearest(priced: _PricedPlans, plan: ModelPlan) -> ModelPlan | None:

@@ -12,7 +12,7 @@ from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.choices import ContextParallelKind, Precision
+from stepsim.workload.model.choices import ContextParallelKind, Precision, Recompute
 from stepsim.workload.model.context.parallel import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
@@ -106,6 +106,28 @@ def by_recipe(
     )
 
 
+def planned_by_recipe(
+    asked: StepOptions,
+    plan: ModelPlan,
+    device: Device,
+    framework: Framework,
+    architecture: Architecture,
+) -> ModelPlan:
+    """A plan with what the model's public recipe sets for its degrees beside the options asked for.
+
+    One that recomputes is taken as it is.
+    """
+    if plan.recompute is not Recompute.NONE:
+        return plan
+    degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
+    found = by_recipe(asked, degrees, device, framework, architecture)
+    fields = {**found.options, **found.fields}
+    if "layout" in fields:
+        ahead = len(architecture.prediction_layers)
+        fields["layout"] = named_layout(fields["layout"], ahead)
+    return replace(plan, **fields) if fields else plan
+
+
 def recomputed_by(recipe: Recipe) -> dict[str, Any]:
     """Fields of a plan that say what a recipe recomputes and offloads; none where it does not."""
     found = {
@@ -141,9 +163,9 @@ def _divides(recipe: Recipe, architecture: Architecture, degrees: RecipeShape) -
 
 def _said_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:
     if modules := fields.get("recompute_modules"):
-        yield f"recompute {' and '.join(modules)}"
+        yield f"recompute {' and '.join(modules)} (memory alone, no time)"
     if layers := fields.get("offload_layers"):
-        yield f"activations of {layers} layers wait in the host's memory"
+        yield f"activations of {layers} layers wait in the host's memory (no time)"
 
 
 def _said_of_states(recipe: Recipe | None) -> Iterator[str]:

@@ -69,8 +69,9 @@ class SecondLook:
                 f"{self.built.plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
             )
         if all(option.name in _COUNTED for option in self.asked.changed()):
-            yield from self._off_closed_form(step_s)
-            yield from self._off_published(step_s)
+            off = tuple(self._off_closed_form(step_s))
+            yield from off
+            yield from self._off_published(step_s, doubtful=bool(off))
 
     def closed_form_s(self) -> float | None:
         """Seconds of the step by the closed form of its plan; None where there is none."""
@@ -129,17 +130,19 @@ class SecondLook:
                 "predictions of this kind are off; the parts of the step say what it is"
             )
 
-    def _off_published(self, step_s: float) -> Iterator[Finding]:
+    def _off_published(self, step_s: float, *, doubtful: bool) -> Iterator[Finding]:
+        """How far the published run is; the prediction is `doubtful` where its closed form is."""
         run = self.nearest()
         if run is None:
             return
         effort = self.effort
         mfu = effort.model_flops / effort.peak_flops / self.built.plan.npus / step_s
         low, high = self._range(_WIDER if max(self._unlike(run)) > _SAME else 1.0)
+        wrong = ", or the prediction is wrong" if doubtful else ""
         if not low <= mfu / run.mfu <= high:
             yield Finding(
                 text=f"this step has an MFU of {mfu:.0%}, {said_of(run)} achieved {run.mfu:.0%}: "
-                "plan, settings or links are unlike those of that run, or the prediction is wrong "
+                f"plan, settings or links are unlike those of that run{wrong} "
                 f"(expected: {low:.2f} to {high:.2f} times as much)"
             )
 

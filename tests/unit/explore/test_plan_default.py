@@ -12,6 +12,7 @@ from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.step.simulate import simulate_step
 from stepsim.step.work import held_degrees, make_work
+from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 
@@ -128,3 +129,18 @@ def test_a_search_takes_plans_that_fit_well_where_there_are_any() -> None:
     )
     capacity = 80 * 2**30
     assert max(well.memory) < 0.92 * capacity < max(every.memory) <= capacity
+
+
+def test_a_search_takes_the_stage_of_a_recipe_as_simulate_does() -> None:
+    """The framework's jobs run ZeRO 1, which nobody asked for; the model's recipe says 2."""
+    asked = {"global_batch": 512, "sequence": 8192, "tp": 8, "pp": 16}
+    job = question("llama-3.1-405b", "hgx-h100", 1024, **asked)
+    assert isinstance(job.workload, Model)
+    fixed = {"tp": (8,), "cp": (1,), "pp": (16,)}
+    space = make_space(
+        job.workload, job.topology, job.options, [1024], fixed=fixed, most={"chunks": 1}
+    )
+    stages = {plan.zero for plan in space.plans() if plan.recompute is Recompute.NONE}
+    assert stages == {2} == {default_of(job).zero}
+    only = replace(space, fixed={**fixed, "zero": (1,)})
+    assert {plan.zero for plan in only.plans()} == {1}

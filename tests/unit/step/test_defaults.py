@@ -339,6 +339,7 @@ def least(job: StepInputs, plan: ModelPlan) -> float:
         sequence=plan.sequence,
         domain=interconnect_of(job.topology.fit(plan.npus)).domain,
         base=replace(job.options, npus=None, zero=plan.zero),
+        asked=job.options,
     )
     built = make_work(job.workload, job.topology, job.options).built
     assert built is not None

@@ -148,3 +148,12 @@ def test_shipped_rates_are_of_shipped_devices_and_below_their_peaks() -> None:
         assert generations[rate.device] == rate.generation
         assert 0 < rate.mfu < 0.8
         assert rate.experts or rate.flops_per_token > 5 * rate.parameters
+
+
+def test_a_prediction_is_doubted_where_its_closed_form_is_off_too() -> None:
+    found = look(npus=64)
+    closed_s = found.closed_form_s() or 0.0
+    slow = beside(found, like(found, mfu=1000.0))
+    (text,) = said(slow, closed_s)
+    assert "wrong" not in text
+    assert "or the prediction is wrong" in said(slow, 4 * closed_s)[1]

@@ -123,11 +123,16 @@ def write_traces(
 
     Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
     """
-    from stepsim.files.traces.chakra_write import write_chakra
-    from stepsim.files.traces.kineto_write import write_kineto
     from stepsim.results.as_profile import profile_of_step
 
-    profile = profile_of_step(step.timeline, step.prices, source=source)
+    write_profile_traces(profile_of_step(step.timeline, step.prices, source=source), chakra, kineto)
+
+
+def write_profile_traces(profile: "Profile", chakra: Path | None, kineto: Path | None) -> None:
+    """Write a profile as the traces that other tools read; raises OutputError."""
+    from stepsim.files.traces.chakra_write import write_chakra
+    from stepsim.files.traces.kineto_write import write_kineto
+
     if chakra:
         write_chakra(profile, chakra)
     if kineto:

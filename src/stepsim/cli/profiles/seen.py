@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
-from stepsim.cli.common.figures import TraceOutput
+from stepsim.cli.common.figures import TraceOutput, write_profile_traces
 from stepsim.cli.common.terminal import check_outputs, command_line, show, warn
 from stepsim.show.figures.style import FigureStyle
 
@@ -32,14 +32,8 @@ class ProfileViews:
         """Write them; raises OutputError where one cannot be written."""
         if self.trace:
             self.trace.write_profile(profile, quiet=quiet)
-        if self.chakra:
-            from stepsim.files.traces.chakra_write import write_chakra
-
-            write_chakra(profile, self.chakra)
-        if self.kineto:
-            from stepsim.files.traces.kineto_write import write_kineto
-
-            write_kineto(profile, self.kineto)
+        if self.chakra or self.kineto:
+            write_profile_traces(profile, self.chakra, self.kineto)
         if self.plot:
             from stepsim.show.figures.recorded import plot_profile
 

@@ -190,6 +190,7 @@ def make_space(
         sequence=options.sequence,
         domain=interconnect_of(topology.fit(max(npus))).domain,
         base=replace(run.options, npus=None),
+        asked=options,
         fixed=fixed,
         most=most,
     )

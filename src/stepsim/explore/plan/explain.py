@@ -9,6 +9,7 @@ from stepsim.explore.plan.document import why_slower
 from stepsim.explore.plan.search import PlanSearch, search_plans
 from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.network.topology import Topology
+from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.model import Model
 
 
@@ -23,7 +24,8 @@ def explain_plan(
 ) -> str:
     """A sentence about the best plan with these values, against the best of the search.
 
-    `limit` is the share of the device's memory that plans may take: all of it unless it is said.
+    `limit` is the share of the device's memory that plans may take: all of it unless it is said,
+    and then a plan that fills it nearly is said not to fit well.
     """
     values = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in fixed.items())
     best = found.plans[0]
@@ -39,6 +41,8 @@ def explain_plan(
         capacity = other.memory_bytes / other.memory_share / 2**30
         taken = f"{other.memory_bytes / 2**30:.1f} of {capacity:.0f} GiB"
         return f"{words}, but it does not fit: it takes {taken}"
+    if limit is None and other.memory_share >= TIGHT_SHARE > best.memory_share:
+        words += f", which fits badly ({other.memory_share:.0%}; --memory-share 1 allows it)"
     if other.step_ps <= best.step_ps:
         return f"{words}, no slower than the best"
     more = other.step_ps / best.step_ps - 1

@@ -10,7 +10,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
-from stepsim.step.model_plan import by_recipe, exchange_of
+from stepsim.step.model_plan import exchange_of, planned_by_recipe
 from stepsim.step.tried import (
     MICROBATCH_SIZES,
     common_experts,
@@ -18,9 +18,9 @@ from stepsim.step.tried import (
     recomputations,
 )
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.choices import ExpertDispatch, Recompute
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework, RecipeShape
+from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.plan import (
     ModelPlan,
@@ -57,7 +57,8 @@ _EVEN_CHUNKS = (1, 2, 4, 8)
 class PlanSpace:
     """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
 
-    `domain` is how many NPUs the fast network joins: tp stays inside. `fixed` has the values that
+    `domain` is how many NPUs the fast network joins: tp stays inside. `asked` are the options that
+    were asked for, `base` has those of the framework's jobs besides. `fixed` has the values that
     an option may have, by name; what is not there is free. `most` bounds a free option.
     """
 
@@ -67,6 +68,7 @@ class PlanSpace:
     sequence: int
     domain: int
     base: StepOptions
+    asked: StepOptions
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
 
@@ -202,21 +204,15 @@ class PlanSpace:
         return self._by_recipe(plan)
 
     def _by_recipe(self, plan: ModelPlan) -> ModelPlan:
-        """The plan with what a public recipe of the model sets, where nobody asked.
-
-        What a search tries several values of is asked for: nothing is recomputed besides.
-        """
-        base, framework, device = self.base, self.base.framework, self.base.device
-        free = plan.recompute is Recompute.NONE and "recompute" not in self.fixed
-        if not (free and isinstance(framework, Framework) and isinstance(device, Device)):
+        """The plan with what a public recipe of the model sets, where nobody asked or fixed it."""
+        framework, device = self.base.framework, self.base.device
+        if not (isinstance(framework, Framework) and isinstance(device, Device)):
             return plan
-        degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
-        asked = replace(base, zero=plan.zero)
-        found = by_recipe(asked, degrees, device, framework, self.architecture)
-        fields = dict(found.fields)
-        if "layout" in found.options:
-            fields["layout"] = named_layout(found.options["layout"])
-        return replace(plan, **fields) if fields else plan
+        if "recompute" in self.fixed:
+            return plan
+        zero = plan.zero if "zero" in self.fixed else self.asked.zero
+        asked = replace(self.asked, zero=zero)
+        return planned_by_recipe(asked, plan, device, framework, self.architecture)
 
     def _orders(self) -> tuple[PipelineOrder, ...]:
         """Schedules that are asked for; 1F1B is interleaved where there are chunks."""

@@ -30,6 +30,7 @@ _KEYS = {
     "recompute-modules": "model.recompute_modules",
     "recompute-method": "model.recompute_method",
     "recompute-num-layers": "model.recompute_num_layers",
+    "cpu-offloading-num-layers": "model.cpu_offloading_num_layers",
     "attention-backend": "model.attention_backend",
     "cuda-graph-impl": "model.cuda_graph_impl",
     "seq-length": "model.seq_length",
@@ -98,6 +99,8 @@ def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
             yield f"{_ALSO[name]}={values[name]}"
     if "moe-enable-deepep" in values:
         yield "model.moe_flex_dispatcher_backend=deepep"
+    if "cpu-offloading-num-layers" in values:
+        yield "model.cpu_offloading=true"
     precision = tuple(text for text in arguments if _OF_PRECISION.fullmatch(text))
     yield f"mixed_precision={_PRECISIONS[precision]}"
 

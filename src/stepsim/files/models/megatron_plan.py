@@ -150,6 +150,8 @@ def _compute(plan: ModelPlan) -> Iterator[str]:
         case Recompute.NONE if plan.recompute_modules:
             yield "--recompute-granularity selective"
             yield f"--recompute-modules {' '.join(plan.recompute_modules)}"
+    if plan.offload_layers:
+        yield f"--cpu-offloading-num-layers {plan.offload_layers}"
     if plan.attention is AttentionKernel.UNFUSED:
         yield "--attention-backend unfused"
     if plan.cuda_graph:

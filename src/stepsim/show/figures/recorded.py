@@ -97,7 +97,7 @@ def _lanes(profile: Profile, scene: Scene) -> Iterator[Lane]:
 
 def _boxes(profile: Profile, places: Ints, scene: Scene) -> list[Box]:
     """Boxes of some operations, as far as they can be seen."""
-    starts, ends = (times[places] for times in profile.since_start_ps())
+    starts, ends = (times[places] for times in profile.since_start_ps)
     return [
         Box(start=start, end=end, colour=_colour(profile.events, int(places[i])))
         for i, start, end in visible(starts, ends, scene)

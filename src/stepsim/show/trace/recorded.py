@@ -34,8 +34,8 @@ _FACTS = ("size_bytes", "microbatch", "chunk")
 class TracedProfile:
     """A profile to be told: all its ranks, or `ranks`; what reaches into the `window`.
 
-    Times begin with the first operation of their clock. Raises PlanError for ranks that were not
-    recorded, and for a window behind the last operation.
+    Times begin with the first operation. Raises PlanError for ranks that were not recorded, and for
+    a window behind the last operation.
     """
 
     profile: Profile
@@ -51,7 +51,7 @@ class TracedProfile:
                     f"ranks: {self.profile.source} has no rank {rank}: expected one of "
                     f"{', '.join(map(str, sorted(known)[:16]))}"
                 )
-        last = int(self.profile.since_start_ps()[1].max())
+        last = int(self.profile.since_start_ps[1].max())
         if self.window.start_ps > last:
             raise PlanError(
                 f"window is {self.window}: {self.profile.source} takes {format_time_ps(last)}"
@@ -60,7 +60,7 @@ class TracedProfile:
     @property
     def shown(self) -> Ints:
         """Places of the operations that are told."""
-        held = np.asarray(self.window.holds(*self.profile.since_start_ps()))
+        held = np.asarray(self.window.holds(*self.profile.since_start_ps))
         if self.ranks is not None:
             asked = np.isin([each.rank for each in self.profile.ranks], self.ranks)
             held &= asked[self.profile.events.rank]
@@ -69,8 +69,10 @@ class TracedProfile:
     def processes(self) -> Iterator[Process]:
         """A process for every rank, in order."""
         numbers, shown = count(1), self.shown
-        for place, rank in enumerate(self.profile.ranks):
-            mine = shown[self.profile.events.rank[shown] == place]
+        of_rank = self.profile.events.rank[shown]
+        places = shown[np.argsort(of_rank, kind="stable")]
+        ends = np.cumsum(np.bincount(of_rank, minlength=len(self.profile.ranks)))
+        for rank, mine in zip(self.profile.ranks, np.split(places, ends[:-1]), strict=True):
             if len(mine):
                 stage = "" if rank.stage is None else f", stage {rank.stage}"
                 yield Process(
@@ -93,8 +95,8 @@ class TracedProfile:
     def _slices(self, places: Ints) -> list[Slice]:
         events = self.profile.events
         order = places[np.lexsort((events.end_ps[places], events.start_ps[places]))]
-        starts, ends = (times[order] for times in self.profile.since_start_ps())
-        meets = events.of_kind(EventKind.SEND, EventKind.RECV)[order]
+        starts, ends = (times[order] for times in self.profile.since_start_ps)
+        meets = np.isin(events.kind[order], (EventKind.SEND, EventKind.RECV))
         messages = np.where(meets, events.meeting[order] + 1, 0)
         columns = (order, starts, ends, messages)
         return [
