@@ -1,7 +1,7 @@
 """Devices and training frameworks: TOML files, shipped ones by name."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from os.path import isfile
@@ -42,10 +42,7 @@ _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
 _Part = Annotated[Share, Meta(ge=0, le=1)]
 _Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
-RATES_HEADER = (
-    *("frameworks", "source", "model", "device", "generation", "precision", "experts"),
-    *("parameters", "npus", "sequence", "tokens", "flops_per_token", "mfu"),
-)
+RATES_HEADER = ("frameworks", *(each.name for each in fields(PublishedRate)))
 """Columns of `frameworks/rates.csv`, which `benchmarks/model_constants.py` writes."""
 
 
@@ -386,7 +383,7 @@ def _read_framework(path: Path) -> Framework:
             context=_context(file.context),
             recipes=tuple(map(_recipe, file.recipe)),
             errors=tuple(map(_error, file.error)),
-            rates=_published_rates().get(file.name, ()),
+            rates=tuple(_published_rates(file.name)),
             defaults=tuple(map(_defaults, file.defaults)),
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),
@@ -400,30 +397,12 @@ def _error(table: ErrorTable) -> ErrorBand:
     return ErrorBand(error=fields.pop("mean"), sparse=fields.pop("experts"), **fields)
 
 
-@cache
-def _published_rates() -> Mapping[str, tuple[PublishedRate, ...]]:
-    """What published runs achieved, by the names of the frameworks that they tell of."""
+def _published_rates(framework: str) -> Iterator[PublishedRate]:
+    """What published runs with a framework achieved."""
     path = shipped_folder("frameworks") / "rates.csv"
-    found = defaultdict[str, list[PublishedRate]](list)
-    precisions = {each.value: each for each in Precision}
     for row in csv_rows(path, read_text(path, PlanError, "table of rates", "CSV"), PlanError):
-        rate = PublishedRate(
-            source=row["source"],
-            model=row["model"],
-            device=row["device"],
-            generation=row["generation"],
-            precision=precisions[row["precision"]],
-            experts=row["experts"] == "1",
-            parameters=int(row["parameters"]),
-            npus=int(row["npus"]),
-            sequence=int(row["sequence"]),
-            tokens=int(row["tokens"]),
-            flops_per_token=float(row["flops_per_token"]),
-            mfu=float(row["mfu"]),
-        )
-        for name in row["frameworks"].split():
-            found[name].append(rate)
-    return {name: tuple(rates) for name, rates in found.items()}
+        if framework in row["frameworks"].split():
+            yield msgspec.convert(row, PublishedRate, strict=False)
 
 
 def _context(table: ContextTable) -> ContextParallel:

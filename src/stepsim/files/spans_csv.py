@@ -25,8 +25,11 @@ SPAN_COLUMNS = (
 )
 
 
-OPERATION_COLUMNS = ("rank", "step", "stream", "kind", "name", "phase", "microbatch", "bytes")
-"""What is said of a recorded operation beside `start_ps` and `end_ps`; empty where not known."""
+OPERATION_COLUMNS = (
+    *("rank", "step", "stream", "kind", "name", "phase", "microbatch", "bytes"),
+    *("start_ps", "end_ps"),
+)
+"""What is said of a recorded operation; empty where it is not known."""
 
 
 def write_spans(timeline: Timeline, path: Path) -> None:
@@ -35,8 +38,8 @@ def write_spans(timeline: Timeline, path: Path) -> None:
 
 
 def write_operations(profile: Profile, path: Path) -> None:
-    """Write all operations of a profile, with times since the first; raises OutputError."""
-    _write(path, (*OPERATION_COLUMNS, "start_ps", "end_ps"), operation_rows(profile))
+    """Write all operations of a profile; raises OutputError."""
+    _write(path, OPERATION_COLUMNS, operation_rows(profile))
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[tuple[int | str, ...]]) -> None:
@@ -46,11 +49,11 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[tuple[int | str, ..
 
 
 def operation_rows(profile: Profile) -> Iterator[tuple[int | str, ...]]:
-    """The values of `OPERATION_COLUMNS` of every operation, and its times."""
+    """The values of `OPERATION_COLUMNS` of every operation."""
     events = profile.events
     columns = (
         *(events.rank, events.step, events.stream, events.kind, events.name, events.phase),
-        *(events.microbatch, events.size_bytes, *profile.since_start_ps),
+        *(events.microbatch, events.size_bytes, events.start_ps, events.end_ps),
     )
     for row in zip(*(column.tolist() for column in columns), strict=True):
         rank, step, stream, kind, name, phase, microbatch, size, start, end = row

@@ -124,8 +124,9 @@ class SecondLook:
     def _off_closed_form(self, step_s: float) -> Iterator[Finding]:
         seconds, (low, high) = self.closed_form_s(), self._range()
         if seconds is not None and not low <= seconds / step_s <= high:
+            said = format_time_ps(round(seconds * PS_PER_S))
             yield Finding(
-                text=f"the closed form of this plan says {format_time_ps(round(seconds * 1e12))}: "
+                text=f"the closed form of this plan says {said}: "
                 "what it leaves out (groups that share links, stages that differ) is more than "
                 "predictions of this kind are off; the parts of the step say what it is"
             )

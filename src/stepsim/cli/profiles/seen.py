@@ -1,6 +1,6 @@
 """`stepsim inspect` and `stepsim simulate` of profiles."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,9 @@ class ProfileViews:
     kineto: Path | None = None
     style: FigureStyle = FigureStyle.SCREEN
 
-    def write(self, profile: "Profile", *, quiet: bool) -> None:
+    def write(self, found: "Stragglers", *, quiet: bool) -> None:
         """Write them; raises OutputError where one cannot be written."""
+        profile = found.profile
         if self.trace:
             self.trace.write_profile(profile, quiet=quiet)
         if self.chakra or self.kineto:
@@ -45,7 +46,7 @@ class ProfileViews:
         if self.report:
             from stepsim.show.page.write import write_profile
 
-            write_profile(profile, self.report, command=command_line())
+            write_profile(found, self.report, command=command_line())
 
 
 def inspect_profile(
@@ -61,7 +62,8 @@ def inspect_profile(
     check_outputs([path], json=json, files=[csv])
     profile = read_with_progress(path, quiet=quiet)
     if profile.is_timed:
-        _show_profile(profile, profile_shown, json=json, csv=csv, quiet=quiet)
+        found = _stragglers(profile, quiet=quiet)
+        _show_profile(found, profile_shown(found), json=json, csv=csv)
         return
     warn(profile.warnings, quiet=quiet)
     show(json, lambda: ContentsDocument.of(profile).to_json(), contents_shown(profile), csv)
@@ -73,10 +75,9 @@ def simulate_profile(
     """Replay every step of a profile, and show what was recorded."""
     from stepsim.show.tables.profiles import profile_replay_shown
 
-    profile = read_with_progress(path, quiet=quiet)
-    if profile.is_timed:
-        views.write(profile, quiet=quiet)
-    _show_profile(profile, profile_replay_shown, json=json, quiet=quiet)
+    found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
+    views.write(found, quiet=quiet)
+    _show_profile(found, profile_replay_shown(found), json=json)
 
 
 def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
@@ -95,18 +96,22 @@ def refuse_for_profiles(path: Path, **given: object) -> None:
         raise PlanError(f"{path}: a profile is replayed as it ran: leave out {', '.join(asked)}")
 
 
-def _show_profile(
-    profile: "Profile",
-    tables: "Callable[[Stragglers], Iterable[Shown]]",
-    *,
-    json: str | None,
-    csv: Path | None = None,
-    quiet: bool,
-) -> None:
-    from stepsim.measured.profile.document import ProfileDocument
+def _stragglers(profile: "Profile", *, quiet: bool) -> "Stragglers":
+    """What slows the steps of a profile, once it is said what is wrong with it."""
     from stepsim.measured.profile.pipeline import pipeline_waits
     from stepsim.measured.profile.stragglers import find_stragglers
 
     warn(profile.warnings, quiet=quiet)
-    found = find_stragglers(pipeline_waits(profile))
-    show(json, lambda: ProfileDocument.of(found).to_json(), tables(found), csv)
+    return find_stragglers(pipeline_waits(profile))
+
+
+def _show_profile(
+    found: "Stragglers",
+    tables: "Iterable[Shown]",
+    *,
+    json: str | None,
+    csv: Path | None = None,
+) -> None:
+    from stepsim.measured.profile.document import ProfileDocument
+
+    show(json, lambda: ProfileDocument.of(found).to_json(), tables, csv)

@@ -6,7 +6,6 @@ tuple, and is never guessed. Times are integer picoseconds; those of one clock c
 
 from dataclasses import field, fields, replace
 from enum import IntEnum
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -200,12 +199,6 @@ class Profile:
         told = [getattr(each, name) for each in self.ranks]
         values = np.array([UNKNOWN if each is None else each for each in told], dtype=np.int64)
         return np.asarray(values[self.events.rank], dtype=np.int64)
-
-    @cached_property
-    def since_start_ps(self) -> tuple[Ints, Ints]:
-        """Start and end of every operation, since the first one: readers give one axis of time."""
-        first = self.events.start_ps.min()
-        return self.events.start_ps - first, self.events.end_ps - first
 
     def step_times_ps(self) -> Ints:
         """From the first start to the last end of every step."""

@@ -96,10 +96,11 @@ def _lanes(profile: Profile, scene: Scene) -> Iterator[Lane]:
 
 
 def _boxes(profile: Profile, places: Ints, scene: Scene) -> list[Box]:
-    """Boxes of some operations, as far as they can be seen."""
-    starts, ends = (times[places] for times in profile.since_start_ps)
+    """Boxes of some operations of a step, as far as they can be seen."""
+    events, begin = profile.events, profile.events.start_ps.min()
+    starts, ends = events.start_ps[places] - begin, events.end_ps[places] - begin
     return [
-        Box(start=start, end=end, colour=_colour(profile.events, int(places[i])))
+        Box(start=start, end=end, colour=_colour(events, int(places[i])))
         for i, start, end in visible(starts, ends, scene)
     ]
 

@@ -10,9 +10,7 @@ from stepsim.explore.sweep import open_for_reading
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
-from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.stragglers import find_stragglers
+from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.results.document import ResultDocument
 from stepsim.show.page.build import (
     comparison_page,
@@ -88,9 +86,9 @@ def write_improvements(found: Improvements, path: str | Path, *, command: str) -
     _write(improvements_page(found, command=command), path)
 
 
-def write_profile(profile: Profile, path: str | Path, *, command: str) -> None:
+def write_profile(found: Stragglers, path: str | Path, *, command: str) -> None:
     """Write where the steps of a profile go and how they replay; raises OutputError."""
-    _write(profile_page(find_stragglers(pipeline_waits(profile)), command=command), path)
+    _write(profile_page(found, command=command), path)
 
 
 def write_file(source: Path, path: str | Path, *, command: str) -> None:

@@ -34,8 +34,7 @@ _FACTS = ("size_bytes", "microbatch", "chunk")
 class TracedProfile:
     """A profile to be told: all its ranks, or `ranks`; what reaches into the `window`.
 
-    Times begin with the first operation. Raises PlanError for ranks that were not recorded, and for
-    a window behind the last operation.
+    Raises PlanError for ranks that were not recorded, and for a window behind the last operation.
     """
 
     profile: Profile
@@ -51,7 +50,7 @@ class TracedProfile:
                     f"ranks: {self.profile.source} has no rank {rank}: expected one of "
                     f"{', '.join(map(str, sorted(known)[:16]))}"
                 )
-        last = int(self.profile.since_start_ps[1].max())
+        last = int(self.profile.events.end_ps.max())
         if self.window.start_ps > last:
             raise PlanError(
                 f"window is {self.window}: {self.profile.source} takes {format_time_ps(last)}"
@@ -60,10 +59,11 @@ class TracedProfile:
     @property
     def shown(self) -> Ints:
         """Places of the operations that are told."""
-        held = np.asarray(self.window.holds(*self.profile.since_start_ps))
+        events = self.profile.events
+        held = self.window.holds(events.start_ps, events.end_ps)
         if self.ranks is not None:
             asked = np.isin([each.rank for each in self.profile.ranks], self.ranks)
-            held &= asked[self.profile.events.rank]
+            held &= asked[events.rank]
         return np.flatnonzero(held)
 
     def processes(self) -> Iterator[Process]:
@@ -95,10 +95,9 @@ class TracedProfile:
     def _slices(self, places: Ints) -> list[Slice]:
         events = self.profile.events
         order = places[np.lexsort((events.end_ps[places], events.start_ps[places]))]
-        starts, ends = (times[order] for times in self.profile.since_start_ps)
         meets = np.isin(events.kind[order], (EventKind.SEND, EventKind.RECV))
         messages = np.where(meets, events.meeting[order] + 1, 0)
-        columns = (order, starts, ends, messages)
+        columns = (order, events.start_ps[order], events.end_ps[order], messages)
         return [
             Slice(label=self._label(place), start_ps=start, end_ps=end, message=message)
             for place, start, end, message in zip(*(c.tolist() for c in columns), strict=True)

@@ -19,7 +19,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context.hops import shared_blocks
 from stepsim.workload.model.context.parallel import ContextParallel
-from stepsim.workload.model.context.parts import Block, Exchange, sent_share
+from stepsim.workload.model.context.parts import Block, Exchange
 from stepsim.workload.model.operators import (
     Operator,
     attention_operators,
@@ -33,8 +33,6 @@ from stepsim.workload.model.operators import (
     router_operators,
 )
 from stepsim.workload.rows import CollectiveKind, Group
-
-__all__ = ["Block", "Exchange", "embedding_block", "head_blocks", "layer_blocks", "sent_share"]
 
 _USUAL = ContextParallel()
 

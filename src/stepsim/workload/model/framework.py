@@ -1,6 +1,6 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, cast
@@ -261,23 +261,22 @@ class Framework:
 
     def states_recipe(self, model: str, device: str, precision: Precision) -> Recipe | None:
         """The recipe of a model that says bytes of states; None without."""
-        for recipe in self.recipes:
-            if recipe.states and recipe.is_of(model, device, precision):
-                return recipe
-        return None
+        found = self._recipes_of(model, device, precision)
+        return next((recipe for recipe in found if recipe.states), None)
 
     def knows(self, model: str, device: str, precision: Precision) -> bool:
         """Whether there is a public recipe of a model on a device in a number format."""
-        return any(recipe.is_of(model, device, precision) for recipe in self.recipes)
+        return any(True for _ in self._recipes_of(model, device, precision))
 
     def recipe_of(
         self, model: str, device: str, precision: Precision, degrees: RecipeShape
     ) -> Recipe | None:
         """The public recipe of a model that holds for such degrees; None without."""
-        for recipe in self.recipes:
-            if recipe.is_of(model, device, precision) and recipe.suits(degrees):
-                return recipe
-        return None
+        found = self._recipes_of(model, device, precision)
+        return next((recipe for recipe in found if recipe.suits(degrees)), None)
+
+    def _recipes_of(self, model: str, device: str, precision: Precision) -> Iterator[Recipe]:
+        return (each for each in self.recipes if each.is_of(model, device, precision))
 
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""

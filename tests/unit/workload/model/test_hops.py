@@ -13,7 +13,7 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.step.simulate import step_totals
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
-from stepsim.workload.model.blocks import Block, Exchange, layer_blocks
+from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.building.build import build_workload
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context.hops import (
@@ -24,6 +24,7 @@ from stepsim.workload.model.context.hops import (
     merge_shares,
 )
 from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context.parts import Block, Exchange
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import OperatorKind

@@ -15,8 +15,9 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.blocks import Block, embedding_block, head_blocks, layer_blocks
+from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.context.parts import Block
 from stepsim.workload.model.operators import Operator
 from stepsim.workload.model.plan import AttentionKernel, ContextParallelKind, ModelPlan, Precision
 from stepsim.workload.rows import CollectiveKind, Group

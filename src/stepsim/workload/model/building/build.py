@@ -16,19 +16,14 @@ from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.model.architecture import ExpertMlp, Layer
-from stepsim.workload.model.blocks import (
-    Block,
-    Exchange,
-    embedding_block,
-    head_blocks,
-    layer_blocks,
-)
+from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.building.flops import step_effort
 from stepsim.workload.model.building.gaps import with_gaps
 from stepsim.workload.model.building.launches import with_launches
 from stepsim.workload.model.building.sharding import Sharding
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context.hops import launch_ps
+from stepsim.workload.model.context.parts import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from stepsim.workload.model.architecture import Layer
-from stepsim.workload.model.blocks import Block, head_blocks, layer_blocks
+from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context.parts import Block
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import Effort, error_band
 from stepsim.workload.model.framework import Framework
