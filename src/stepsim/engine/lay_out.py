@@ -20,6 +20,8 @@ from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, Use
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import listed_waits
 
 if TYPE_CHECKING:
     from stepsim.engine.contention import Contention
@@ -36,17 +38,12 @@ def task_list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> Task
 
     Raises SimulationError when the times do not fit 64 bits.
     """
-    start: list[int] = []
-    end: list[int] = []
-    for task in task_list.tasks:
-        begin = max((end[i] for i in task.after), default=0)
-        start.append(begin)
-        end.append(begin + task_ps(task))
-    if max(end) > MAX_INT64:
-        raise SimulationError(_TOO_LONG)
-    return TaskListTimes(
-        start=np.array(start, np.int64), end=np.array(end, np.int64), duration_ps=max(end)
-    )
+    try:
+        duration_ps = np.array([task_ps(task) for task in task_list.tasks], dtype=np.int64)
+        end = ends(listed_waits(task.after for task in task_list.tasks), duration_ps)
+    except OverflowError:
+        raise SimulationError(_TOO_LONG) from None
+    return TaskListTimes(start=end - duration_ps, end=end, duration_ps=int(end.max()))
 
 
 def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:

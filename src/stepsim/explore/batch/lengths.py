@@ -5,10 +5,12 @@ A `Length` may be a sum or a longest path of earlier ones, so they are evaluated
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
@@ -28,6 +30,8 @@ from stepsim.network.collectives import (
     with_siblings_ps,
 )
 from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import NodeWaits, listed_waits
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
 
@@ -143,30 +147,35 @@ def communication_ps(
     return times, chosen
 
 
-@dataclass(frozen=True, slots=True)
-class BlockLength:
+class BlockLength(Struct, frozen=True, dict=True):
     """Tasks that nothing interrupts: task i has length `numbers[i]` and waits for `after[i]`."""
 
     numbers: tuple[int, ...]
     after: tuple[tuple[int, ...], ...]
     parts: tuple[Part, ...]
 
+    @cached_property
+    def waits(self) -> NodeWaits:
+        """What the tasks wait for."""
+        return listed_waits(self.after)
+
+    @cached_property
+    def _to_last(self) -> NodeWaits:
+        """The same, of which the ends of tasks that nothing waits for are the results."""
+        awaited = {before for after in self.after for before in after}
+        return listed_waits(self.after, [i for i in range(len(self.after)) if i not in awaited])
+
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """The longest path through the tasks."""
-        longest: Times = np.maximum.reduce(np.broadcast_arrays(*self.times(earlier)[1]))
+        last = ends(self._to_last, (earlier[number] for number in self.numbers))
+        longest: Times = np.maximum.reduce(np.broadcast_arrays(*last))
         return longest
 
     def times(self, earlier: Sequence[Times]) -> tuple[list[Times], list[Times]]:
         """Start and end of each task in ps from the start of the block."""
-        starts: list[Times] = []
-        ends: list[Times] = []
-        for number, after in zip(self.numbers, self.after, strict=True):
-            begin = np.zeros(1, dtype=np.int64)
-            for before in after:
-                begin = np.maximum(begin, ends[before])
-            starts.append(begin)
-            ends.append(begin + earlier[number])
-        return starts, ends
+        durations = [earlier[number] for number in self.numbers]
+        end = ends(self.waits, durations)
+        return [last - taken for last, taken in zip(end, durations, strict=True)], end
 
     @property
     def gaps(self) -> Gaps:
