@@ -10,7 +10,6 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
-from stepsim.base.kept import kept
 from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
@@ -26,9 +25,6 @@ from stepsim.tables.waits import listed_waits
 if TYPE_CHECKING:
     from stepsim.engine.contention import Contention
     from stepsim.network.flights import Transfer
-
-_KEPT = 256
-"""Task lists at some prices whose times are kept."""
 
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
@@ -152,7 +148,6 @@ def _own_ps(task: Task, factor: float) -> int:
     return round(task.duration_ps * factor) if slows else task.duration_ps
 
 
-@kept(_KEPT)
 def _times_at(task_list: TaskList, factor: float, paid: tuple[int, ...]) -> TaskListTimes:
     """Times of a task list at such a factor, whose communications take what is `paid`."""
     prices = dict(zip(task_list.comms, paid, strict=True))

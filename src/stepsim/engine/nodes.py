@@ -4,6 +4,7 @@ A node is a task, or a transfer of all its members.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -77,7 +78,8 @@ def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
     duration_ps = graph.duration_ps(programs)
     if not graph.is_complete or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM:
         return None
-    return NodeTimes(graph=graph, programs=programs, end=ends(graph.waits, duration_ps))
+    end = ends(graph.waits, duration_ps, out=duration_ps)
+    return NodeTimes(graph=graph, programs=programs, end=end)
 
 
 class _Tasks(NamedTuple):
@@ -167,7 +169,7 @@ def _numbered(first: Small, firsts: Small) -> list[Small]:
 def _ordered(nodes: Sequence[Small], after: Sequence[Lists]) -> NodeGraph:
     """The nodes level by level, from the node of every task and what each task waits for."""
     count = 1 + max(int(numbers.max(initial=-1)) for numbers in nodes)
-    place, waits = ordered_waits(_pairs(nodes, after), count)
+    place, waits = ordered_waits(partial(_pairs, nodes, after), count)
     return NodeGraph(node_of=tuple(place.take(numbers) for numbers in nodes), waits=waits)
 
 

@@ -17,29 +17,35 @@ _FEW_NODES = 1 << 14
 
 
 @overload
-def ends(waits: NodeWaits, duration_ps: Ints) -> Ints: ...
+def ends(waits: NodeWaits, duration_ps: Ints, *, out: Ints | None = None) -> Ints: ...
 
 
 @overload
 def ends(waits: NodeWaits, duration_ps: list[Ints] | Iterator[Ints]) -> list[Ints]: ...
 
 
-def ends(waits: NodeWaits, duration_ps: Ints | Iterable[Ints]) -> Ints | list[Ints]:
+def ends(
+    waits: NodeWaits, duration_ps: Ints | Iterable[Ints], *, out: Ints | None = None
+) -> Ints | list[Ints]:
     """When nodes end, in ps, from how long each takes.
 
     Of one array of shape (nodes) or (nodes, cases) comes an array of the same shape, whatever
-    `waits.results` are. Of an array per node, in order, come the ends of
-    `waits.results`: arrays of the cases, or of one element where all cases agree. The longest path
-    must fit 64 bits (of a few nodes an OverflowError says that it does not), and all nodes must be
-    able to run (`NodeWaits.runnable`).
+    `waits.results` are; it is `out` where that is given, which may be the durations themselves. Of
+    an array per node, in order, come the ends of `waits.results`: arrays of the cases, or of one
+    element where all cases agree. The longest path must fit 64 bits (of a few nodes an
+    OverflowError says that it does not), and all nodes must be able to run (`NodeWaits.runnable`).
 
     For example nodes that take 3, 5 and 2, of which the last waits for the others, end at 3, 5, 7.
     """
     if not isinstance(duration_ps, np.ndarray):
         return _of_cases(waits, duration_ps)
+    end_ps = np.empty_like(duration_ps) if out is None else out
     if waits.levels is None or (duration_ps.ndim == 1 and len(waits) <= _FEW_NODES):
-        return np.array(_of_numbers(waits, duration_ps.tolist()), dtype=np.int64)
-    return _of_levels(waits, duration_ps)
+        end_ps[:] = _of_numbers(waits, duration_ps.tolist())
+    else:
+        end_ps[:] = duration_ps
+        _add_levels(waits, end_ps)
+    return end_ps
 
 
 def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
@@ -50,12 +56,10 @@ def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
     return end_ps
 
 
-def _of_levels(waits: NodeWaits, duration_ps: Ints) -> Ints:
-    """All nodes of a level at a time."""
-    end_ps = duration_ps.copy()
+def _add_levels(waits: NodeWaits, end_ps: Ints) -> None:
+    """Make durations ends, all nodes of a level at a time."""
     for low, high, before, begins in waits.waiting_levels():
         end_ps[low:high] += np.maximum.reduceat(end_ps.take(before, axis=0), begins, axis=0)
-    return end_ps
 
 
 def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:

@@ -90,21 +90,31 @@ def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None =
     return NodeWaits(after=Lists.of(after), results=wanted)
 
 
-def ordered_waits(pairs: Ints, nodes: int) -> tuple[Small, NodeWaits]:
+def ordered_waits(make_pairs: Callable[[], Ints], nodes: int) -> tuple[Small, NodeWaits]:
     """Nodes brought into an order of levels, from pairs `before << 32 | after` of their numbers.
 
-    The place of every node in that order comes first. The pairs are used up.
+    The place of every node in that order comes first. Pairs are made twice rather than kept: of the
+    largest graphs they are what needs most memory.
     """
-    missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
-    for part in _parts(pairs):
-        np.add.at(missing, part & _LOW_HALF, one)
-    order, levels = _levels(missing, lists_of(pairs, nodes))
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order), dtype=np.int32)
+    place, levels = _places(make_pairs(), nodes)
+    pairs = make_pairs()
     for part in _parts(pairs):
         before, after = place[part >> 32], place[part & _LOW_HALF].astype(np.int64)
         part[:] = after << 32 | before
     return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels)
+
+
+def _places(pairs: Ints, nodes: int) -> tuple[Small, Small]:
+    """The place of every node in an order of levels, and where levels start."""
+    missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
+    for part in _parts(pairs):
+        np.add.at(missing, part & _LOW_HALF, one)
+    followers = lists_of(pairs, nodes)
+    del pairs
+    order, levels = _levels(missing, followers)
+    place = np.empty_like(order)
+    place[order] = np.arange(nodes, dtype=np.int32)
+    return place, levels
 
 
 def _parts(pairs: Ints) -> list[Ints]:

@@ -1,6 +1,6 @@
 """When the nodes of a program end, in many scenarios at once, and what that makes of the step."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -34,7 +34,7 @@ class Passes(Struct, frozen=True, kw_only=True, dict=True):
         wanted = {*program.last, *program.pipeline, *program.busy_nodes}
         return replace(program.waits, results=tuple(sorted(wanted)))
 
-    def totals(self, lengths: Iterable[Times], count: int) -> Totals:
+    def totals(self, lengths: list[Times] | Iterator[Times], count: int) -> Totals:
         """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
         waits = self._counted
         known = zip(waits.results or (), ends(waits, lengths), strict=True)

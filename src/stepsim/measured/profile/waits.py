@@ -60,7 +60,7 @@ class Waits:
         before = np.concatenate([self.before, arrives[meets], joint])
         after = np.concatenate([arrives[self.after], joint, meets])
         nodes = count + len(meets) + int((members > 1).sum())
-        place, waits = ordered_waits(before.astype(np.int64) << 32 | after, nodes)
+        place, waits = ordered_waits(lambda: before.astype(np.int64) << 32 | after, nodes)
         self._check_order(place[:count] >= waits.runnable)
         return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
 
