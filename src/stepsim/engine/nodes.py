@@ -11,11 +11,11 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Lists, Small, bounds, lists_of, row_numbers, spans
 from stepsim.base.kept import keep
-from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.compiled import compiled_passes
 from stepsim.engine.fold import Actors
@@ -39,8 +39,7 @@ class _Level(NamedTuple):
     begins: NDArray[np.intp]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class NodeGraph:
+class NodeGraph(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Nodes in an order in which each follows those that it waits for, `after[i]`, ascending.
 
     `node_of[a]` has the node of every task of actor a. Level l is the nodes from `levels[l]` to
@@ -75,8 +74,7 @@ class NodeGraph:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NodeTimes:
+class NodeTimes(Struct, frozen=True, kw_only=True, eq=False):
     """The end in ps of every node of the laid-out programs of a run."""
 
     graph: NodeGraph

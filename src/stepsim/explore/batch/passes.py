@@ -4,15 +4,14 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch.program import BatchProgram
 from stepsim.results.critical_path import walk_back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(Struct, frozen=True, kw_only=True):
     """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
 
     step_time_ps: Times
@@ -20,8 +19,7 @@ class Totals:
     busy_ps: Times
 
 
-@dataclass(frozen=True, kw_only=True)
-class Passes:
+class Passes(Struct, frozen=True, kw_only=True, dict=True):
     """Ways to evaluate a program; `slots` are buffers, used again after a node's last use."""
 
     program: BatchProgram

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.engine.layouts import GROUPS, Times
 from stepsim.engine.orbits import lowered
 from stepsim.explore.batch.evaluation import Batch
@@ -28,8 +28,7 @@ class _Durations(Protocol):
         """Of length `number` in every group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
+class _Places(Struct, frozen=True, kw_only=True):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
     `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.
@@ -61,8 +60,7 @@ _After = tuple[tuple[int, _Places | None], ...]
 """Nodes that an actor's task waits for, and where its ranks are in them (None: in their order)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
+class _Node(Struct, frozen=True, kw_only=True):
     """A task, or a transfer of several members: actor, its places, what it waits for."""
 
     length: int

@@ -5,20 +5,19 @@ Operations of one meeting start together, when the last of them is ready; each t
 time. So the times of a profile are longest paths, of many sets of durations at once.
 """
 
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.profile.events import Following, Profile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Level:
+class _Level(Struct, frozen=True, kw_only=True, eq=False):
     """Operations that can start once earlier levels have ended, those of a meeting side by side.
 
     `before` are what they follow, operation by operation from `first_before`; `first_of_meeting`
@@ -32,8 +31,7 @@ class _Level:
     meeting_of: Ints
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Waits:
+class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other."""
 
     profile: Profile
