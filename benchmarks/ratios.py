@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 from sizes import sized
 
 from stepsim.base import garbage
+from stepsim.base.structs import replace
 from stepsim.engine import nodes
 from stepsim.engine.contention import find_contention
 from stepsim.engine.fold import fold

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Met, TaskListTimes, layout_of
@@ -48,8 +48,7 @@ def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int
     return actors.of(int(actors.ranks[actor]) + shift)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runnable:
+class Runnable(Struct, frozen=True, kw_only=True):
     """What the engine runs: the program of each actor, and its transfers on shared links."""
 
     programs: list[LaidOut]

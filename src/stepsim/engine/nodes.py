@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists, Small, bounds, row_numbers
 from stepsim.base.kept import keep
-from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import far_actor
@@ -26,8 +26,7 @@ _VARIANTS = 8
 """Nodes that are kept of graphs whose segments are the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NodeGraph:
+class NodeGraph(Struct, frozen=True, kw_only=True, eq=False):
     """The nodes of a run: what they wait for, and in `node_of[a]` that of every task of actor a."""
 
     node_of: tuple[Small, ...]
@@ -49,8 +48,7 @@ class NodeGraph:
         return durations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NodeTimes:
+class NodeTimes(Struct, frozen=True, kw_only=True, eq=False):
     """The end in ps of every node of the laid-out programs of a run."""
 
     graph: NodeGraph

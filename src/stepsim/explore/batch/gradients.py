@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch.evaluation import Batch
@@ -35,8 +35,7 @@ that sets its endpoint latency (-1: none), and the class whose link is slowest (
 sent)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CriticalPath:
+class CriticalPath(Struct, frozen=True, kw_only=True):
     """The longest path of a scenario: how often it runs each elementary length, and their bounds.
 
     Two scenarios with equal paths differ by the slopes of these lengths alone.

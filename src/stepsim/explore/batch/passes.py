@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
+from stepsim.base.structs import replace
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch.program import BatchProgram
 from stepsim.results.critical_path import walk_back

@@ -6,13 +6,12 @@ those it waits for.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Small
 from stepsim.base.errors import SimulationError
-from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
@@ -21,8 +20,7 @@ from stepsim.graph.programs import SegmentKind, Use
 from stepsim.tables.waits import NodeWaits, listed_waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchProgram:
+class BatchProgram(Struct, frozen=True, kw_only=True):
     """Node i takes the length with number `length[i]` after what `waits` has for it.
 
     `nodes[a][t]` is the node of task t of actor a. The step ends with the last of `last`, the
@@ -70,15 +68,14 @@ def compile_program(
     return writer.finish()
 
 
-@dataclass(slots=True, kw_only=True)
-class _NodeWriter:
+class _NodeWriter(Struct, kw_only=True):
     programs: Sequence[LaidOut]
     actors: Actors
     slow: Floats | None
     table: LengthTable
     graph: NodeGraph
-    after: list[tuple[int, ...]] = field(init=False)
-    length: list[int] = field(init=False)
+    after: list[tuple[int, ...]] = field(default_factory=list)
+    length: list[int] = field(default_factory=list)
     pipeline: list[int] = field(default_factory=list)
     busy_lengths: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     busy_nodes: dict[int, int] = field(default_factory=lambda: defaultdict(int))

@@ -13,7 +13,6 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists
-from stepsim.base.records import dataclass
 from stepsim.engine.layouts import GROUPS, Times
 from stepsim.engine.orbits import lowered
 from stepsim.explore.batch.evaluation import Batch
@@ -32,8 +31,7 @@ class _Durations(Protocol):
         """Of length `number` in every group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
+class _Places(Struct, frozen=True, kw_only=True):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
     `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.

@@ -5,7 +5,6 @@ Operations of one meeting start together, when the last of them is ready; each t
 time. As nodes, whose ends `tables.ends` finds for many sets of durations at once.
 """
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +12,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.profile.events import Following, Profile
 from stepsim.tables.ends import ends
 from stepsim.tables.waits import NodeWaits, ordered_waits
@@ -31,8 +30,7 @@ class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
     runs: Small
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Waits:
+class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other."""
 
     profile: Profile
