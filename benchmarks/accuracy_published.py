@@ -61,8 +61,9 @@ def iteration_ms(
         eager_transfers=schedule.name == "auto-zb",
     )
     work = PipelineWork(source="published", plan=plan, works=works, message_bytes=1)
-    report = simulate_work(work, schedule, runtime).report
-    spans = [report.pipeline_time_ps - each.before - each.after for each in report.bubbles]
+    step = simulate_work(work, schedule, runtime)
+    pipeline_ps = step.report.pipeline_time_ps
+    spans = [pipeline_ps - each.before - each.after for each in step.ranks.bubbles]
     return max(spans) / PS_PER_MS
 
 

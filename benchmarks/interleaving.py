@@ -60,7 +60,7 @@ def main() -> None:
         for schedule in (SCHEDULES[0], SCHEDULES[-1]):
             for mode in MODES:
                 report = results[gbps, schedule, mode].report
-                shares = (report.critical_path_ps[p] / report.step_time_ps for p in PATH_PARTS)
+                shares = (report.critical_path_ps[p.key] / report.step_time_ps for p in PATH_PARTS)
                 row = " | ".join(f"{share:.1%}" for share in shares)
                 print(f"| {gbps} Gbps | {schedule}, {mode} | {row} |")
     print("\n| interleaved:8 at 100 Gbps, overlap | step |\n|---|---|")

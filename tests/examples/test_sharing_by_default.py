@@ -94,7 +94,7 @@ def test_oversubscription_of_the_tutorials_pod(over: int, workloads: Path, tmp_p
 def test_dgx_v100_shows_all_of_its_exposed_dp(workloads: Path) -> None:
     """Two GPUs of a node share each NIC."""
     results = in_all_modes(workloads / "gpt_tp4.txt", "dgx-v100")
-    exposed = [each.report.mean_breakdown_ps()[Part.EXPOSED_DP] for each in results]
+    exposed = [each.report.breakdown_ps[Part.EXPOSED_DP.key] for each in results]
     assert exposed[1] == pytest.approx(exposed[2], rel=0.01)
     assert exposed[1] > 1.9 * exposed[0]
 

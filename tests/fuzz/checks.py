@@ -19,7 +19,6 @@ from helpers import uniform_workload
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.network.topology import Topology
-from stepsim.results.document import ResultDocument
 from stepsim.show.tables.model import Shown
 from stepsim.workload.rows import CollectiveKind, Workload
 
@@ -89,11 +88,11 @@ def _simulate(workload: Workload, path: Path) -> None:
     result = stepsim.simulate(
         workload, _network(), microbatches=blocks, contention=contention, npus=npus
     )
-    document = ResultDocument.of(result.report)
+    document = result.document()
     finite_json(document.to_json())
     assert sum(document.breakdown_ps.values()) == document.step_time_ps
-    printed(path, step_shown(result.report))
-    printed(path, workload_shown(inspect_workload(workload, result.report.plan)))
+    printed(path, step_shown(result.report, len(result.ranks.counts)))
+    printed(path, workload_shown(inspect_workload(workload, result.timeline.graph.plan)))
 
 
 def check_topology(path: Path) -> None:
@@ -140,7 +139,7 @@ def check_schedule(path: Path) -> None:
     blocks = tuple(type(b)(embedding=(), layers=layers, head=()) for b in work.microbatches)
     work = Workload(source="made", made_for=work.made_for, microbatches=blocks)
     result = stepsim.simulate(work, "hgx-h100", npus=ranks, schedule=str(path))
-    finite_json(ResultDocument.of(result.report).to_json())
+    finite_json(result.document().to_json())
 
 
 def check_sweep_file(path: Path) -> None:
@@ -244,7 +243,7 @@ def check_run(source: Path) -> None:
         return
     ready = with_runtime(summary)
     result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
-    finite_json(ResultDocument.of(result.report).to_json())
+    finite_json(result.document().to_json())
     printed(path, [replay_table(ready.summary, result.report)])
 
 
@@ -265,7 +264,7 @@ def check_log(path: Path) -> None:
     if run.pp * run.microbatches > 1024 or run.tp * run.dp * run.pp > MOST_RANKS:
         return
     result = simulate_leaves(run)
-    finite_json(ResultDocument.of(result.report).to_json())
+    finite_json(result.document().to_json())
     printed(path, leaf_run_shown(run, 0.5))
 
 

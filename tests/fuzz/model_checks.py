@@ -18,7 +18,6 @@ from fuzz import seeds
 from fuzz.checks import finite, finite_json, printed
 
 import stepsim
-from stepsim.results.document import ResultDocument
 from stepsim.workload.model.model import Model
 
 MOST_LAYERS = 64
@@ -175,7 +174,7 @@ def check_launch(path: Path) -> None:
 def simulate(model: Model | Path | str, **asked: Any) -> None:
     """A small step of a model."""
     result = stepsim.simulate(model, "hgx-h100", **{**JOB, **asked})
-    finite_json(ResultDocument.of(result.report).to_json())
+    finite_json(result.document().to_json())
 
 
 TITAN_JOB = """[training]

@@ -18,7 +18,7 @@ Durations = Mapping[str, Sequence[int]]
 """Action kind to picoseconds per rank."""
 
 
-def rank_times(orders: Sequence[Sequence[str]], durations: Durations, hop: int) -> list[range]:
+def simulated_ranks(orders: Sequence[Sequence[str]], durations: Durations, hop: int) -> list[range]:
     """Start of the first and end of the last action of each rank; a full backward is B.
 
     `orders[r]` names kinds only; microbatches count up in each. Fails on a deadlock.
@@ -111,7 +111,7 @@ class Setting:
 
     def rate(self, orders: Sequence[Sequence[str]]) -> float:
         """(T - m (F + B + W)) / T with T the longest span of a rank."""
-        span = longest(rank_times(orders, self.durations, self.hop))
+        span = longest(simulated_ranks(orders, self.durations, self.hop))
         return (span - self.busy) / span
 
     def auto(self, memory_limit: float, share: float) -> list[list[str]]:
@@ -199,7 +199,7 @@ def test_spans_are_the_optima_a_solver_proved(
         weight_grad_share=share,
     )
     durations = {kind: [time] * ranks for kind, time in zip("FIW", times, strict=True)}
-    assert longest(rank_times(kinds(schedule), durations, hop)) == optimum
+    assert longest(simulated_ranks(kinds(schedule), durations, hop)) == optimum
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_unequal_ranks_are_near_the_optimum(
         weight_grad_share=share,
     )
     durations = {"F": forward, "I": input_grad, "W": weight_grad}
-    assert optimum <= longest(rank_times(kinds(schedule), durations, hop)) <= 1.04 * optimum
+    assert optimum <= longest(simulated_ranks(kinds(schedule), durations, hop)) <= 1.04 * optimum
 
 
 @st.composite
@@ -270,7 +270,7 @@ def test_orders_are_valid_fit_and_beat_1f1b(
     assert all(len(order) == 3 * microbatches for order in orders)
     assert max(peak(order, share) for order in orders) <= room + 1e-6
     plain = split_1f1b(ranks, microbatches, int(room + 1e-9))
-    ours, theirs = (longest(rank_times(order, durations, hop)) for order in (orders, plain))
+    ours, theirs = (longest(simulated_ranks(order, durations, hop)) for order in (orders, plain))
     busiest = max(map(sum, zip(*durations.values(), strict=True))) * microbatches
     assert busiest <= ours <= theirs
 

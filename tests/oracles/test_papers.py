@@ -115,9 +115,7 @@ def test_combined_pairs_hide_all_to_alls_of_experts(layers: int, microbatches: i
     }
     (exchange,) = {use.time_ps for use in found["interleaved:2"].report.comms if use.group == "ep"}
     assert 20_000_000 < exchange < 400_000_000
-    exposed = {
-        name: each.report.mean_breakdown_ps()[Part.EXPOSED_EP] for name, each in found.items()
-    }
+    exposed = {name: each.report.breakdown_ps[Part.EXPOSED_EP.key] for name, each in found.items()}
     of_chunk = layers * exchange  # two exchanges of each of half as many layers
     assert exposed["interleaved:2"] == 2 * 2 * microbatches * of_chunk
     leads = found["combined-1f1b:2"].timeline.graph.schedule.warm_up

@@ -11,7 +11,7 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 import stepsim
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.results.report import make_report
+from stepsim.results.make_report import make_report, simulated_ranks
 from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Row, Workload
 
@@ -76,10 +76,11 @@ def test_uniform_pipeline_takes_the_closed_form(ranks: int, microbatches: int) -
     workload = uniform_workload(
         forward=forward, backward=backward, pp=ranks, microbatches=microbatches
     )
-    report = stepsim.simulate(workload, "ideal", p2p="eager").report
+    result = stepsim.simulate(workload, "ideal", p2p="eager")
+    report = result.report
     assert report.pipeline_time_ps == (microbatches + ranks - 1) * (forward + backward)
     assert report.bubble_fraction == pytest.approx((ranks - 1) / (microbatches + ranks - 1))
-    assert all(each.total == (ranks - 1) * (forward + backward) for each in report.bubbles)
+    assert all(each.total == (ranks - 1) * (forward + backward) for each in result.ranks.bubbles)
 
 
 def makespan(ranks: int, microbatches: int, hop: int, mode: P2PMode) -> int:
@@ -142,9 +143,10 @@ def test_eager_times_and_idle_are_the_reference_evaluation(shared: Path) -> None
             graph = pipeline_graph(schedule, *durations(case, name), P2PMode.EAGER)
             prices = prices_of(graph, expected["p2p"])
             timeline = run_graph(graph, prices)
-            report = make_report(timeline, prices, workload="", warnings=())
+            spent = simulated_ranks(timeline)
+            report = make_report(timeline, prices, spent, workload="", warnings=())
             assert report.pipeline_time_ps == expected["makespan"], (case["P"], case["m"], name)
-            idle = [report.bubbles[actor] for actor in report.actor_of]
+            idle = [spent.bubbles[actor] for actor in spent.actor_of]
             for part, golden in PARTS.items():
                 assert [getattr(each, part) for each in idle] == expected[golden]
             assert report.bubble_fraction == pytest.approx(expected["bubble_fraction"], abs=1e-9)

@@ -16,7 +16,8 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.results.report import Report, make_report
+from stepsim.results.make_report import make_report, simulated_ranks
+from stepsim.results.report import Report, SimulatedRanks
 from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Row, Work
 
@@ -74,7 +75,7 @@ def run(
     mode: P2PMode,
     options: StepOptions,
     factor: float,
-) -> Report:
+) -> tuple[Report, SimulatedRanks]:
     """Run a schedule whose stage s takes the evaluation's durations."""
     placement, given = schedule.placement, evaluation["durations"]
 
@@ -113,7 +114,8 @@ def run(
         plan=plan, topology=line_of_npus(plan.npus, SCALE * evaluation["p2p"]), comms=graph.comms
     )
     timeline = run_graph(graph, prices)
-    return make_report(timeline, prices, workload="", warnings=())
+    spent = simulated_ranks(timeline)
+    return make_report(timeline, prices, spent, workload="", warnings=()), spent
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -122,10 +124,10 @@ def test_eager_runs_are_the_reference_evaluations(name: str, shared: Path) -> No
     for case, schedule in cases(shared, name):
         for label, expected in case["eval"].items():
             factor = 2 / 3 if label.endswith("overlap=max2_3") else 1.0
-            report = run(schedule, expected, P2PMode.EAGER, StepOptions(), factor)
+            report, spent = run(schedule, expected, P2PMode.EAGER, StepOptions(), factor)
             where = (case["P"], case["m"], case["v"], label)
             assert report.pipeline_time_ps == round(SCALE * expected["makespan"]), where
-            idle = [report.bubbles[actor] for actor in report.actor_of]
+            idle = [spent.bubbles[actor] for actor in spent.actor_of]
             for part, golden in PARTS.items():
                 scaled = [round(SCALE * value) for value in expected[golden]]
                 assert [getattr(each, part) for each in idle] == scaled, where
@@ -148,7 +150,7 @@ def test_programs_take_as_long_as_megatrons(name: str, eager: bool, shared: Path
                 evaluation, _, transfer = label.partition("|")
                 if (transfer == "eager") is eager:
                     options = StepOptions(warmup_flush=flush, eager_transfers=eager)
-                    report = run(schedule, case["eval"][evaluation], mode, options, 1.0)
+                    report, _ = run(schedule, case["eval"][evaluation], mode, options, 1.0)
                     where = (case["P"], case["m"], case["v"], program, label)
                     assert report.pipeline_time_ps == SCALE * expected, where
                     compared += 1
@@ -184,6 +186,6 @@ def test_bubbles_of_megatrons_runtimes(
     forward, work = 12_000 // chunks, 32 * 36_000 * SCALE
     durations = {"F": forward, "B": 2 * forward, "I": forward, "W": forward}
     for hop, expected in zip((0, 1_200, 3_000), bubbles, strict=True):
-        report = run(built, {"durations": durations, "p2p": hop}, mode, options, 1.0)
+        report, _ = run(built, {"durations": durations, "p2p": hop}, mode, options, 1.0)
         bubble = 100 * (1 - work / report.pipeline_time_ps)
         assert bubble == pytest.approx(expected, abs=0.051), hop

@@ -76,15 +76,14 @@ def test_a_batch_equals_the_engine(
     ranks = batch.parts(batch.scenarios(columns))[batch.actors.actor_of]
     for i in range(len(found.step_time_ps)):
         values = {name: column[i] for name, column in columns.items()}
-        report = simulate(
-            job.workload, with_values(network, values), **options, **options_of(values)
-        ).report
+        step = simulate(job.workload, with_values(network, values), **options, **options_of(values))
+        report = step.report
         assert found.step_time_ps[i] == report.step_time_ps
         assert found.pipeline_time_ps[i] == report.pipeline_time_ps
         assert found.bubble_fraction[i] == report.bubble_fraction
         assert found.parts_ps is not None
-        assert found.parts_ps[i].tolist() == list(report.mean_breakdown_ps().values())
-        assert np.array_equal(ranks[:, :, i], report.breakdown[report.actor_of])
+        assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
+        assert np.array_equal(ranks[:, :, i], step.ranks.breakdown[step.ranks.actor_of])
 
 
 @examples(30)

@@ -53,11 +53,12 @@ def same(one: Result, other: Result) -> None:
     """Both results say the same of every task of every rank, and of every link."""
     a, b = one.report, other.report
     assert (a.step_time_ps, a.pipeline_time_ps) == (b.step_time_ps, b.pipeline_time_ps)
-    for rank in range(a.plan.npus):
+    for rank in range(a.npus):
         mine, theirs = one.timeline.tasks(rank), other.timeline.tasks(rank)
         assert (mine.start == theirs.start).all(), rank
         assert (mine.end == theirs.end).all(), rank
-    assert (a.breakdown[a.actor_of] == b.breakdown[b.actor_of]).all()
+    ours, others = one.ranks, other.ranks
+    assert (ours.breakdown[ours.actor_of] == others.breakdown[others.actor_of]).all()
     assert a.links == b.links
     assert a.critical_path_ps == b.critical_path_ps
 
@@ -72,8 +73,8 @@ def test_folding_changes_nothing(job: Job, network: Topology) -> None:
     for result in (folded, full):
         check_timeline(result.timeline)
         report = result.report
-        assert (report.breakdown.sum(axis=1) == report.step_time_ps).all()
-        assert (report.breakdown >= 0).all()
+        assert (result.ranks.breakdown.sum(axis=1) == report.step_time_ps).all()
+        assert (result.ranks.breakdown >= 0).all()
         assert sum(report.critical_path_ps.values()) == report.step_time_ps
 
 
@@ -153,7 +154,7 @@ def test_overlapped_gradients_leave_the_pipeline_alone(job: Job, network: Topolo
     one, other = (simulate(each, network, contention="none") for each in (job, later))
     assert one.report.pipeline_time_ps == other.report.pipeline_time_ps
     kinds = SegmentKind.REDUCTION, SegmentKind.PER_STEP
-    for stage in range(one.report.plan.pp):
+    for stage in range(one.report.plan["pp"]):
         sums = []
         for each in (one, other):
             found = [gradients(each.timeline, stage, kind) for kind in kinds]

@@ -166,7 +166,7 @@ def load(folder: Path, file: File) -> Topology:
 
 def stored(report: Report, topology: Topology) -> list[object]:
     """What a sweep stores of a step, and no error."""
-    fitted = topology.fit(report.plan.npus)
+    fitted = topology.fit(report.npus)
     links = zip(fitted.link_counts(), fitted.link_classes, strict=True)
     total = sum(count * link.bandwidth for count, link in links if count)
     return [
@@ -174,6 +174,6 @@ def stored(report: Report, topology: Topology) -> list[object]:
         report.pipeline_time_ps,
         report.bubble_fraction,
         None if total == float("inf") else pytest.approx(total),
-        *report.mean_breakdown_ps().values(),
+        *report.breakdown_ps.values(),
         None,
     ]

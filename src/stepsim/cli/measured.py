@@ -273,7 +273,6 @@ def simulate_measured(
     from stepsim.files.spans_csv import write_spans
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.results.document import ResultDocument
     from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
     from stepsim.show.tables.step import step_shown
     from stepsim.validation.replay import parse_durations
@@ -298,12 +297,9 @@ def simulate_measured(
         overhead = known.leaf_overhead if known else None
         tables = leaf_simulated_shown(run, result.report, overhead)
     else:
-        tables = chain(step_shown(result.report), [replay_table(run, result.report)])
-    show(
-        json,
-        lambda: ResultDocument.of(result.report).to_json(),
-        tables,
-    )
+        shown = step_shown(result.report, len(result.ranks.counts))
+        tables = chain(shown, [replay_table(run, result.report)])
+    show(json, lambda: result.document().to_json(), tables)
 
 
 def _write_replay(run: "RunSummary | LeafRun", result: "SimulatedStep", report: Path) -> None:

@@ -50,7 +50,6 @@ _BESIDE = ("dp_overlap", "tp_comm_overlap")
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
-    from stepsim.step.simulate import SimulatedStep
     from stepsim.step.size import StepSize
     from stepsim.workload.model.model import Model
 
@@ -197,7 +196,7 @@ def simulate_command(
     if plot_memory:
         from stepsim.show.figures.memory import plot_memory as draw_memory
 
-        draw_memory(result.timeline, result.report, plot_memory, style=style)
+        draw_memory(result, plot_memory, style=style)
     if csv:
         from stepsim.files.spans_csv import write_spans
 
@@ -209,7 +208,8 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    show(json, lambda: _document(result), step_shown(result.report))
+    shown = step_shown(result.report, len(result.ranks.counts))
+    show(json, lambda: result.document().to_json(), shown)
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
@@ -228,12 +228,6 @@ def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
         )
     if size.seconds > _LONG_S and not quiet:
         typer.echo(f"simulating {about}", err=True)
-
-
-def _document(result: "SimulatedStep") -> bytes:
-    from stepsim.results.document import ResultDocument
-
-    return ResultDocument.of(result.report).to_json()
 
 
 def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:

@@ -13,7 +13,6 @@ from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import SPAN_COLUMNS, span_rows
-from stepsim.results.document import ResultDocument
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
 from stepsim.show.tables.comparison import comparison_shown
@@ -39,16 +38,16 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
         """One line, for shells: the report and its spans are long."""
         report = self.report
         return (
-            f"<Result {report.workload} on {report.topology}, {report.plan.npus} NPUs, "
+            f"<Result {report.workload} on {report.topology}, {report.npus} NPUs, "
             f"{report.schedule}: step {format_time_ps(report.step_time_ps)}, "
             f"bubble {report.bubble_fraction:.1%}>"
         )
 
     def _document(self) -> Document:
-        return ResultDocument.of(self.report)
+        return self.document()
 
     def _shown(self) -> Iterable[Shown]:
-        return step_shown(self.report)
+        return step_shown(self.report, len(self.ranks.counts))
 
     def _tables(self) -> Tables:
         return {"spans": self._spans, **tables_of(self._document())}
@@ -84,7 +83,7 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
         """What ranks hold over time; raises PlanError where nothing says it, OutputError."""
         from stepsim.show.figures.memory import plot_memory
 
-        return plot_memory(self.timeline, self.report, path, style=style)
+        return plot_memory(self, path, style=style)
 
     @checked
     def write_report(self, path: str | Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stepsim.measured.profile.document import ProfileDocument
     from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
-    from stepsim.results.document import ResultDocument
+    from stepsim.results.report import ResultDocument
 
 
 class WorkloadFormat(Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ def load_result(path: str | Path) -> "ResultDocument":
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
-    from stepsim.results.document import ResultDocument
+    from stepsim.results.report import ResultDocument
 
     raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
     return ResultDocument.from_plain(raw, str(path))
@@ -108,7 +108,7 @@ def load_result(path: str | Path) -> "ResultDocument":
 def load_recorded(path: str | Path) -> "ResultDocument | ProfileDocument":
     """The result or the profile in a JSON file; raises as `load_result` does."""
     from stepsim.measured.profile.document import ProfileDocument
-    from stepsim.results.document import ResultDocument
+    from stepsim.results.report import ResultDocument
 
     raw = read_json(Path(path), "a step or a profile of 'stepsim simulate --json'")
     document = ProfileDocument if "slowdown_by_replica" in raw else ResultDocument

@@ -1,23 +1,23 @@
 """Memory of a schedule: how many activations each rank holds at most."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.documents import Entry
+from stepsim.base.fields import Count
 from stepsim.parallel.schedules.base import ActionKind, Schedule
 from stepsim.parallel.schedules.order import Order
 
 
-class PeakLive(NamedTuple):
+class PeakLive(Entry, frozen=True, kw_only=True):
     """Most live activations of a rank, in (chunk, microbatch) pairs.
 
     An activation lives from its forward to its backward. Where that is split, `freed_at_b` counts
     it until the input gradient, `freed_at_w` until the weight gradient.
     """
 
-    freed_at_b: int
-    freed_at_w: int
+    freed_at_b: Count = 0
+    freed_at_w: Count = 0
 
 
 def peak_live(schedule: Schedule) -> tuple[PeakLive, ...]:

@@ -7,8 +7,7 @@ from stepsim.base.units import format_size_bytes
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.topology import Topology
 from stepsim.network.topology.library import Accuracy, size_band
-from stepsim.results.comms import CommUse
-from stepsim.workload.rows import CollectiveKind
+from stepsim.results.comms import PlacedComm
 
 _WORTH = 0.02
 """Communications that take less of the step are passed over."""
@@ -17,17 +16,18 @@ _FAR = 4
 
 
 def accuracy_warnings(
-    comms: Sequence[CommUse], topology: Topology, step_time_ps: int
+    comms: Sequence[PlacedComm], topology: Topology, step_time_ps: int
 ) -> Iterator[str]:
     """What a machine's library says nothing about, or is poor at, if it may be 2 % of the step."""
     accuracy = topology.library.accuracy
-    unknown: dict[str, set[CollectiveKind]] = defaultdict(set)
-    for use in comms:
+    unknown: dict[str, set[str]] = defaultdict(set)
+    for comm in comms:
+        use = comm.use
         if use.algorithms == (MEASURED,) or use.count * use.time_ps < _WORTH * step_time_ps:
             continue
-        found = _stated(accuracy, use)
+        found = _stated(accuracy, comm)
         if found is None or use.ranks > _FAR * found.most_ranks:
-            place = "in a node" if use.nodes == 1 else "over several nodes"
+            place = "in a node" if comm.nodes == 1 else "over several nodes"
             beyond = f" of more than {found.most_ranks} ranks" if found else ""
             unknown[f"{beyond} {place}".strip()].add(use.kind)
         elif not found.good:
@@ -44,8 +44,9 @@ def accuracy_warnings(
         )
 
 
-def _stated(accuracy: Sequence[Accuracy], use: CommUse) -> Accuracy | None:
+def _stated(accuracy: Sequence[Accuracy], comm: PlacedComm) -> Accuracy | None:
     """What is stated of a communication: of its kind, placement and size; None if nothing."""
-    alike = [a for a in accuracy if a.kind == use.kind and (a.nodes > 1) == (use.nodes > 1)]
-    band = size_band(use.size_bytes)
+    kind, spread = comm.use.kind, comm.nodes > 1
+    alike = [a for a in accuracy if a.kind == kind and (a.nodes > 1) == spread]
+    band = size_band(comm.use.size_bytes)
     return next((a for a in alike if size_band(a.first_bytes) == band), None)

@@ -5,32 +5,39 @@ from collections import defaultdict
 from msgspec import Struct
 
 from stepsim.base.arrays import distinct
+from stepsim.base.documents import Entry, Names
+from stepsim.base.fields import Bytes, Count, Picoseconds
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.rows import CommOp, Group
 
 
-class CommUse(Struct, frozen=True, kw_only=True):
-    """One kind of communication of one size; times are of its slowest group.
+class CommUse(Entry, frozen=True, kw_only=True):
+    """A kind of communication of one size, in its slowest group; `group` and `kind` are names.
 
-    `nodes` is the most that a group lies over. `algorithms` are those taken, which differ where
-    groups lie differently on the network. `count` is how often the rank that takes part most often
-    does. It takes `time_ps` beside its siblings, where the step counts those, and `alone_ps` with
-    the links to itself.
+    `algorithms` are those taken, which differ where groups lie differently on the network. `count`
+    is how often the rank that takes part most often does. `time_ps` is what it takes beside its
+    siblings where `contention` is siblings; otherwise it is `alone_ps`, with the links to itself.
     """
 
-    group: Group
-    kind: CollectiveKind
-    ranks: int
+    group: str
+    kind: str
+    ranks: Count
+    size_bytes: Bytes
+    count: Count
+    algorithms: Names
+    time_ps: Picoseconds
+    alone_ps: Picoseconds | None = None
+
+
+class PlacedComm(Struct, frozen=True, kw_only=True):
+    """A communication, and over how many nodes the most spread of its groups lies."""
+
+    use: CommUse
     nodes: int
-    size_bytes: int
-    count: int
-    algorithms: tuple[str, ...]
-    time_ps: int
-    alone_ps: int
 
 
-def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
+def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
     """Every communication of the step, those that take most time first."""
     counts: dict[CommOp, list[int]] = defaultdict(list)
     taken: dict[CommOp, set[tuple[int, int, str]]] = defaultdict(set)
@@ -50,19 +57,19 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[CommUse, ...]:
                 spread[op] = max(spread[op], nodes)
         for op, count in here.items():
             counts[op].append(count)
-    uses = [
-        CommUse(
+    comms = []
+    for op, ways in taken.items():
+        if not op.size_bytes:
+            continue
+        comm = CommUse(
             group=op.group,
             kind=op.kind,
             ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
-            nodes=spread[op],
             size_bytes=op.size_bytes,
             count=max(counts[op]),
             algorithms=tuple(sorted({algorithm for _, _, algorithm in ways})),
             time_ps=max(time for time, _, _ in ways),
             alone_ps=max(alone for _, alone, _ in ways),
         )
-        for op, ways in taken.items()
-        if op.size_bytes
-    ]
-    return tuple(sorted(uses, key=lambda use: -use.count * use.time_ps))
+        comms.append(PlacedComm(use=comm, nodes=spread[op]))
+    return tuple(sorted(comms, key=lambda comm: -comm.use.count * comm.use.time_ps))

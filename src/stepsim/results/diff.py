@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.measured.profile.document import ProfileDocument
-from stepsim.results.document import LinkEntry, ResultDocument
+from stepsim.results.links import LinkUse
+from stepsim.results.report import ResultDocument
 from stepsim.workload.axes import Part, PartKind, part_label
 
 _WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
@@ -93,8 +94,8 @@ class _LinkDiff(Struct, frozen=True, kw_only=True):
     """A class of links; None in the result whose topology lacks it."""
 
     name: str
-    a: LinkEntry | None
-    b: LinkEntry | None
+    a: LinkUse | None
+    b: LinkUse | None
 
     @property
     def total_bytes(self) -> tuple[int, int]:
@@ -219,7 +220,7 @@ def _stage_order(stage: _StageDiff) -> tuple[int, int, int]:
     return -abs(stage.own.difference_ps), -moved, stage.stage
 
 
-def _links(a: Iterable[LinkEntry], b: Iterable[LinkEntry]) -> tuple[_LinkDiff, ...]:
+def _links(a: Iterable[LinkUse], b: Iterable[LinkUse]) -> tuple[_LinkDiff, ...]:
     of_a, of_b = ({link.name: link for link in links} for links in (a, b))
     links = [_LinkDiff(name=n, a=of_a.get(n), b=of_b.get(n)) for n in dict.fromkeys((*of_a, *of_b))]
 
@@ -313,7 +314,7 @@ def _link_words(diff: ResultDiff) -> str:
     )
 
 
-def _carried_words(a: LinkEntry, b: LinkEntry) -> str:
+def _carried_words(a: LinkUse, b: LinkUse) -> str:
     """Bytes and, where it differs, bandwidth; what prints alike is called the same."""
     before, after = format_size_bytes(a.total_bytes), format_size_bytes(b.total_bytes)
     words = f"as much, {after}" if before == after else f"{after} instead of {before}"
@@ -322,7 +323,7 @@ def _carried_words(a: LinkEntry, b: LinkEntry) -> str:
     return f"{words}, at {_bandwidth(b)} instead of {_bandwidth(a)}"
 
 
-def _bandwidth(link: LinkEntry) -> str:
+def _bandwidth(link: LinkUse) -> str:
     rate = link.bandwidth_bytes_per_s
     return format_bandwidth(float("inf") if rate is None else rate)
 

@@ -1,11 +1,14 @@
 """What a step sends over the links of a topology, and which communications do."""
 
 from collections import defaultdict
+from typing import Annotated
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta
 
 from stepsim.base.arrays import Ints, Summand, add_up, first_largest
+from stepsim.base.documents import Entry
+from stepsim.base.fields import Bytes, BytesPerSecond, Count, Picoseconds, Share, finite
 from stepsim.base.units import PS_PER_S
 from stepsim.graph.build import TaskGraph
 from stepsim.network.topology import Topology
@@ -13,32 +16,32 @@ from stepsim.results.traffic import Traffic
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-class LinkUser(Struct, frozen=True, kw_only=True):
+class LinkUser(Entry, frozen=True, kw_only=True):
     """Communications of one kind in one kind of group, and their bytes on a link."""
 
-    group: Group
-    kind: CollectiveKind
-    size_bytes: float
+    group: str
+    kind: str
+    bytes: Bytes
 
 
-class LinkUse(Struct, frozen=True, kw_only=True):
-    """Use of one class of links, of `bandwidth` bytes/s, in a step; one direction is one link.
+class LinkUse(Entry, frozen=True, kw_only=True):
+    """A class of links, one direction each: `used` of the `links` carry anything.
 
-    `used` of the `links` carry anything. `busiest` is the link with the most bytes, `busy_ps` how
-    long it takes to carry them, `utilisation` that time over the step time, and `users` says whose
-    bytes they are, most first.
+    The bandwidth is None where it has no bound. `busiest` is the link with the most bytes,
+    `busy_ps` how long it takes to carry them, `utilisation` that time over the step time, and
+    `users` says whose bytes they are, most first.
     """
 
     name: str
-    links: int
-    used: int
-    bandwidth: float
-    total_bytes: float
-    busiest: str
-    busiest_bytes: float
-    busy_ps: int
-    utilisation: float
-    users: tuple[LinkUser, ...]
+    links: Count = 0
+    used: Count = 0
+    bandwidth_bytes_per_s: Annotated[BytesPerSecond, Meta(gt=0)] | None
+    total_bytes: Bytes
+    busiest: str = ""
+    busiest_bytes: Bytes = 0
+    busy_ps: Picoseconds
+    utilisation: Share = 0.0
+    users: tuple[LinkUser, ...] = ()
 
 
 def link_use(
@@ -75,10 +78,10 @@ def _class_use(
         name=link.name,
         links=topology.link_counts()[c],
         used=int(alike[loads != 0].sum()),
-        bandwidth=link.bandwidth,
-        total_bytes=float((loads * alike).sum()),
+        bandwidth_bytes_per_s=finite(link.bandwidth),
+        total_bytes=round(float((loads * alike).sum())),
         busiest=" to ".join(topology.link_ends(top)) if loads.size else "",
-        busiest_bytes=most,
+        busiest_bytes=round(most),
         busy_ps=busy_ps,
         utilisation=busy_ps / step_time_ps if step_time_ps else 0.0,
         users=_users_of(top, graph, traffic),
@@ -92,7 +95,9 @@ def _users_of(link: int, graph: TaskGraph, traffic: Traffic) -> tuple[LinkUser, 
         user = int(traffic.user[row])
         op = graph.comms[traffic.uses[user].comm]
         sizes[op.group, op.kind] += float(traffic.size[row] * traffic.counts[user])
-    users = [
-        LinkUser(group=group, kind=kind, size_bytes=size) for (group, kind), size in sizes.items()
-    ]
-    return tuple(sorted((u for u in users if u.size_bytes), key=lambda u: -u.size_bytes))
+    most_first = sorted(sizes.items(), key=lambda item: -item[1])
+    return tuple(
+        LinkUser(group=group, kind=kind, bytes=round(size))
+        for (group, kind), size in most_first
+        if size
+    )

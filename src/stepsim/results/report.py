@@ -1,38 +1,43 @@
-"""The report of a run: what the command line prints and the JSON result holds."""
+"""The report of a step: what is shown of it, and what `stepsim simulate --json` writes."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Self
 
+import msgspec
 import numpy as np
-from msgspec import Struct
-from numpy.typing import ArrayLike, NDArray
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats
-from stepsim.base.fields import Picoseconds
-from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
+from stepsim.base.documents import Document, Entry, Names, json_text, missing_key
+from stepsim.base.errors import StepsimError, bad_value
+from stepsim.base.fields import Bytes, Count, Picoseconds, Seconds, Share, shown
 from stepsim.engine.fold import Actors
-from stepsim.engine.prices import Prices
-from stepsim.engine.timeline import Cohort, Timeline
-from stepsim.network.collectives.cost import MEASURED
-from stepsim.parallel.memory import PeakLive, peak_live
-from stepsim.parallel.modes import Engine, Sharing
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.schedules import ActionKind
-from stepsim.results.accuracy import accuracy_warnings
-from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
-from stepsim.results.comms import CommUse, comm_use
-from stepsim.results.critical_path import PathRuns, critical_path, path_parts, path_runs
+from stepsim.parallel.memory import PeakLive
+from stepsim.results.comms import CommUse
 from stepsim.results.findings import Finding
-from stepsim.results.links import LinkUse, link_use
-from stepsim.results.other_traffic import other_traffic
-from stepsim.results.throughput import Throughput, throughput
-from stepsim.results.traffic import Traffic, find_traffic
-from stepsim.workload.axes import Part
-from stepsim.workload.rows import CommOp
+from stepsim.results.links import LinkUse
+from stepsim.results.throughput import Throughput
+from stepsim.workload.axes import ParallelAxis, Part
 
-if TYPE_CHECKING:
-    from stepsim.results.memory import StagePeak, StepMemory
-    from stepsim.workload.model.effort import Effort
+_DEGREES = tuple(map(str, ParallelAxis))
+_PARTS = tuple(part.key for part in Part)
+_YOUNGER = frozenset({"cp", "fsdp", "exposed_cp", "exposed_fsdp"})
+"""What a result may lack because it was written before there was such an axis."""
+
+_Plan = msgspec.defstruct(
+    "Plan",
+    [(name, Count) for name in _DEGREES],
+    namespace={"__doc__": "Parallel degrees."},
+)
+_Parts = msgspec.defstruct(
+    "Parts",
+    [(name, Picoseconds) for name in _PARTS],
+    namespace={"__doc__": "Where the step of a rank goes; the parts sum to `step_time_ps`."},
+)
+_Degrees = Annotated[dict[str, Count], Meta(extra_json_schema={"$ref": "#/$defs/Plan"})]
+_PartTimes = Annotated[dict[str, Picoseconds], Meta(extra_json_schema={"$ref": "#/$defs/Parts"})]
+"""By name: those that a later stepsim adds are kept, and the parts still sum to the step."""
 
 
 class Bubble(Struct, frozen=True, kw_only=True):
@@ -52,67 +57,107 @@ class Bubble(Struct, frozen=True, kw_only=True):
         return self.before + self.between + self.after
 
 
-class StageReport(Struct, frozen=True, kw_only=True):
-    """One stage: durations of its actions, mean bubble and parts of its ranks, in ps.
+class StageMemory(Entry, frozen=True, kw_only=True):
+    """A rank when it holds most: what its bytes are for; `kept` are microbatches of each chunk."""
+
+    total_bytes: Bytes
+    at_ps: Picoseconds
+    kept: tuple[Count, ...]
+    parts: dict[str, Bytes]
+
+
+class StageReport(Entry, frozen=True, kw_only=True):
+    """A stage: durations of its actions, and means over its ranks, in ps.
 
     The steady state is from the first backward's start to the last forward's end; warm-up lies
-    before it, cool-down after. `peak_activations` counts (chunk, microbatch) pairs, freed at the
-    backward (or its input-gradient part) and freed at its weight-gradient part. `memory` is what a
-    rank holds when it holds most, first at `memory_peak_ps` on the stage's first rank.
+    before it, cool-down after. `memory` is what a rank holds when it holds most.
     """
 
-    stage: int
-    ranks: tuple[int, int]
-    steady_start_ps: int
-    steady_end_ps: int
-    peak_activations: PeakLive
-    forward_ps: int
-    backward_ps: int
-    bubble: Bubble
-    breakdown_ps: dict[Part, int]
-    memory: "StagePeak | None" = None
-    memory_peak_ps: int = 0
+    stage: Count
+    first_rank: Count = 0
+    last_rank: Count = 0
+    steady_start_ps: Picoseconds = 0
+    steady_end_ps: Picoseconds = 0
+    peak_activations: PeakLive = PeakLive()
+    forward_ps: Picoseconds = 0
+    backward_ps: Picoseconds = 0
+    bubble_ps: Bubble | None = None
+    breakdown_ps: _PartTimes
+    memory: StageMemory | None = None
 
 
-class Report(Struct, frozen=True, kw_only=True):
-    """Result of a step.
+class Report(Document, frozen=True, kw_only=True):
+    """A step: all that is said of it, each number once, for tables, pages and JSON.
 
-    `breakdown[a]` and `bubbles[a]` belong to actor a of `actors`.
-    `critical_path_ps` says what the chain of tasks that sets the step time is made of.
-    `memory` is what ranks hold, None where nobody said. `settings` are options that are not the
-    default, by name, and the engine that took the place of events. `reading` says how the
-    workload's rows were taken where there is a choice, `findings` what its source can hardly mean
-    and what that is worth, `warnings` what was assumed, `notes` what is as usual and may surprise.
-    `throughput` is known of models.
+    `bubble_fraction` is the time in no action over pipeline time, mean over ranks.
+    `zero_bubble_rate` is the share of the pipeline time that a stage without idle time would not
+    need: (T - m(F + B + W)) / T of the Zero Bubble paper (arXiv:2401.10241), of the busiest rank.
+    `peak_activations` are most of any rank, freed at the weight gradient; their bytes are None
+    where a chunk's are unknown. `breakdown_ps` is the mean over ranks. `critical_path_ps` says what
+    the chain of tasks that sets the step time is made of. `settings` are options that are not the
+    default, by name, and the engine that took the place of events. `findings` are what the source
+    can hardly mean and what that is worth, `warnings` what was assumed, `notes` what is as usual
+    and may surprise. `throughput` is known of models.
+
+    A result is read again to be compared: what that does without has a default.
     """
+
+    named: ClassVar[tuple[type, ...]] = (_Plan, _Parts)
 
     workload: str
     topology: str
     schedule: str
     p2p: str
-    contention: Sharing
-    plan: ParallelPlan
-    step_time_ps: int
-    pipeline_time_ps: int
+    contention: str = "none"
+    npus: Count
+    microbatches: Count
+    rank_order: str = ""
+    ep_layout: str = ""
+    plan: _Degrees
+    settings: Annotated[dict[str, str], Meta(description="options that are not the default")] = (
+        msgspec.field(default_factory=dict)
+    )
+    step_time_s: Seconds = 0.0
+    step_time_ps: Annotated[Picoseconds, shown("step time")]
+    throughput: Throughput | None = None
+    pipeline_time_s: Seconds = 0.0
+    pipeline_time_ps: Picoseconds = 0
+    bubble_fraction: Share = 0.0
+    zero_bubble_rate: Share = 0.0
+    peak_activations: Count = 0
+    peak_activation_bytes: Bytes | None = None
+    breakdown_ps: _PartTimes
+    critical_path_ps: _PartTimes = msgspec.field(default_factory=dict)
+    stages: tuple[StageReport, ...]
+    links: tuple[LinkUse, ...]
+    comms: tuple[CommUse, ...] = ()
+    reading: Annotated[str, Meta(description="how the rows of the workload were taken")] = ""
+    findings: tuple[Finding, ...] = ()
+    warnings: Names = ()
+    notes: Names = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """All that a reader should know of the input, the weightiest first."""
+        return (*(finding.text for finding in self.findings), *self.warnings)
+
+    @classmethod
+    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+        """As for every document; the parts must add up, and stages and links have own places."""
+        found = super().from_plain(raw, place)
+        _check(found, place)
+        return found
+
+
+class SimulatedRanks(Struct, frozen=True, kw_only=True, eq=False):
+    """What the step of every simulated rank goes into, in ps.
+
+    Row a of `breakdown`, of shape (actors, parts), and `bubbles[a]` belong to actor a of `actors`.
+    """
+
     actors: Actors
     breakdown: NDArray[np.int64]
     bubbles: tuple[Bubble, ...]
-    stages: tuple[StageReport, ...]
-    links: tuple[LinkUse, ...]
-    comms: tuple[CommUse, ...]
-    critical_path_ps: dict[Part, int]
-    settings: Mapping[str, str]
-    warnings: tuple[str, ...]
-    reading: str = ""
-    findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-    throughput: Throughput | None = None
-    memory: "StepMemory | None" = None
-
-    @property
-    def step_time_s(self) -> float:
-        """Step time in seconds."""
-        return self.step_time_ps / PS_PER_S
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -124,326 +169,84 @@ class Report(Struct, frozen=True, kw_only=True):
         """The actor of every rank."""
         return self.actors.actor_of
 
-    @property
-    def bubble_fraction(self) -> float:
-        """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
-        return _mean_bubble(self.bubbles, self.counts, self.pipeline_time_ps)
 
-    @property
-    def zero_bubble_rate(self) -> float:
-        """Share of the pipeline time that a stage without idle time would not need.
+class RankReport(Entry, frozen=True, kw_only=True):
+    """A rank; `like` is the lowest rank that behaves the same."""
 
-        (T - m(F+B+W)) / T of the Zero Bubble paper (arXiv:2401.10241), for the busiest rank.
-        """
-        if not self.pipeline_time_ps:
-            return 0.0
-        return 1 - max(each.busy for each in self.bubbles) / self.pipeline_time_ps
-
-    @property
-    def peak_activations(self) -> int:
-        """Largest number of live activations of any rank, freed at the weight gradient."""
-        return max(stage.peak_activations.freed_at_w for stage in self.stages)
-
-    @property
-    def peak_activation_bytes(self) -> int | None:
-        """Bytes of activations where they are most, None where a chunk's are unknown."""
-        return None if self.memory is None else self.memory.activation_bytes
-
-    def mean_breakdown_ps(self) -> dict[Part, int]:
-        """Parts averaged over ranks, rounded so that they still sum to the step time."""
-        return mean_parts(self.breakdown, self.counts)
+    rank: Count
+    stage: Count
+    like: Count
+    bubble_ps: Bubble | None = None
+    breakdown_ps: _PartTimes
 
 
-class StepTotals(Struct, frozen=True, kw_only=True):
-    """What sweeps and searches ask of a step; as in `Report`, the breakdown a mean over ranks."""
+class ResultDocument(Report, frozen=True, kw_only=True):
+    """`stepsim simulate --json`: one step, and a row per rank. `breakdown_ps` is the mean.
 
-    workload: str
-    step_time_ps: int
-    pipeline_time_ps: int
-    bubble_fraction: float
-    breakdown_ps: dict[Part, int] | None
-    throughput: Throughput | None
-
-
-def bubble_fraction(bubble_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
-    """Time of all ranks in no action over that in the pipeline; 0 without a pipeline."""
-    pipeline = np.asarray(pipeline_time_ps, dtype=np.float64)
-    mean = np.asarray(bubble_ps, dtype=np.float64) / ranks
-    return np.divide(mean, pipeline, out=np.zeros_like(pipeline), where=pipeline > 0)
-
-
-def mean_parts(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[Part, int]:
-    """Mean of rows that all have the same sum, rounded by largest remainder to keep that sum."""
-    mean = mean_columns(parts[:, :, None], counts)[:, 0].tolist()
-    return {part: mean[part] for part in Part}
-
-
-def mean_columns(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As `mean_parts` for many columns at once: (actors, parts, columns) to (parts, columns)."""
-    ranks = int(counts.sum())
-    if float(parts.max(initial=0)) * ranks >= MAX_INT64:
-        counts = counts.astype(object)
-    sums = np.tensordot(counts, parts, axes=1)
-    mean: NDArray[np.int64] = (sums // ranks).astype(np.int64)
-    remainder = (sums % ranks).astype(np.int64)
-    short = parts[0].sum(axis=0) - mean.sum(axis=0)
-    order = np.argsort(-remainder, axis=0, kind="stable")
-    rank = np.argsort(order, axis=0, kind="stable")
-    mean += rank < short
-    return mean
-
-
-def make_report(
-    timeline: Timeline,
-    prices: Prices,
-    *,
-    workload: str,
-    warnings: tuple[str, ...],
-    reading: str = "",
-    notes: tuple[str, ...] = (),
-    effort: "Effort | None" = None,
-    memory: "StepMemory | None" = None,
-) -> Report:
-    """Analyse a timeline of a workload; `warnings` are those of before the run.
-
-    `effort` is what the step is worth, where a model says it, `memory` what ranks hold.
+    `bubble_fraction` is the time in no action over pipeline time, mean over ranks;
+    `zero_bubble_rate` is (T - m(F + B + W)) / T of the busiest rank (Qi et al., arXiv:2401.10241).
     """
-    graph, options = timeline.graph, timeline.graph.options
-    step = timeline.step_time_ps
-    traffic = find_traffic(graph, prices)
-    links = link_use(graph, prices.topology, traffic, step)
-    path = path_runs(timeline, critical_path(timeline))
-    breakdown, bubbles = _breakdown(timeline), _bubbles(timeline)
-    comms = comm_use(graph, prices)
-    return Report(
-        workload=workload,
-        topology=prices.topology.name,
-        schedule=graph.schedule.label,
-        p2p=graph.p2p,
-        contention=options.contention,
-        plan=graph.plan,
-        step_time_ps=step,
-        pipeline_time_ps=timeline.pipeline_time_ps,
-        actors=timeline.actors,
-        breakdown=breakdown,
-        bubbles=bubbles,
-        stages=_stages(timeline, breakdown, bubbles, memory),
-        links=links,
-        comms=comms,
-        critical_path_ps=path_parts(graph, path),
-        settings=_settings(timeline),
-        warnings=(
-            *warnings,
-            *_price_warnings(comms, prices),
-            *accuracy_warnings(comms, prices.topology, step),
-            *_link_warnings(timeline, links, options.contention),
-            *_traffic_warnings(timeline, prices, traffic, path),
-        ),
-        reading=reading,
-        notes=notes,
-        throughput=_throughput(effort, timeline),
-        memory=memory,
-    )
+
+    ranks: tuple[RankReport, ...] = ()
+
+    @classmethod
+    def of(cls, report: Report, ranks: SimulatedRanks) -> Self:
+        """A report with what its ranks do."""
+        return cls(**asdict(report), ranks=tuple(_rank_reports(ranks)))
+
+    def to_json(self) -> bytes:
+        """The document as UTF-8 JSON, ending with a newline; the ranks stand before the stages."""
+        keys = [name for name in self.__struct_fields__ if name != "ranks"]
+        keys.insert(keys.index("stages"), "ranks")
+        return json_text({key: getattr(self, key) for key in keys})
 
 
-def _settings(timeline: Timeline) -> dict[str, str]:
-    """What was set; and columns in place of events, also where nobody asked for them."""
-    settings = timeline.graph.options.settings()
-    if timeline.engine is Engine.LEVELS:
-        settings["engine"] = str(timeline.engine)
-    return settings
+def by_name(values: Iterable[int]) -> dict[str, int]:
+    """Times of all parts in their order, by the names of the parts, e.g. `exposed_tp`."""
+    return dict(zip(_PARTS, values, strict=True))
 
 
-def _price_warnings(comms: Sequence[CommUse], prices: Prices) -> Iterator[str]:
-    """Tables and algorithms asked for that no communication of the step took."""
-    if prices.table is not None and not any(MEASURED in use.algorithms for use in comms):
-        yield "the measured times cover no communication of this step: the model prices them all"
-    if prices.algorithms and not any(use.kind in prices.algorithms for use in comms):
-        kinds = ", ".join(prices.algorithms)
-        yield f"the step has no {kinds}: the algorithm asked for has no effect"
-
-
-def _link_warnings(
-    timeline: Timeline, links: Sequence[LinkUse], contention: Sharing
-) -> Iterator[str]:
-    """What the user asked of the network that shows nowhere, or should show and cannot."""
-    unused = [use.name for use in links if use.links and not use.used]
-    if unused and len(unused) < len(links):
-        yield f"no traffic crosses {', '.join(unused)}: bandwidth and latency there have no effect"
-    if contention is Sharing.FAIR:
-        if not timeline.slowed:
-            yield "no transfer slows another: contention has no effect on this step"
-        return
-    who = "transfers" if contention is Sharing.NONE else "groups that do not act together"
-    for use in links:
-        if use.utilisation > 1:
-            yield (
-                f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: {who} "
-                "do not slow each other here (--contention fair), so the step time is too short"
-            )
-
-
-def _traffic_warnings(
-    timeline: Timeline, prices: Prices, traffic: Traffic, path: Sequence[PathRuns]
-) -> Iterator[str]:
-    """Communications that other traffic would slow, and by how much."""
-    if timeline.graph.options.contention is not Sharing.SIBLINGS:
-        return
-    for each in other_traffic(timeline, prices, traffic, path):
-        longer, worth = each.extra_ps / each.path_ps, each.extra_ps / timeline.step_time_ps
-        size = format_size_bytes(each.op.size_bytes)
-        whose = dict.fromkeys(_named_beside(other, each.op) for other in each.others)
-        yield (
-            f"{each.op.group} {each.op.kind} of {size} meets {', '.join(whose)} on its links: "
-            f"with --contention fair about {longer:.0%} longer, {worth:.1%} of the step "
-            "(an estimate, from where they overlap and what the links carry)"
+def _rank_reports(ranks: SimulatedRanks) -> Iterator[RankReport]:
+    """Every rank in order; ranks that behave the same share what they hold."""
+    parts = [by_name(row) for row in ranks.breakdown.tolist()]
+    stages = ranks.actors.stages.tolist()
+    first: dict[int, int] = {}
+    for rank, actor in enumerate(ranks.actor_of.tolist()):
+        yield RankReport(
+            rank=rank,
+            stage=stages[actor],
+            like=first.setdefault(actor, rank),
+            bubble_ps=ranks.bubbles[actor],
+            breakdown_ps=parts[actor],
         )
 
 
-def _named_beside(other: CommOp, op: CommOp) -> str:
-    """What slows a communication; the same one is another stage's."""
-    return "that of other stages" if other == op else f"{other.group} {other.kind}"
+def _check(found: Report, place: str) -> None:
+    """Raise StepsimError unless the parts add up, and stages and links have places of their own."""
+    step = found.step_time_ps
+    _need(place, "plan", found.plan, _DEGREES)
+    _check_parts(place, "breakdown_ps", found.breakdown_ps, step)
+    for i, stage in enumerate(found.stages):
+        if stage.stage != i:
+            allowed = f"{i}: stages are numbered from 0 in order"
+            raise StepsimError(bad_value(place, f"stages[{i}].stage", stage.stage, allowed))
+        _check_parts(place, f"stages[{i}].breakdown_ps", stage.breakdown_ps, step)
+    seen: set[str] = set()
+    for i, link in enumerate(found.links):
+        if link.name in seen:
+            raise StepsimError(bad_value(place, f"links[{i}].name", link.name, "a name of its own"))
+        seen.add(link.name)
 
 
-def make_totals(
-    timeline: Timeline, *, workload: str, breakdown: bool, effort: "Effort | None" = None
-) -> StepTotals:
-    """What a report would say of the whole step, without the rest of it."""
-    counts, pipeline = timeline.actors.counts, timeline.pipeline_time_ps
-    return StepTotals(
-        workload=workload,
-        step_time_ps=timeline.step_time_ps,
-        pipeline_time_ps=pipeline,
-        bubble_fraction=_mean_bubble(_bubbles(timeline), counts, pipeline),
-        breakdown_ps=mean_parts(_breakdown(timeline), counts) if breakdown else None,
-        throughput=_throughput(effort, timeline),
-    )
+def _check_parts(place: str, key: str, parts: Mapping[str, int], step_ps: int) -> None:
+    _need(place, key, parts, _PARTS)
+    total = sum(parts.values())
+    if total != step_ps:
+        allowed = f"step_time_ps, which is {step_ps}: the file is inconsistent"
+        raise StepsimError(bad_value(place, f"sum of {key}", total, allowed))
 
 
-def _throughput(effort: "Effort | None", timeline: Timeline) -> Throughput | None:
-    if effort is None:
-        return None
-    return throughput(effort, timeline.graph.plan.npus, timeline.step_time_ps / PS_PER_S)
-
-
-def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_ps: int) -> float:
-    """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
-    if not pipeline_ps:
-        return 0.0
-    total = sum(each.total * n for each, n in zip(bubbles, counts.tolist(), strict=True))
-    return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
-
-
-def _breakdown(timeline: Timeline) -> NDArray[np.int64]:
-    """Parts of the step of every actor, of shape (actors, parts), in ps."""
-    found = np.zeros((len(timeline.actors), len(Part)), dtype=np.int64)
-    known: PartsOfLists = {}
-    for cohort in timeline.cohorts:
-        parts = cohort_breakdown(cohort, timeline.graph, timeline.step_time_ps, known)
-        found[cohort.actors] = parts.T
-    return found
-
-
-def _bubbles(timeline: Timeline) -> tuple[Bubble, ...]:
-    """The bubble of each actor."""
-    found = {
-        actor: bubble
-        for cohort in timeline.cohorts
-        for actor, bubble in zip(
-            cohort.actors.tolist(),
-            _cohort_bubbles(cohort, timeline.pipeline_time_ps),
-            strict=True,
-        )
-    }
-    return tuple(found[actor] for actor in range(len(found)))
-
-
-def _cohort_bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
-    """The bubble of each actor of a cohort."""
-    start, end = cohort.entry_times
-    if not len(start):
-        return [Bubble(before=pipeline_time_ps, between=0, after=0, busy=0)] * len(cohort.actors)
-    busy = (end - start).sum(axis=0)
-    first, last = start.min(axis=0), end.max(axis=0)
-    columns = zip(first.tolist(), last.tolist(), busy.tolist(), strict=True)
-    return [
-        Bubble(before=begin, between=stop - begin - work, after=pipeline_time_ps - stop, busy=work)
-        for begin, stop, work in columns
-    ]
-
-
-def _stages(
-    timeline: Timeline,
-    breakdown: NDArray[np.int64],
-    bubbles: tuple[Bubble, ...],
-    memory: "StepMemory | None",
-) -> tuple[StageReport, ...]:
-    plan, actors = timeline.graph.plan, timeline.actors
-    peaks = peak_live(timeline.graph.schedule)
-    reports = []
-    for stage in range(plan.pp):
-        here = np.flatnonzero(actors.stages == stage)
-        counts = actors.counts[here]
-
-        def mean(values: list[int], counts: NDArray[np.int64] = counts) -> int:
-            return round(float(np.average(values, weights=counts)))
-
-        forward, backward = _action_means(timeline, stage)
-        steady_start, steady_end = _steady_state(timeline, stage)
-        held = memory.peaks[stage] if memory else None
-        reports.append(
-            StageReport(
-                stage=stage,
-                ranks=(stage * plan.stage_ranks, (stage + 1) * plan.stage_ranks - 1),
-                steady_start_ps=steady_start,
-                steady_end_ps=steady_end,
-                peak_activations=peaks[stage],
-                forward_ps=forward,
-                backward_ps=backward,
-                bubble=Bubble(
-                    before=mean([bubbles[a].before for a in here.tolist()]),
-                    between=mean([bubbles[a].between for a in here.tolist()]),
-                    after=mean([bubbles[a].after for a in here.tolist()]),
-                    busy=mean([bubbles[a].busy for a in here.tolist()]),
-                ),
-                breakdown_ps=mean_parts(breakdown[here], counts),
-                memory=held,
-                memory_peak_ps=_entry_start(timeline, stage, held.entry) if held else 0,
-            )
-        )
-    return tuple(reports)
-
-
-def _entry_start(timeline: Timeline, stage: int, entry: int) -> int:
-    """When an entry of a stage's order starts on its first rank, in ps."""
-    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
-    start = cohort.entry_times[0]
-    return int(start[entry, column]) if len(start) else 0
-
-
-def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
-    """Mean duration of forwards and of everything else of a stage's actions, in ps."""
-    sums = np.zeros(2)
-    counts = np.zeros(2)
-    for cohort in timeline.cohorts:
-        program = cohort.laid.program
-        if program.stage == stage:
-            start, end = cohort.entry_times
-            order = timeline.graph.schedule.columns[stage]
-            other = (~order.runs(ActionKind.FORWARD)[:, 0]).astype(np.int64)
-            weights = timeline.actors.counts[cohort.actors]
-            np.add.at(sums, other, ((end - start).astype(np.float64) * weights).sum(axis=1))
-            np.add.at(counts, other, np.float64(weights.sum()))
-    means = sums / np.maximum(counts, 1)
-    return round(float(means[0])), round(float(means[1]))
-
-
-def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
-    """Start of the first backward and end of the last forward of a stage's first rank."""
-    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
-    start, end = (times[:, column] for times in cohort.entry_times)
-    order = timeline.graph.schedule.columns[stage]
-    forward = order.runs(ActionKind.FORWARD)
-    others = ((order.kind >= 0) & ~forward).any(axis=1)
-    first, last = start[others], end[forward.any(axis=1)]
-    return int(first.min()) if len(first) else 0, int(last.max(initial=0))
+def _need(place: str, inside: str, found: Mapping[str, int], names: Iterable[str]) -> None:
+    for name in names:
+        if name not in found and name not in _YOUNGER:
+            raise StepsimError(missing_key(place, inside, name))

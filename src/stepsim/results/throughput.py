@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from stepsim.base.documents import Entry
+from stepsim.base.fields import Bytes, Count
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
@@ -12,38 +13,38 @@ _SECONDS_PER_HOUR = 3600
 _WATT_SECONDS_PER_KWH = 3.6e6
 
 
-class Throughput(Struct, frozen=True, kw_only=True):
-    """Rates of one NPU in a step of a model; None where price or power is not known.
+class Throughput(Entry, frozen=True, kw_only=True):
+    """What a step of a model is worth, per NPU; None where price or power is not known.
 
     `mfu` is the model's floating-point operations over the peak of the precision.
     `npu_hours_per_trillion_tokens` are those of all NPUs. `error` is the mean error of predictions
     of this kind, over `error_runs` published runs of `error_source`, each predicted with constants
-    that were set without its source; `error_median` and `error_90` are quantiles. Of such steps of
-    `range_sources` sources 80 % are between `low_s` and `high_s`. `memory_bytes` is what the
-    fullest rank holds, of `capacity_bytes`.
+    that were set without its source; half of the errors are below `error_median`, nine of ten below
+    `error_90`. Of such steps of `range_sources` sources 80 % are between `low_s` and `high_s`.
+    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`.
     """
 
     device: str
     framework: str
-    parameters: int
-    tokens: int
+    parameters: Count
+    tokens: Count
     tokens_per_s: float
     model_tflops: float
     hardware_tflops: float
     mfu: float
     npu_hours_per_trillion_tokens: float
-    price_per_step: float | None
-    kwh_per_step: float | None
-    error: float | None
-    error_runs: int
-    error_source: str
+    price_per_step: float | None = None
+    kwh_per_step: float | None = None
+    error: float | None = None
+    error_runs: Count = 0
+    error_source: str = ""
     error_median: float | None = None
     error_90: float | None = None
     low_s: float | None = None
     high_s: float | None = None
-    range_sources: int = 0
-    memory_bytes: int | None = None
-    capacity_bytes: int | None = None
+    range_sources: Count = 0
+    memory_bytes: Bytes | None = None
+    capacity_bytes: Bytes | None = None
 
 
 def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:

@@ -25,7 +25,6 @@ from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
-from stepsim.results.document import StepDocument
 from stepsim.results.memory import StepMemory
 from stepsim.results.throughput import throughput
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
@@ -117,7 +116,7 @@ class Explorer(Struct, kw_only=True):
         except PlanError as error:
             why = str(error)
         return {
-            **document_shown(StepDocument.of_report(run.report)),
+            **document_shown(run.report),
             "lanes": lanes_of_timeline(run.timeline).plain(),
             "band": band,
             "not_live": why,

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.files.asked import StepInputs
-from stepsim.results.document import ResultDocument
 from stepsim.step.simulate import SimulatedStep
 
 _Writer = Callable[[SimulatedStep, StepInputs, Path, str], None]
@@ -25,7 +24,7 @@ def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> tu
 
 
 def _json(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    path.write_bytes(ResultDocument.of(run.report).to_json())
+    path.write_bytes(run.document().to_json())
 
 
 def _csv(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:

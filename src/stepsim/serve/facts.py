@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.results.document import StepDocument, ThroughputEntry
 from stepsim.results.memory import MemoryPart
+from stepsim.results.report import Report
 from stepsim.results.throughput import Throughput
 from stepsim.show.palette import series_colour
 from stepsim.show.tables.model import Pairs, Room, Table, share_of
@@ -44,7 +44,7 @@ def answer_facts(
     *,
     pipelines: int,
     npus: int,
-    rates: Throughput | ThroughputEntry | None,
+    rates: Throughput | None,
 ) -> _Facts:
     """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
     exposed = sum(time for name, time in parts.items() if name.startswith("exposed"))
@@ -69,7 +69,7 @@ def answer_facts(
     return found
 
 
-def _if_it_fits(rates: Throughput | ThroughputEntry) -> Plain:
+def _if_it_fits(rates: Throughput) -> Plain:
     """What is said of rates of a step that does not fit."""
     held, capacity = rates.memory_bytes, rates.capacity_bytes
     return {"note": "if it fitted"} if held and capacity and held > capacity else {}
@@ -111,9 +111,7 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
     }
 
 
-def document_shown(
-    found: StepDocument, *, tables: Sequence[Plain] = (), pairs: Pairs = ()
-) -> Plain:
+def document_shown(found: Report, *, tables: Sequence[Plain] = (), pairs: Pairs = ()) -> Plain:
     """All that a step's document says, with tables before its own and pairs behind them."""
     captions = {each["caption"] for each in tables}
     own = [plain_table(table) for table in _tables(found) if table.rows]
@@ -135,7 +133,7 @@ def document_shown(
     }
 
 
-def _document_memory(found: StepDocument) -> Plain | None:
+def _document_memory(found: Report) -> Plain | None:
     stages = [stage for stage in found.stages if stage.memory and len(stage.memory.parts) > 1]
     if not stages or found.throughput is None:
         return None
@@ -144,7 +142,7 @@ def _document_memory(found: StepDocument) -> Plain | None:
     return memory_shown(fullest.stage, fullest.memory.parts, found.throughput.capacity_bytes)
 
 
-def _tables(found: StepDocument) -> list[Table]:
+def _tables(found: Report) -> list[Table]:
     return [
         *([stages_table(found)] if found.plan["pp"] > 1 else []),
         *([memory_table(found)] if knows_memory(found) else []),

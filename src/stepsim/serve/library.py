@@ -24,7 +24,7 @@ from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
-from stepsim.results.document import ResultDocument
+from stepsim.results.report import ResultDocument
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 

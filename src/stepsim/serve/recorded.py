@@ -7,7 +7,7 @@ from itertools import chain
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.summary import RunSummary
-from stepsim.results.document import ResultDocument, StepDocument
+from stepsim.results.report import ResultDocument
 from stepsim.serve.facts import Plain, document_shown, plain_table, time_fact
 from stepsim.serve.lanes import lanes_of_timeline
 from stepsim.serve.library import Ran
@@ -47,7 +47,7 @@ def _of_run(run: RunSummary | LeafRun) -> Plain:
     else:
         tables, pairs = _taken_apart([replay_table(run, step.report)])
     return {
-        **document_shown(StepDocument.of_report(step.report), tables=tables, pairs=pairs),
+        **document_shown(step.report, tables=tables, pairs=pairs),
         "lanes": lanes_of_timeline(step.timeline).plain(),
         "as_it_is": _AS_IT_RAN,
     }

@@ -27,7 +27,7 @@ from stepsim.measured.profile.document import ProfileDocument
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.collective_document import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
-from stepsim.results.document import ResultDocument
+from stepsim.results.report import ResultDocument
 from stepsim.show.doctor import Diagnosis
 from stepsim.step.document import ComparisonDocument
 from stepsim.validation.document import ValidationDocument

@@ -85,10 +85,10 @@ def compare_schedules(
 def simai_totals(path: Path, comparison: ComparedSchedules) -> SimaiTotals:
     """SimAI's closed formula of a file for the plan of a comparison, with its default servers."""
     document = read_simai_document(path)
-    plan = comparison.valid[0][1].report.plan
+    plan = comparison.valid[0][1].timeline.graph.plan
     return simai_formula(document, plan, row_count=document.declared_rows)
 
 
 def exposed_p2p_ps(result: SimulatedStep) -> int:
     """Point-to-point time that compute waited for, mean over ranks, in ps."""
-    return result.report.mean_breakdown_ps()[Part.EXPOSED_PP]
+    return result.report.breakdown_ps[Part.EXPOSED_PP.key]

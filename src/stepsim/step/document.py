@@ -5,16 +5,17 @@ from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from stepsim.base.documents import Document, Entry
 from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.fields import Picoseconds
 from stepsim.files.simai.formula import SimaiTotals
-from stepsim.results.document import StepDocument
+from stepsim.results.report import Report
 from stepsim.step.compare import ComparedSchedules, exposed_p2p_ps
 
 
-class CandidateDocument(StepDocument, frozen=True, kw_only=False):
+class CandidateDocument(Report, frozen=True, kw_only=False):
     """A schedule that runs; `speedup` is over the first that does."""
 
     # msgspec writes fields that are not by keyword only first: these stand before the others
@@ -43,7 +44,7 @@ _AnyCandidate = Annotated[
 class ComparisonDocument(Document, frozen=True, kw_only=True):
     """`stepsim compare --json`: one workload under several schedules, in the order asked for."""
 
-    named: ClassVar[tuple[type, ...]] = (*_EITHER, *StepDocument.named)
+    named: ClassVar[tuple[type, ...]] = (*_EITHER, *Report.named)
 
     candidates: tuple[_AnyCandidate, ...]
     simai_formula: SimaiTotals | msgspec.UnsetType = msgspec.UNSET
@@ -84,8 +85,8 @@ def _candidates(comparison: ComparedSchedules) -> Iterator[CandidateDocument | _
         if each.result is None:
             yield _RefusedEntry(name=each.name, refusal=each.refusal)
         else:
-            yield CandidateDocument.of_report(
-                each.result.report,
+            yield CandidateDocument(
+                **asdict(each.result.report),
                 name=each.name,
                 valid=True,
                 speedup=comparison.speedup(each.result),

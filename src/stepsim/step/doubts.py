@@ -11,7 +11,7 @@ from stepsim.step.inputs import scaled_workload
 from stepsim.workload.placeholders import doubt_placeholders
 from stepsim.workload.rows import CollectiveKind, Doubt, Group, Work, Workload
 
-_Rates = dict[tuple[Group, CollectiveKind], float]
+_Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
 
 
@@ -61,12 +61,12 @@ def _bound_ps(before: Workload, after: Workload, report: Report) -> float:
     """Picoseconds by which the step can change at most, infinite where that is not known."""
     if len(before.microbatches) != len(after.microbatches):
         return inf
-    plan, rates = report.plan, dict[tuple[Group, CollectiveKind], float]()
+    stages, rates = report.plan["pp"], _Rates()
     for use in report.comms:
         key = use.group, use.kind
         rates[key] = max(rates.get(key, 0.0), use.time_ps / use.size_bytes)
-    passes = (plan.microbatches + plan.pp - 1) * max(before.made_for.pp / plan.pp, 1)
-    message = rates.get((Group.PP, CollectiveKind.SEND_RECV), inf if plan.pp > 1 else 0.0)
+    passes = (report.microbatches + stages - 1) * max(before.made_for.pp / stages, 1)
+    message = rates.get((Group.PP, CollectiveKind.SEND_RECV), inf if stages > 1 else 0.0)
     moved = abs(after.pp_comm_bytes - before.pp_comm_bytes)
     rows = _most_of_a_microbatch(before, after, rates)
     items = zip(before.per_step, after.per_step, strict=True)
@@ -92,7 +92,7 @@ def _change_ps(before: Work, after: Work, rates: _Rates) -> float:
     """The most that a change of compute and of bytes can add or take."""
     if before is after:
         return 0.0
-    sizes: dict[tuple[Group, CollectiveKind], int] = {}
+    sizes: dict[tuple[str, str], int] = {}
     for work, sign in ((after, 1), (before, -1)):
         for op in work.comms:
             key = op.group, op.kind

@@ -1,6 +1,6 @@
 """One training step, from a workload and a network to what is reported: read this first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,8 @@ from stepsim.parallel.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
 from stepsim.results.findings import Finding
-from stepsim.results.report import Report, StepTotals, make_report, make_totals
+from stepsim.results.make_report import StepTotals, make_report, make_totals, simulated_ranks
+from stepsim.results.report import Report, ResultDocument, SimulatedRanks
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
 from stepsim.step.model_memory import TooLarge, memory_of, too_large, with_memory
@@ -75,16 +76,26 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
 
 
 class SimulatedStep(Struct, frozen=True, kw_only=True):
-    """A step that has run: what is reported, when every task ran, and at which prices."""
+    """A step that has run: what is reported, when every task ran, and at which prices.
+
+    `ranks` says what the step of every simulated rank goes into. `memory` is what ranks hold, None
+    where nobody said.
+    """
 
     report: Report
     timeline: Timeline
     prices: Prices
+    ranks: SimulatedRanks
+    memory: "StepMemory | None" = None
 
     @property
     def step_time_s(self) -> float:
         """Step time in seconds."""
         return self.report.step_time_s
+
+    def document(self) -> ResultDocument:
+        """The report with a row per rank: what `stepsim simulate --json` writes."""
+        return ResultDocument.of(self.report, self.ranks)
 
 
 class RunStep(Struct, frozen=True, kw_only=True):
@@ -93,13 +104,14 @@ class RunStep(Struct, frozen=True, kw_only=True):
     ready: PreparedStep
     timeline: Timeline
 
-    def report(self, *, weigh: bool = False) -> Report:
-        """All that is known of it; with `weigh` its doubts are told elsewhere."""
-        ready, work = self.ready, self.ready.workload
+    def simulated(self, *, weigh: bool = False) -> SimulatedStep:
+        """The step with all that is known of it; with `weigh` its doubts are told elsewhere."""
+        ready, work, ranks = self.ready, self.ready.workload, simulated_ranks(self.timeline)
         doubts = () if weigh else tuple(doubt.text for doubt in ready.doubts)
         report = make_report(
             self.timeline,
             ready.prices,
+            ranks,
             workload=work.source,
             warnings=(*doubts, *ready.assumed),
             reading=work.reading,
@@ -107,11 +119,20 @@ class RunStep(Struct, frozen=True, kw_only=True):
             effort=work.effort,
             memory=ready.memory,
         )
-        if ready.unfit:
-            return replace(report, findings=(Finding(text=ready.unfit.text()),))
-        look = ready.second_look
-        off = look.findings(report.step_time_ps) if look else ()
-        return replace(report, findings=tuple(off))
+        return SimulatedStep(
+            report=replace(report, findings=tuple(self._findings())),
+            timeline=self.timeline,
+            prices=ready.prices,
+            ranks=ranks,
+            memory=ready.memory,
+        )
+
+    def _findings(self) -> Iterable[Finding]:
+        """That it does not fit; else what a second look at a model's step says."""
+        if self.ready.unfit:
+            return (Finding(text=self.ready.unfit.text()),)
+        look = self.ready.second_look
+        return look.findings(self.timeline.step_time_ps) if look else ()
 
     def totals(self, *, breakdown: bool) -> StepTotals:
         """Its totals alone."""
@@ -140,11 +161,12 @@ def simulate_step(
     with garbage.paused():
         ready = prepare(workload, topology, options, notes=notes, on_size=on_size)
         timeline = _run(ready, progress)
-        report = RunStep(ready=ready, timeline=timeline).report(weigh=weigh)
+        step = RunStep(ready=ready, timeline=timeline).simulated(weigh=weigh)
         if weigh:
-            report = _weighed(ready, report, topology)
+            report = _weighed(ready, step.report, topology)
             report = _with_crossing(ready, report, workload, topology, options)
-    return SimulatedStep(report=report, timeline=timeline, prices=ready.prices)
+            step = replace(step, report=report)
+    return step
 
 
 def quickest(options: StepOptions) -> StepOptions:

@@ -14,7 +14,7 @@ from stepsim.files.model_steps import PublishedStep
 from stepsim.files.topology.typed import with_numbers
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
-from stepsim.results.report import StepTotals
+from stepsim.results.make_report import StepTotals
 from stepsim.step.simulate import step_totals
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.interconnect import Interconnect

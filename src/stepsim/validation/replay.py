@@ -22,7 +22,7 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.results.report import make_report
+from stepsim.results.make_report import make_report, simulated_ranks
 from stepsim.step.simulate import SimulatedStep, run_graph
 from stepsim.workload.rows import Phase, Row, StepItem, Work
 
@@ -173,15 +173,17 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
     topology = runtime.topology.fit(work.plan.npus)
     prices = Prices(plan=work.plan, topology=topology, comms=graph.comms)
     timeline = run_graph(graph, prices)
+    ranks = simulated_ranks(timeline)
     report = make_report(
         timeline,
         prices,
+        ranks,
         workload=work.source,
         warnings=(*work.warnings, *graph.warnings),
     )
     # host time is the run's own: nobody set it
     report = replace(report, settings={})
-    return SimulatedStep(report=report, timeline=timeline, prices=prices)
+    return SimulatedStep(report=report, timeline=timeline, prices=prices, ranks=ranks)
 
 
 def schedule_for(work: PipelineWork, name: str) -> Schedule:

@@ -259,8 +259,8 @@ def _predicted_ops(
 def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
     """Time in messages per traced stage: all idle time up to the rank's last action."""
     for stage in summary.stages:
-        report = result.report.stages[stage.stage]
-        waited = report.bubble.before + report.bubble.between
+        bubble = result.report.stages[stage.stage].bubble_ps
+        waited = bubble.before + bubble.between if bubble else 0
         yield _replayed(f"stage {stage.stage} waits", waited, stage.wait_ps)
 
 
@@ -269,12 +269,13 @@ def _bubbles(
 ) -> Iterator[_RankBubble]:
     """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
     for column in columns(summary):
-        report = replay(column, runtime, durations).report
+        result = replay(column, runtime, durations)
+        report, ranks = result.report, result.ranks
         for rank in column.ranks:
-            actor = report.actor_of[rank.stage * report.plan.stage_ranks]
+            actor = ranks.actor_of[rank.stage * result.timeline.graph.plan.stage_ranks]
             yield _RankBubble(
                 rank=rank.rank,
                 stage=rank.stage,
-                simulated=report.bubbles[actor].total / report.pipeline_time_ps,
+                simulated=ranks.bubbles[actor].total / report.pipeline_time_ps,
                 measured=summary.bubble(rank),
             )

@@ -56,8 +56,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     def speedup(self) -> float:
         """Step time of the replay over that of the changed run, per microbatch."""
         before, after = self.base.report, self.changed.report
-        each = before.step_time_ps / before.plan.microbatches
-        return each / (after.step_time_ps / after.plan.microbatches)
+        each = before.step_time_ps / before.microbatches
+        return each / (after.step_time_ps / after.microbatches)
 
 
 def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -> WhatIf:

@@ -121,5 +121,5 @@ def test_totals_are_those_of_the_report_whatever_prices_are_kept(moe: Path) -> N
             assert found.step_time_ps == report.step_time_ps
             assert found.pipeline_time_ps == report.pipeline_time_ps
             assert found.bubble_fraction == report.bubble_fraction
-            assert found.breakdown_ps == report.mean_breakdown_ps()
+            assert found.breakdown_ps == report.breakdown_ps
     assert len(known) == len(Sharing) <= simulate.PRICES_KEPT

@@ -62,4 +62,4 @@ def test_a_weight_gradient_follows_on_the_host_without_a_delay() -> None:
     workload = uniform_workload(forward=100, backward=200, pp=2, microbatches=3)
     asked: dict[str, Any] = {"schedule": "zb-h1", "host_overhead": "10 ps"}
     report = stepsim.simulate(workload, "ideal", **asked).report
-    assert report.mean_breakdown_ps()[Part.HOST] == 3 * 2 * 10
+    assert report.breakdown_ps[Part.HOST.key] == 3 * 2 * 10

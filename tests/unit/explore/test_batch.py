@@ -49,7 +49,7 @@ def check_equal(batch: Batch, columns: dict[str, Any], at: list[dict[str, Any]])
         assert found.step_time_ps[i] == report.step_time_ps
         assert found.pipeline_time_ps[i] == report.pipeline_time_ps
         assert found.bubble_fraction[i] == report.bubble_fraction
-        assert found.parts_ps[i].tolist() == list(report.mean_breakdown_ps().values())
+        assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
 
 
 @pytest.mark.parametrize("topology", few(TOPOLOGIES, "hgx-h100", "dgx-v100", "ring"))

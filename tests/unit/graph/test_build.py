@@ -39,7 +39,7 @@ def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:
         simulate_step(workload, topology, options).report for options in asked
     )
     assert first.step_time_ps == third.step_time_ps < second.step_time_ps == fourth.step_time_ps
-    assert first.mean_breakdown_ps() == third.mean_breakdown_ps()
+    assert first.breakdown_ps == third.breakdown_ps
 
 
 def backwards_in_turn() -> Schedule:

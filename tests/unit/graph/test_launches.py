@@ -90,9 +90,9 @@ def test_launches_are_a_part_of_the_step_and_a_floor_of_it() -> None:
     launches_ps = 8 * 32 * 4_900_000_000
     for report in steps:
         assert report.step_time_ps > launches_ps
-        parts = report.mean_breakdown_ps()
+        parts = report.breakdown_ps
         assert sum(parts.values()) == report.step_time_ps
-        assert parts[Part.EXPOSED_HOST] > 0
+        assert parts[Part.EXPOSED_HOST.key] > 0
     assert steps[0].step_time_ps > steps[1].step_time_ps > steps[2].step_time_ps
-    exposed = [report.mean_breakdown_ps()[Part.EXPOSED_HOST] for report in steps]
+    exposed = [report.breakdown_ps[Part.EXPOSED_HOST.key] for report in steps]
     assert exposed == sorted(exposed)

@@ -65,8 +65,8 @@ def test_compute_hides_all_but_the_first_gather_and_the_last_reduction() -> None
     first, last = alone(CollectiveKind.ALL_GATHER), alone(CollectiveKind.REDUCE_SCATTER)
     assert max(first, last) < LONG
     assert report.step_time_ps == first + LAYERS * 2 * 3 * LONG + last
-    parts = report.mean_breakdown_ps()
-    assert (parts[Part.EXPOSED_FSDP], parts[Part.EXPOSED_DP]) == (first, last)
+    parts = report.breakdown_ps
+    assert (parts[Part.EXPOSED_FSDP.key], parts[Part.EXPOSED_DP.key]) == (first, last)
 
 
 def test_without_compute_the_gathers_follow_each_other() -> None:
@@ -123,7 +123,7 @@ def test_a_layout_says_which_stage_has_which_layers_and_what_they_own() -> None:
         ),
     )
     report = simulate(work, "hgx-h100", microbatches=4, contention="none").report
-    computed = [stage.breakdown_ps[Part.COMPUTE] for stage in report.stages]
+    computed = [stage.breakdown_ps[Part.COMPUTE.key] for stage in report.stages]
     assert computed == [
         4 * layers * 6 * LONG + layers * 20 * 1000 + round(layers * 3 * 1.5) for layers in (1, 5)
     ]

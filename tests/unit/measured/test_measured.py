@@ -253,7 +253,7 @@ def test_host_time_for_workload_files(workloads: Path) -> None:
     asked = StepOptions(host_overhead_ps=1)
     assert with_calibration(asked, known) == asked
     report = simulate(workloads / "moe_128.txt", "hgx-h100", host_overhead="250 us").report
-    assert report.mean_breakdown_ps()[Part.HOST] > 0
+    assert report.breakdown_ps[Part.HOST.key] > 0
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
@@ -323,10 +323,10 @@ def test_other_schedules_of_a_run(tmp_path: Path) -> None:
         path.rename(path.with_name(f"l8_{path.name}"))
     found = load_trace(folder)
     runtime = with_runtime(found).runtime
-    base = change_run(found, runtime, RunChange()).base.report
+    base = change_run(found, runtime, RunChange()).base
     for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v", "auto-zb"):
-        changed = change_run(found, runtime, RunChange(schedule=name)).changed.report
-        work = [sum(report.breakdown[:, 0]) for report in (base, changed)]
+        changed = change_run(found, runtime, RunChange(schedule=name)).changed
+        work = [sum(step.ranks.breakdown[:, 0]) for step in (base, changed)]
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
         change_run(found, runtime, RunChange(schedule="interleaved:3"))

@@ -26,7 +26,7 @@ def test_the_replay_is_the_step(job: Job, network: Topology, data: st.DataObject
     waits = pipeline_waits(profile)
     assert (waits.ends_ps(waits.own_ps) == profile.events.end_ps).all()
     assert not waits.delay_ps.any()
-    for rank in range(result.report.plan.npus):
+    for rank in range(result.report.npus):
         mine = profile.events.taken((profile.events.rank == rank).nonzero()[0])
         times = result.timeline.tasks(rank)
         assert (mine.end_ps == times.end).all()
@@ -48,7 +48,7 @@ def test_a_profile_tells_groups_peers_and_parts_of_the_step() -> None:
     forward = events.of_kind(EventKind.COMPUTE) & (events.phase == EventPhase.FORWARD)
     assert (events.chunk[forward] == events.rank[forward] // width).all()
     compute = [each.compute_ps for each in device_shares(profile)]
-    assert compute[0] == result.report.stages[0].breakdown_ps[Part.COMPUTE]
+    assert compute[0] == result.report.stages[0].breakdown_ps[Part.COMPUTE.key]
 
 
 def test_a_step_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

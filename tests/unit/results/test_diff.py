@@ -14,7 +14,8 @@ import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.files.load import load_result
 from stepsim.results.diff import ResultDiff, diff_results, explain
-from stepsim.results.document import LinkEntry, ResultDocument, StageEntry
+from stepsim.results.links import LinkUse
+from stepsim.results.report import ResultDocument, StageReport
 from stepsim.show.tables.difference import diff_shown
 from stepsim.show.terminal.console import PlainConsole
 from stepsim.show.terminal.printer import print_shown
@@ -29,14 +30,14 @@ def parts(**given: int) -> dict[str, int]:
     return dict.fromkeys(NAMES, 0) | given
 
 
-def link(name: str, size: int, busy: int, rate: float | None = 50e9) -> LinkEntry:
-    return LinkEntry(name=name, bandwidth_bytes_per_s=rate, total_bytes=size, busy_ps=busy)
+def link(name: str, size: int, busy: int, rate: float | None = 50e9) -> LinkUse:
+    return LinkUse(name=name, bandwidth_bytes_per_s=rate, total_bytes=size, busy_ps=busy)
 
 
 def document(
     mean: dict[str, int],
     stages: tuple[dict[str, int], ...] = (),
-    links: tuple[LinkEntry, ...] = (),
+    links: tuple[LinkUse, ...] = (),
     **settings: Any,
 ) -> ResultDocument:
     given: dict[str, Any] = {
@@ -54,7 +55,7 @@ def document(
         **given | settings,
         step_time_ps=sum(mean.values()),
         breakdown_ps=mean,
-        stages=tuple(StageEntry(stage=i, breakdown_ps=each) for i, each in entries),
+        stages=tuple(StageReport(stage=i, breakdown_ps=each) for i, each in entries),
         links=links,
     )
 
@@ -206,7 +207,7 @@ def test_sentences(before: dict[str, int], after: dict[str, int], sentence: str)
         ),
     ],
 )
-def test_link_words(a: tuple[LinkEntry, ...], b: tuple[LinkEntry, ...], words: str) -> None:
+def test_link_words(a: tuple[LinkUse, ...], b: tuple[LinkUse, ...], words: str) -> None:
     diff = diff_results(document(parts(host=1), links=a), document(parts(host=2), links=b))
     assert words in explain(diff)
     printed(diff)

@@ -42,12 +42,12 @@ def test_collectives_load_the_links_of_their_groups_alone() -> None:
     """Three microbatches of 4 MB over tp, which lies within nodes: two links each way."""
     graph = graph_of(ParallelPlan(tp=2, dp=2, microbatches=3), collective(4 * MB, Group.TP))
     inner, outer = uses(graph)
-    assert (inner.links, inner.used, inner.bandwidth) == (4, 4, 4e9)
+    assert (inner.links, inner.used, inner.bandwidth_bytes_per_s) == (4, 4, 4e9)
     assert inner.total_bytes == 4 * 3 * 4 * MB
     assert inner.busiest_bytes == 3 * 4 * MB
     assert inner.busy_ps == 3 * MS
     assert inner.utilisation == pytest.approx(0.03)
-    assert inner.users == (LinkUser(group=Group.TP, kind=REDUCE, size_bytes=3 * 4 * MB),)
+    assert inner.users == (LinkUser(group=Group.TP, kind=REDUCE, bytes=3 * 4 * MB),)
     assert (outer.used, outer.total_bytes, outer.busiest, outer.users) == (0, 0.0, "", ())
 
 
@@ -69,8 +69,8 @@ def test_users_of_the_busiest_link_are_listed_most_bytes_first() -> None:
     gather = collective(10 * MB, Group.DP, CollectiveKind.ALL_GATHER)
     _, outer = uses(graph_of(ParallelPlan(tp=2, dp=2), small, large, gather))
     assert outer.users == (
-        LinkUser(group=Group.DP, kind=CollectiveKind.ALL_GATHER, size_bytes=5 * MB),
-        LinkUser(group=Group.DP, kind=REDUCE, size_bytes=4 * MB),
+        LinkUser(group=Group.DP, kind=CollectiveKind.ALL_GATHER, bytes=5 * MB),
+        LinkUser(group=Group.DP, kind=REDUCE, bytes=4 * MB),
     )
     assert outer.busiest_bytes == 9 * MB
 

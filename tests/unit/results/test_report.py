@@ -12,7 +12,14 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 import stepsim
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.results.report import Report, bubble_fraction, make_report, mean_columns, mean_parts
+from stepsim.results.make_report import (
+    bubble_fraction,
+    make_report,
+    mean_columns,
+    mean_parts,
+    simulated_ranks,
+)
+from stepsim.results.report import Report, SimulatedRanks
 from stepsim.step.simulate import run_graph
 from stepsim.workload.axes import Part
 
@@ -21,15 +28,16 @@ SHAPES = [(1, 1), (2, 2), (4, 4), (4, 8), (3, 7)]
 
 
 def report_of(ranks: int, microbatches: int, name: str = "1f1b") -> Report:
+    return reported(ranks, microbatches, name)[0]
+
+
+def reported(ranks: int, microbatches: int, name: str = "1f1b") -> tuple[Report, SimulatedRanks]:
     schedule = build(name, ranks=ranks, microbatches=microbatches)
     graph = pipeline_graph(schedule, [F] * ranks, [B] * ranks, P2PMode.EAGER)
     prices = prices_of(graph, hop_ps=0)
-    return make_report(
-        run_graph(graph, prices),
-        prices,
-        workload="even",
-        warnings=("said before",),
-    )
+    timeline = run_graph(graph, prices)
+    spent, before = simulated_ranks(timeline), ("said before",)
+    return make_report(timeline, prices, spent, workload="even", warnings=before), spent
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
@@ -38,12 +46,12 @@ def test_an_even_pipeline_takes_as_long_as_published(
     ranks: int, microbatches: int, name: str
 ) -> None:
     """(m + P - 1)(F + B), of which (P - 1)(F + B) are idle on every rank."""
-    report = report_of(ranks, microbatches, name)
+    report, spent = reported(ranks, microbatches, name)
     assert report.step_time_ps == (microbatches + ranks - 1) * (F + B)
     assert report.pipeline_time_ps == report.step_time_ps
     assert report.step_time_s == report.step_time_ps / 1e12
-    assert {each.total for each in report.bubbles} == {(ranks - 1) * (F + B)}
-    assert {each.busy for each in report.bubbles} == {microbatches * (F + B)}
+    assert {each.total for each in spent.bubbles} == {(ranks - 1) * (F + B)}
+    assert {each.busy for each in spent.bubbles} == {microbatches * (F + B)}
     assert report.bubble_fraction == pytest.approx((ranks - 1) / (microbatches + ranks - 1))
     assert report.zero_bubble_rate == pytest.approx(report.bubble_fraction)
 
@@ -54,9 +62,10 @@ def test_idle_time_lies_before_between_and_after_a_ranks_actions(
 ) -> None:
     """Rank r starts r forwards late and ends r backwards early."""
     for rank, stage in enumerate(report_of(ranks, microbatches).stages):
-        assert (stage.bubble.before, stage.bubble.after) == (rank * F, rank * B)
+        assert stage.bubble_ps is not None
+        assert (stage.bubble_ps.before, stage.bubble_ps.after) == (rank * F, rank * B)
         assert (stage.forward_ps, stage.backward_ps) == (F, B)
-        assert stage.ranks == (rank, rank)
+        assert (stage.first_rank, stage.last_rank) == (rank, rank)
         assert stage.steady_start_ps == (2 * ranks - 1 - rank) * F + (ranks - 1 - rank) * (B - F)
 
 
@@ -70,12 +79,12 @@ def test_the_last_stage_alone_is_busy_all_its_steady_state(ranks: int, microbatc
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
 def test_breakdowns_sum_to_the_step(ranks: int, microbatches: int) -> None:
-    report = report_of(ranks, microbatches)
-    assert set(report.breakdown.sum(axis=1).tolist()) == {report.step_time_ps}
-    assert sum(report.mean_breakdown_ps().values()) == report.step_time_ps
-    assert report.mean_breakdown_ps()[Part.COMPUTE] == microbatches * (F + B)
+    report, spent = reported(ranks, microbatches)
+    assert set(spent.breakdown.sum(axis=1).tolist()) == {report.step_time_ps}
+    assert sum(report.breakdown_ps.values()) == report.step_time_ps
+    assert report.breakdown_ps[Part.COMPUTE.key] == microbatches * (F + B)
     assert sum(report.critical_path_ps.values()) == report.step_time_ps
-    assert report.critical_path_ps[Part.COMPUTE] == report.step_time_ps
+    assert report.critical_path_ps[Part.COMPUTE.key] == report.step_time_ps
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
@@ -98,7 +107,7 @@ def test_means_keep_the_sum_the_largest_remainders_rounded_up() -> None:
     parts = np.zeros((2, len(Part)), dtype=np.int64)
     parts[0, :3], parts[1, :3] = (3, 4, 3), (4, 4, 2)
     mean = mean_parts(parts, np.array([2, 1]))
-    assert [mean[part] for part in Part][:4] == [3, 4, 3, 0]
+    assert list(mean.values())[:4] == [3, 4, 3, 0]
 
 
 def test_columns_are_averaged_as_one_by_one() -> None:
@@ -114,7 +123,7 @@ def test_columns_are_averaged_as_one_by_one() -> None:
 def test_means_of_long_times_do_not_wrap() -> None:
     parts = np.zeros((1, len(Part)), dtype=np.int64)
     parts[0, 0] = 2**62
-    assert mean_parts(parts, np.array([1000]))[Part.COMPUTE] == 2**62
+    assert mean_parts(parts, np.array([1000]))[Part.COMPUTE.key] == 2**62
 
 
 def test_a_bubble_is_idle_over_pipeline_time_of_all_ranks() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.face.results import Result
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.models.load import read_model
 from stepsim.parallel.memory import peak_live
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.results.memory import HeldBytes, MemoryPart, StepMemory, memory_curves, step_memory
-from stepsim.results.report import Report
 from stepsim.show.figures.memory import plot_memory
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.plan import ModelPlan, Recompute
@@ -78,9 +78,9 @@ def test_what_a_backward_recomputes_is_held_beside_what_it_frees() -> None:
     }
 
 
-def report_of(**options: Any) -> Report:
+def step_of(**options: Any) -> Result:
     asked: dict[str, Any] = {"npus": 16, "tp": 2, "global_batch": 32, "sequence": 4096}
-    return stepsim.simulate("llama-3.1-8b", "hgx-h100", **(asked | options)).report
+    return stepsim.simulate("llama-3.1-8b", "hgx-h100", **(asked | options))
 
 
 @pytest.mark.parametrize("recompute", Recompute)
@@ -92,7 +92,7 @@ def test_the_fullest_rank_is_that_of_the_closed_form(chunks: int, recompute: Rec
     model = read_model("llama-3.1-8b").architecture
     device, framework = read_device("h100"), read_framework("megatron-core")
     closed = rank_memory(model, device, framework, [plan])
-    found = report_of(pp=4, chunks=chunks, recompute=recompute).memory
+    found = step_of(pp=4, chunks=chunks, recompute=recompute).memory
     assert found is not None
     assert found.fullest.total == pytest.approx(float(closed.total[0]), abs=8)
     named = {part: float(getattr(closed, part)[0]) for part in ("weights", "gradients", "logits")}
@@ -102,9 +102,9 @@ def test_the_fullest_rank_is_that_of_the_closed_form(chunks: int, recompute: Rec
 @pytest.mark.parametrize("schedule", ["zb-v", "dualpipe-v", "dualpipe", "interleaved:2", "zb-h1"])
 def test_a_model_has_its_parameters_wherever_stages_lie(schedule: str) -> None:
     """Two bytes each; DualPipe holds every stage twice."""
-    report = report_of(pp=4, schedule=schedule)
-    assert report.memory is not None
-    weights = sum(peaks(report.memory, MemoryPart.WEIGHTS))
+    memory = step_of(pp=4, schedule=schedule).memory
+    assert memory is not None
+    weights = sum(peaks(memory, MemoryPart.WEIGHTS))
     copies = 2 if schedule == "dualpipe" else 1
     model = read_model("llama-3.1-8b").architecture
     assert weights == pytest.approx(copies * 2 * model.parameters() / 2, rel=1e-9)
@@ -115,14 +115,14 @@ def test_curves_have_the_peaks_and_are_level_at_the_ends(schedule: str) -> None:
     found = stepsim.simulate(
         "llama-3.1-8b", "hgx-h100", npus=8, pp=4, global_batch=16, sequence=4096, schedule=schedule
     )
-    memory = found.report.memory
+    memory = found.memory
     assert memory is not None
     for stage in found.report.stages:
-        curves = memory_curves(found.timeline, memory.held, stage.ranks[0])
+        curves = memory_curves(found.timeline, memory.held, stage.first_rank)
         total = curves.values.sum(axis=1)
         assert stage.memory is not None
-        assert total.max() == stage.memory.total
-        assert curves.time_ps[int(total.argmax())] == stage.memory_peak_ps
+        assert total.max() == stage.memory.total_bytes
+        assert curves.time_ps[int(total.argmax())] == stage.memory.at_ps
         fixed = sum(int(sizes[stage.stage]) for sizes in memory.held.fixed.values())
         assert total[-2] == fixed
         assert curves.time_ps[-1] == found.report.step_time_ps
@@ -142,13 +142,13 @@ def test_a_chunk_counts_by_its_share_of_a_stage(moe: Path, schedule: str, share:
 
 
 def test_nothing_is_known_of_a_workload_unless_somebody_says_it(moe: Path) -> None:
-    assert stepsim.simulate(moe, "hgx-h100").report.memory is None
+    assert stepsim.simulate(moe, "hgx-h100").memory is None
 
 
 def test_a_figure_needs_something_to_draw(moe: Path, tmp_path: Path) -> None:
     plain = stepsim.simulate(moe, "hgx-h100")
     with pytest.raises(PlanError, match="nothing says what its ranks hold"):
-        plot_memory(plain.timeline, plain.report, tmp_path / "m.svg")
+        plot_memory(plain, tmp_path / "m.svg")
     said = stepsim.simulate(moe, "hgx-h100", activation_size="1 GiB")
-    plot_memory(said.timeline, said.report, tmp_path / "m.svg")
+    plot_memory(said, tmp_path / "m.svg")
     assert "activations" in (tmp_path / "m.svg").read_text()

@@ -162,7 +162,7 @@ def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> N
     report = result.report
     assert format_time_ps(report.step_time_ps) in shown
     assert f"{report.bubble_fraction:.1%}" in shown
-    for part, time in report.mean_breakdown_ps().items():
+    for part, time in report.breakdown_ps.items():
         if time:
             assert format_time_ps(time) in shown, part
     for warning in report.warnings:
@@ -180,7 +180,7 @@ def test_bars_and_shares_add_up_to_the_step(result: Result, tmp_path: Path) -> N
     page = page_of(result, tmp_path / "step.html").decode()
     bars = re.findall(r'<svg viewBox="0 0 1000 14".*?</svg>', page, re.S)
     whole = [bar for bar in bars if bar.count("<rect") > 2]
-    assert len(whole) == len(result.report.counts)
+    assert len(whole) == len(result.ranks.counts)
     for bar in whole:
         widths = [float(width) for width in re.findall(r' width="([\d.]+)"', bar)]
         assert sum(widths) == pytest.approx(1000, abs=0.1)

@@ -165,9 +165,9 @@ def test_a_document_of_another_version_or_without_a_key_is_refused(name: str) ->
 
 def test_every_document_has_a_format() -> None:
     """A new document needs a line in FORMATS, and one in WRITTEN."""
-    shared = {"Document", "StepDocument", "CandidateDocument"}
+    shared = {"Document", "Report", "CandidateDocument"}
     sources = [path.read_text() for path in (ROOT / "src" / "stepsim").rglob("*.py")]
-    pattern = r"class (\w+)\((?:Document|StepDocument),"
+    pattern = r"class (\w+)\((?:Document|Report),"
     found = {name for text in sources for name in re.findall(pattern, text)} - shared
     assert found == {FORMATS[name].root.__name__ for name in WRITTEN}
 

@@ -12,7 +12,6 @@ from stepsim import simulate
 from stepsim.base.documents import Entry
 from stepsim.base.fields import Bytes, Picoseconds, Share, shown
 from stepsim.base.structs import replace
-from stepsim.results.document import ResultDocument
 from stepsim.show.page.page import Page, Section, render
 from stepsim.show.tables.model import (
     BAR,
@@ -179,19 +178,19 @@ def test_a_number_that_a_document_marks_is_shown_in_its_unit() -> None:
 
 def test_bubble_and_idle_are_two_numbers_with_two_names(moe: Path) -> None:
     """On the line of the pipeline and in columns: no name stands for two of them."""
-    report = simulate(moe, "hgx-h100", microbatches=8).report
-    shares = [each.total / report.pipeline_time_ps for each in report.bubbles]
-    mean = sum(share * n for share, n in zip(shares, report.counts.tolist(), strict=True))
-    assert report.bubble_fraction == pytest.approx(mean / report.plan.npus)
+    step = simulate(moe, "hgx-h100", microbatches=8)
+    report, ranks = step.report, step.ranks
+    shares = [each.total / report.pipeline_time_ps for each in ranks.bubbles]
+    mean = sum(share * n for share, n in zip(shares, ranks.counts.tolist(), strict=True))
+    assert report.bubble_fraction == pytest.approx(mean / report.npus)
     idle = {part.label for part in Part if part.kind is PartKind.IDLE}
     assert idle == {"idle, head", "idle, inner", "idle, tail"}
-    result = ResultDocument.of(report)
-    columns = list(stages_table(result).columns)
+    columns = list(stages_table(report).columns)
     assert len(set(columns)) == len(columns)
     assert idle < set(columns)
     assert {"bubble, before", "bubble, between", "bubble, after"} < set(columns)
     assert not idle & {name for name in columns if name.startswith("bubble")}
-    for rank in result.ranks:
+    for rank in step.document().ranks:
         assert rank.bubble_ps is not None
         parts = rank.bubble_ps
         whole = parts.before + parts.between + parts.after + parts.busy

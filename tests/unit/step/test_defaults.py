@@ -116,7 +116,7 @@ def test_overlap_by_default_is_the_overlap_that_is_asked_for() -> None:
         for more in ({}, {"dp_overlap": True}, {"dp_overlap": False})
     )
     assert default.step_time_ps == on.step_time_ps < off.step_time_ps
-    exposed = [r.mean_breakdown_ps()[Part.EXPOSED_DP] for r in (default, off)]
+    exposed = [r.breakdown_ps[Part.EXPOSED_DP.key] for r in (default, off)]
     assert exposed[0] < 0.5 * exposed[1]
 
 
@@ -172,7 +172,7 @@ def test_a_batch_is_the_nearest_to_four_million_tokens(
 
 def test_the_batch_that_is_assumed_is_said() -> None:
     report = step("llama-3-8b", npus=32, tp=2, pp=2, sequence=4096)
-    assert report.plan.microbatches * report.plan.dp == 1024
+    assert report.microbatches * report.plan["dp"] == 1024
     assert "1024 samples (4.19 million tokens, 128 microbatches" in said(report, "no global_batch")
 
 
@@ -265,7 +265,9 @@ def test_steps_that_are_compared_have_one_plan() -> None:
     job = inputs("llama-3-70b", **options)
     names = [("1f1b", "1f1b"), ("zb-h1", "zb-h1")]
     compared = compare_schedules(job.workload, job.topology, names, job.options, notes=job.notes)
-    plans = {(r.report.plan.tp, r.report.plan.pp, r.report.plan.dp) for _, r in compared.valid}
+    plans = {
+        (r.report.plan["tp"], r.report.plan["pp"], r.report.plan["dp"]) for _, r in compared.valid
+    }
     assert len(plans) == 1
     found = sensitivity("llama-3-70b", "hgx-h100", **options)
     assert found.step_time_ps == step("llama-3-70b", **options).step_time_ps

@@ -18,7 +18,6 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.network.two_levels import interconnect_of
-from stepsim.results.document import StepDocument
 from stepsim.results.report import Report
 from stepsim.show.tables.step import whole_run_pairs
 from stepsim.step.work import MadeWork, make_work
@@ -194,9 +193,7 @@ def test_a_price_per_hour_is_a_price_per_step_and_per_trillion_tokens() -> None:
     assert rates is not None
     assert rates.price_per_step == pytest.approx(8 * 2.5 * result.report.step_time_s / 3600)
     run = 2.5 * rates.npu_hours_per_trillion_tokens
-    ((_, said),) = [
-        pair for pair in whole_run_pairs(StepDocument.of_report(result.report)) if pair[0] == "cost"
-    ]
+    ((_, said),) = [pair for pair in whole_run_pairs(result.report) if pair[0] == "cost"]
     assert f"$ {rates.price_per_step:.4g} a step, $ {run:,.0f} per trillion tokens" in said
 
 
@@ -225,7 +222,7 @@ def test_gradients_and_parameters_are_summed_and_gathered_once(
 
 def test_every_parameter_is_gathered_twice_and_reduced_once_with_zero_3() -> None:
     report = step("llama-2-7b", npus=8, zero=3, global_batch=8, sequence=2048)
-    moved: dict[CollectiveKind, int] = {}
+    moved: dict[str, int] = {}
     for use in report.comms:
         moved[use.kind] = moved.get(use.kind, 0) + use.size_bytes * use.count
     whole = 6_738_415_616
@@ -246,9 +243,9 @@ def test_a_pipeline_gathers_parameters_once_a_step_with_zero_2(pp: int, times: i
 def test_recomputing_runs_the_forward_again() -> None:
     job = {"npus": 16, "tp": 2, "global_batch": 16, "sequence": 8192}
     none, full = (
-        step("llama-3-8b", recompute=kind, **job).mean_breakdown_ps() for kind in ("none", "full")
+        step("llama-3-8b", recompute=kind, **job).breakdown_ps for kind in ("none", "full")
     )
-    assert 1.2 < full[Part.COMPUTE] / none[Part.COMPUTE] < 4 / 3
+    assert 1.2 < full[Part.COMPUTE.key] / none[Part.COMPUTE.key] < 4 / 3
 
 
 def exchanged(name: str, **options: Any) -> int:
@@ -277,8 +274,8 @@ def test_a_long_sequence_is_split_over_its_ranks() -> None:
         CollectiveKind.REDUCE_SCATTER,
     }
     gathered = step("llama-3-8b", cp=4, cp_comm="all_gather", **job)
-    assert gathered.mean_breakdown_ps()[Part.EXPOSED_CP] > 0
-    assert ring.mean_breakdown_ps()[Part.EXPOSED_CP] < gathered.mean_breakdown_ps()[Part.EXPOSED_CP]
+    assert gathered.breakdown_ps[Part.EXPOSED_CP.key] > 0
+    assert ring.breakdown_ps[Part.EXPOSED_CP.key] < gathered.breakdown_ps[Part.EXPOSED_CP.key]
 
 
 @pytest.mark.parametrize("schedule", ["zb-h1", "zb-v", "dualpipe-v", "gpipe", "interleaved:4"])
@@ -304,8 +301,8 @@ def test_a_script_says_what_flags_may_change(tmp_path: Path) -> None:
         "--global-batch-size 64 --tensor-model-parallel-size 2 --vocab-size 50257\n"
     )
     report = step(str(path), npus=16)
-    assert (report.plan.tp, report.plan.microbatches) == (2, 4)
-    assert step(str(path), npus=16, tp=4, microbatches=3).plan.microbatches == 3
+    assert (report.plan["tp"], report.microbatches) == (2, 4)
+    assert step(str(path), npus=16, tp=4, microbatches=3).microbatches == 3
 
 
 def test_sensitivity_and_noise_take_a_model() -> None:

@@ -42,7 +42,8 @@ def test_what_was_set_is_text(name: str, value: object, text: str) -> None:
 
 
 def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
-    report = simulate(moe, "ideal").report
+    step = simulate(moe, "ideal")
+    report = step.report
     shown = {name for name, option in OPTIONS.items() if option.is_reported}
     by_plan = {"npus", "pp", "microbatches", "rank_order", "ep_layout", "global_batch"}
     of_models = {"tp", "cp", "ep", "device", "framework"}
@@ -51,7 +52,7 @@ def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
         "fold_ranks",
     }
     assert all(hasattr(report, name) for name in ("plan", "schedule", "p2p", "contention"))
-    assert hasattr(report, "memory")
+    assert hasattr(step, "memory")
 
 
 def test_settings_reach_results_and_differences(run: Run, moe: Path, tmp_path: Path) -> None:

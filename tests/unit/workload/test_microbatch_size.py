@@ -29,15 +29,17 @@ def test_compute_and_activations_grow_and_parameters_do_not(moe: Path) -> None:
 def test_the_microbatch_size_scales_compute_and_bytes(moe: Path) -> None:
     """Half as many microbatches of twice the size compute the same; their bubble is longer."""
     steps = [
-        simulate(moe, "ideal", npus=128, global_batch=64, microbatch_size=samples).report
+        simulate(moe, "ideal", npus=128, global_batch=64, microbatch_size=samples)
         for samples in (1, 2, 4)
     ]
-    assert [step.plan.microbatches for step in steps] == [16, 8, 4]
-    assert sorted(step.step_time_ps for step in steps) == [step.step_time_ps for step in steps]
-    busy = [max(each.busy for each in step.bubbles) for step in steps]
+    busy = [max(each.busy for each in step.ranks.bubbles) for step in steps]
+    reports = [step.report for step in steps]
+    assert [report.microbatches for report in reports] == [16, 8, 4]
+    times = [report.step_time_ps for report in reports]
+    assert sorted(times) == times
     assert max(busy) == pytest.approx(min(busy), rel=1e-3)
-    assert [step.settings.get("microbatch_size") for step in steps] == [None, "2", "4"]
-    assert "taken as 1 sample" in " ".join(steps[1].warnings)
+    assert [report.settings.get("microbatch_size") for report in reports] == [None, "2", "4"]
+    assert "taken as 1 sample" in " ".join(reports[1].warnings)
 
 
 def test_equal_stages_follow_the_closed_form() -> None:

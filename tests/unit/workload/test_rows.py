@@ -13,7 +13,7 @@ import stepsim
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import replace
 from stepsim.files.simai.text import read_simai_text
-from stepsim.results.document import ResultDocument
+from stepsim.results.report import ResultDocument
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -134,8 +134,7 @@ def from_roles() -> Workload:
 def test_roles_say_all_that_names_say(options: dict[str, Any], write_workload: Write) -> None:
     named = read_simai_text(write_workload(AICB))
     files, ours = (
-        ResultDocument.of(stepsim.simulate(each, "hgx-h100", **options).report)
-        for each in (named, from_roles())
+        stepsim.simulate(each, "hgx-h100", **options).document() for each in (named, from_roles())
     )
     assert files.workload != ours.workload
     same = structs.replace(ours, workload=files.workload)
@@ -174,7 +173,7 @@ def renamed(workload: Workload) -> Workload:
 def test_names_are_labels(name: str, options: dict[str, Any], workloads: Path) -> None:
     workload = stepsim.load_workload(workloads / f"{name}.txt")
     first, second = (
-        ResultDocument.of(stepsim.simulate(each, "hgx-h100", **options).report)
+        stepsim.simulate(each, "hgx-h100", **options).document()
         for each in (workload, renamed(workload))
     )
     assert without_doubts(first) == without_doubts(second)

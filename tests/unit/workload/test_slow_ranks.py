@@ -8,7 +8,6 @@ from msgspec import structs
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError
-from stepsim.results.document import ResultDocument
 from stepsim.workload.axes import Part
 from stepsim.workload.scaling import parse_slow_ranks
 
@@ -33,20 +32,19 @@ def test_a_rank_with_two_factors_is_refused(text: str) -> None:
 
 
 def test_a_straggler_computes_longer_and_others_wait(moe: Path) -> None:
-    base = simulate(moe).report
-    slow = simulate(moe, slow="5:1.5").report
+    whole, slowed = simulate(moe), simulate(moe, slow="5:1.5")
+    base, slow = whole.ranks, slowed.ranks
     mine, other = slow.breakdown[slow.actor_of[5]], slow.breakdown[slow.actor_of[6]]
     assert mine[Part.COMPUTE] == pytest.approx(
         1.5 * base.breakdown[base.actor_of[5]][Part.COMPUTE], rel=1e-6
     )
     assert other[Part.COMPUTE] == base.breakdown[base.actor_of[6]][Part.COMPUTE]
     assert other[Part.SKEW] > base.breakdown[base.actor_of[6]][Part.SKEW]
-    assert slow.step_time_ps > base.step_time_ps
+    assert slowed.report.step_time_ps > whole.report.step_time_ps
 
 
 def test_a_factor_of_one_changes_nothing(moe: Path) -> None:
-    alike, plain = (simulate(moe, slow=slow).report for slow in ("0-127:1", None))
-    one, other = ResultDocument.of(alike), ResultDocument.of(plain)
+    one, other = (simulate(moe, slow=slow).document() for slow in ("0-127:1", None))
     assert one == structs.replace(other, settings={"slow": "0-127:1"})
 
 
@@ -54,7 +52,7 @@ def test_a_factor_of_one_changes_nothing(moe: Path) -> None:
 def test_only_what_a_straggler_touches_unfolds(moe: Path, contention: str) -> None:
     folded = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True)
     every = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True, fold_ranks=False)
-    assert len(simulate(moe).report.counts) < len(folded.report.counts) < 128
+    assert len(simulate(moe).ranks.counts) < len(folded.ranks.counts) < 128
     assert folded.step_time_s == every.step_time_s
-    mine, all_ranks = (r.report.breakdown[r.report.actor_of] for r in (folded, every))
+    mine, all_ranks = (r.ranks.breakdown[r.ranks.actor_of] for r in (folded, every))
     assert np.array_equal(mine, all_ranks)

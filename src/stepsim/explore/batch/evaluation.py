@@ -26,7 +26,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
-from stepsim.results.report import bubble_fraction, mean_columns
+from stepsim.results.make_report import bubble_fraction, mean_columns
 from stepsim.step.simulate import PreparedStep, prepare
 from stepsim.step.work import WorkSource
 from stepsim.workload.axes import Part

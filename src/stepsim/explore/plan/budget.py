@@ -12,7 +12,7 @@ from stepsim.base.fields import Bytes, Picoseconds, Share
 from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
 from stepsim.files.asked import read_inputs
 from stepsim.files.plan_toml import read_plan
-from stepsim.results.report import Report
+from stepsim.results.memory import StepMemory
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 
@@ -92,8 +92,9 @@ def check_plan_file(
     job = read_inputs(file.model, file.topology, {**file.options, **also})
     if not isinstance(job.workload, Model):
         raise PlanError(f"{path}: model is {file.model!r}: expected a model, not a workload file")
-    report = simulate_step(job.workload, job.topology, job.options, notes=job.notes).report
-    taken, bubble = _memory(path, report), report.bubble_fraction
+    step = simulate_step(job.workload, job.topology, job.options, notes=job.notes)
+    report, taken = step.report, _memory(path, step.memory)
+    bubble = report.bubble_fraction
     return BudgetDocument(
         plan=path.name,
         step_time_ps=report.step_time_ps,
@@ -104,15 +105,15 @@ def check_plan_file(
             _line("memory", budget.memory_bytes, taken, format_size_bytes),
             _line("bubble", budget.bubble, bubble, "{:.2%}".format),
         ),
-        warnings=(*(found.text for found in report.findings), *report.warnings),
+        warnings=report.said,
     )
 
 
-def _memory(path: Path, report: Report) -> int:
+def _memory(path: Path, memory: StepMemory | None) -> int:
     """Memory of the fullest rank (bytes) under the plan's schedule."""
-    if report.memory is None:
+    if memory is None:
         raise PlanError(f"{path}: the memory of its ranks is not known: expected a model")
-    return report.memory.fullest.total
+    return memory.fullest.total
 
 
 def _line(what: str, most: float | None, found: float, write: Callable[[Any], str]) -> BudgetLine:

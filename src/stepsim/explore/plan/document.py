@@ -12,7 +12,7 @@ from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import KNOWN_APART, PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.launch import LaunchForm, launch_of
-from stepsim.results.document import ThroughputEntry
+from stepsim.results.throughput import Throughput
 from stepsim.workload.axes import Part
 from stepsim.workload.model.layout import layout_text
 
@@ -83,7 +83,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     megatron_arguments: Names
     warnings: Names
     throughput: Annotated[
-        ThroughputEntry | None, Meta(description="of the first plan, and what it rests on")
+        Throughput | None, Meta(description="of the first plan, and what it rests on")
     ] = None
 
     @classmethod

@@ -34,8 +34,8 @@ from stepsim.explore.sweep.executors import (
 from stepsim.explore.sweep.study import pack, unpack
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.results.document import ThroughputEntry
-from stepsim.results.report import StepTotals
+from stepsim.results.make_report import StepTotals
+from stepsim.results.throughput import Throughput
 from stepsim.step.simulate import RunStep, run_step
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch
@@ -52,7 +52,7 @@ class PlanRun(Entry, frozen=True, kw_only=True):
     workload: str = ""
     step_time_ps: Picoseconds = 0
     bubble_fraction: Share = 0.0
-    throughput: ThroughputEntry | None = None
+    throughput: Throughput | None = None
     breakdown_ps: dict[str, Picoseconds] = msgspec.field(default_factory=dict)
     error: str = ""
 
@@ -218,8 +218,8 @@ class _Simulator(Struct, kw_only=True):
         with garbage.paused():
             is_known = self.fastest is not None and self.fastest[0] == plan
             step = self.fastest[1] if self.fastest and is_known else self._step(plan)
-            report = step.report()
-        return (*(finding.text for finding in report.findings), *report.warnings)
+            report = step.simulated().report
+        return report.said
 
     def _step(self, plan: ModelPlan) -> RunStep:
         options = step_options_of(plan, self.job.base)
@@ -242,13 +242,12 @@ def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
 
 
 def _plan_run(found: StepTotals) -> PlanRun:
-    parts, rates = found.breakdown_ps or {}, found.throughput
     return PlanRun(
         workload=found.workload,
         step_time_ps=found.step_time_ps,
         bubble_fraction=found.bubble_fraction,
-        throughput=ThroughputEntry.taken_from(rates) if rates else None,
-        breakdown_ps={part.key: time for part, time in parts.items()},
+        throughput=found.throughput,
+        breakdown_ps=found.breakdown_ps or {},
     )
 
 

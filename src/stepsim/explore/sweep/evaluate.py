@@ -18,7 +18,7 @@ from stepsim.engine.prices import Prices
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
-from stepsim.results.report import StepTotals
+from stepsim.results.make_report import StepTotals
 from stepsim.step.simulate import step_totals
 from stepsim.step.work import held_degrees
 from stepsim.workload.axes import Part

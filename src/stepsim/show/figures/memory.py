@@ -10,10 +10,10 @@ from stepsim.base.units import time_unit
 from stepsim.engine.timeline import Timeline
 from stepsim.results.counters import Curves
 from stepsim.results.memory import StepMemory, memory_curves
-from stepsim.results.report import Report
 from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour, series_colours
+from stepsim.step.simulate import SimulatedStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +24,7 @@ _MOST_STAGES = 64
 
 
 def plot_memory(
-    timeline: Timeline,
-    report: Report,
+    step: SimulatedStep,
     path: str | Path | None = None,
     *,
     style: FigureStyle | str = FigureStyle.SCREEN,
@@ -34,20 +33,18 @@ def plot_memory(
 
     Raises OutputError when the file cannot be written or its suffix names no figure format.
     """
-    memory = report.memory
+    memory = step.memory
     if memory is None:
         raise PlanError(
-            f"{report.workload}: nothing says what its ranks hold: expected a model, or "
+            f"{step.report.workload}: nothing says what its ranks hold: expected a model, or "
             "--activation-size"
         )
-    return make_figure(lambda chosen: _memory_figure(timeline, report, memory, chosen), path, style)
+    return make_figure(lambda chosen: _memory_figure(step, memory, chosen), path, style)
 
 
-def _memory_figure(
-    timeline: Timeline, report: Report, memory: StepMemory, style: FigureStyle
-) -> "Figure":
+def _memory_figure(step: SimulatedStep, memory: StepMemory, style: FigureStyle) -> "Figure":
     """The figure that `plot_memory` writes."""
-    plan = report.plan
+    report, timeline, plan = step.report, step.timeline, step.timeline.graph.plan
     fullest = max(range(plan.pp), key=lambda stage: memory.peaks[stage].total)
     figure = style.figure(0.0)
     rows = 1 + (plan.pp > 1)

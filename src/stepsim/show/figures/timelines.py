@@ -11,6 +11,7 @@ from stepsim.base import garbage as collector
 from stepsim.base.units import format_time_ps
 from stepsim.engine.timeline import TaskSpan, Timeline
 from stepsim.graph.programs import SegmentKind
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.critical_path import critical_path
 from stepsim.results.report import Report
@@ -64,20 +65,20 @@ def timelines_figure(
 
 
 def _panel(timeline: Timeline, report: Report, scene: Scene, *, messages: bool) -> TimelinePanel:
-    if report.plan.pp > 1:
+    plan = timeline.graph.plan
+    if plan.pp > 1:
         lanes = _stage_lanes(timeline, scene, messages=messages)
     else:
         lanes = _stream_lanes(timeline, scene)
     every = tuple(lanes)
-    axis = "stage" if report.plan.pp > 1 else ""
+    axis = "stage" if plan.pp > 1 else ""
     return TimelinePanel(
-        title=_title(report, sum(lane.hidden for lane in every)), axis=axis, lanes=every
+        title=_title(report, plan, sum(lane.hidden for lane in every)), axis=axis, lanes=every
     )
 
 
-def _title(report: Report, hidden: int) -> tuple[str, ...]:
+def _title(report: Report, plan: ParallelPlan, hidden: int) -> tuple[str, ...]:
     """The run, its numbers, and how many actions are too narrow to be seen."""
-    plan = report.plan
     count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
     sent = f", {report.p2p} p2p" if plan.pp > 1 else ""
     return (

@@ -79,23 +79,24 @@ def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSt
     stages = summary.run.stages
     figure = style.figure(1.5 + 0.5 * max(len(stages), 2))
     above, below = figure.subplots(2, 1, sharex=True, sharey=True)
-    for stage in range(result.report.plan.pp):
+    plan = result.timeline.graph.plan
+    for stage in range(plan.pp):
         if stage in stages:
             _bars(above, stage, measured_bars(summary, stage))
         else:
             above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
         _bars(below, stage, _simulated_bars(result, stage))
     report = result.report
-    title = f"{Path(report.workload).name}, {report.plan.words}: {report.schedule}"
+    title = f"{Path(report.workload).name}, {plan.words}: {report.schedule}"
     measured = f"measured, step {format_time_ps(summary.step_ps)}"
     simulated = f"simulated, step {format_time_ps(report.step_time_ps)}"
     for axes, lines in ((above, (title, measured)), (below, (simulated,))):
-        axes.set_yticks(range(result.report.plan.pp))
+        axes.set_yticks(range(plan.pp))
         axes.set_ylabel("stage")
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
         head(axes, style, *lines)
-    below.set_ylim(result.report.plan.pp - 0.5, -0.5)
+    below.set_ylim(plan.pp - 0.5, -0.5)
     below.margins(x=0)
     below.set_xlabel("time (ms)")
     shown = [*MEASURED_NAMES.items(), (IDLE, "idle")]
@@ -131,7 +132,7 @@ def measured_bars(summary: RunSummary, stage: int) -> Bars:
 def _simulated_bars(result: SimulatedStep, stage: int) -> Bars:
     colours = {TaskKind.SEND: _MESSAGE, TaskKind.RECV: _MESSAGE}
     bars: Bars = {}
-    for span in result.timeline.spans([stage * result.report.plan.stage_ranks]):
+    for span in result.timeline.spans([stage * result.timeline.graph.plan.stage_ranks]):
         if span.entry is None:
             colour = colours.get(span.kind, PER_STEP)
         else:

@@ -6,7 +6,7 @@ from stepsim.base.units import format_time_ps
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.stragglers import Stragglers
-from stepsim.results.document import ResultDocument
+from stepsim.results.report import ResultDocument
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.page import Page, Section

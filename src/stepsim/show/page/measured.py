@@ -37,7 +37,7 @@ class RunBesideReplay(Struct, frozen=True, kw_only=True):
             step_ps=summary.step_ps,
             stages=tuple(
                 measured_bars(summary, stage) if stage in traced else None
-                for stage in range(report.plan.pp)
+                for stage in range(report.plan["pp"])
             ),
         )
 

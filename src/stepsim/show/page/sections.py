@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.sensitivity import Sensitivity
-from stepsim.results.document import ResultDocument, StepDocument
-from stepsim.results.findings import Finding
+from stepsim.results.report import Report, ResultDocument
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.measured import RunBesideReplay
@@ -28,7 +27,7 @@ _MOST_NAMED = 16
 _ONE_OF_SEVERAL_PX = 560
 
 
-def step_facts(result: StepDocument, measured: RunBesideReplay | None = None) -> Pairs:
+def step_facts(result: Report, measured: RunBesideReplay | None = None) -> Pairs:
     """The few numbers that are looked for first."""
     step_s = result.step_time_ps / PS_PER_S
     exposed = sum(t for name, t in result.breakdown_ps.items() if name.startswith("exposed"))
@@ -51,7 +50,7 @@ def step_facts(result: StepDocument, measured: RunBesideReplay | None = None) ->
     return tuple(facts.items())
 
 
-def _measured_facts(result: StepDocument, measured: RunBesideReplay | None) -> dict[str, str]:
+def _measured_facts(result: Report, measured: RunBesideReplay | None) -> dict[str, str]:
     """The measured step, and how far off the simulated one is."""
     if measured is None:
         return {}
@@ -59,10 +58,9 @@ def _measured_facts(result: StepDocument, measured: RunBesideReplay | None) -> d
     return {"measured step": format_time_ps(measured.step_ps), "error": f"{error:+.2%}"}
 
 
-def notices_of(result: StepDocument) -> tuple[str, ...]:
+def notices_of(result: Report) -> tuple[str, ...]:
     """What changes the answer and is said first: weighty findings, with memory that is short."""
-    found = [Finding(text=each.text, worth=each.worth) for each in result.findings]
-    return tuple(each.text for each in found if each.is_weighty)
+    return tuple(finding.text for finding in result.findings if finding.is_weighty)
 
 
 def replay_section(measured: RunBesideReplay) -> Section:
@@ -71,7 +69,7 @@ def replay_section(measured: RunBesideReplay) -> Section:
 
 
 def timeline_section(
-    runs: Sequence[tuple[str, StepDocument, SpanColumns]],
+    runs: Sequence[tuple[str, Report, SpanColumns]],
     missing: str = "",
     measured: RunBesideReplay | None = None,
 ) -> Section:
@@ -142,7 +140,7 @@ def breakdown_section(result: ResultDocument) -> Section:
     )
 
 
-def memory_section(result: StepDocument) -> Section:
+def memory_section(result: Report) -> Section:
     """What ranks hold, stage by stage; empty where that is not known."""
     known = knows_memory(result)
     return Section(
@@ -155,7 +153,7 @@ def memory_section(result: StepDocument) -> Section:
     )
 
 
-def path_section(result: StepDocument) -> Section:
+def path_section(result: Report) -> Section:
     """What the chain of tasks that sets the step time is made of."""
     table = path_table(result)
     if not table.rows:
@@ -169,7 +167,7 @@ def path_section(result: StepDocument) -> Section:
     )
 
 
-def network_section(result: StepDocument) -> Section:
+def network_section(result: Report) -> Section:
     """Communications and links."""
     found = comms_table(result), links_table(result.links)
     tables = tuple(table for table in found if table.rows)

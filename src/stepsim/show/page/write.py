@@ -11,7 +11,7 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.stragglers import Stragglers
-from stepsim.results.document import ResultDocument
+from stepsim.results.report import ResultDocument
 from stepsim.show.page.build import (
     comparison_page,
     improvements_page,
@@ -46,7 +46,7 @@ def write_step(
     `measured` is the run that the step is the replay of.
     Raises OutputError when the file cannot be written.
     """
-    document = ResultDocument.of(result.report)
+    document = result.document()
     spans = span_columns(result.timeline, result.report)
     page = step_page(document, command=command, spans=spans, what_if=what_if, measured=measured)
     _write(page, path)

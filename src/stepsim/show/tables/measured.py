@@ -8,7 +8,6 @@ from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.step_log import StepLog, typical
 from stepsim.measured.summary import RunSummary
-from stepsim.results.document import StepDocument
 from stepsim.results.report import Report
 from stepsim.show.tables.model import (
     COUNT,
@@ -189,10 +188,9 @@ def leaf_simulated_shown(
         )
         yield (*_log_pairs(run), ("fit", fit))
     whole = "fit" if overhead else "explained time"
-    result = StepDocument.of_report(report)
-    yield replace(parts_table(result), caption=f"where the {whole} goes, mean over ranks")
+    yield replace(parts_table(report), caption=f"where the {whole} goes, mean over ranks")
     if run.pp > 1:
-        yield stages_table(result)
+        yield stages_table(report)
 
 
 def replay_table(summary: RunSummary, report: Report) -> Table:

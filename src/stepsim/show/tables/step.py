@@ -6,15 +6,9 @@ from math import inf
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.parallel.modes import Sharing
-from stepsim.results.document import (
-    LinkEntry,
-    MemoryEntry,
-    ResultDocument,
-    StageEntry,
-    StepDocument,
-    ThroughputEntry,
-)
-from stepsim.results.report import Report
+from stepsim.results.links import LinkUse
+from stepsim.results.report import Report, ResultDocument, StageMemory, StageReport
+from stepsim.results.throughput import Throughput
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import (
     BANDWIDTH,
@@ -49,10 +43,12 @@ _MOST_STAGES = 16
 _MOST_COMMS = 8
 
 
-def step_shown(report: Report) -> Iterator[Shown]:
-    """A step in short: its job, its time, breakdown, stages, communications and links."""
-    result = StepDocument.of_report(report)
-    simulated = f"{len(report.counts)} of {result.npus} ranks, the others behave alike"
+def step_shown(result: Report, actors: int) -> Iterator[Shown]:
+    """A step in short: its job, its time, breakdown, stages, communications and links.
+
+    `actors` is how many ranks were simulated.
+    """
+    simulated = f"{actors} of {result.npus} ranks, the others behave alike"
     yield (*job_pairs(result), ("simulated", simulated), *_run_pairs(result))
     yield parts_table(result)
     if result.plan["pp"] > 1:
@@ -63,7 +59,7 @@ def step_shown(report: Report) -> Iterator[Shown]:
     yield links_table([link for link in result.links if link.total_bytes])
 
 
-def job_pairs(result: StepDocument) -> Pairs:
+def job_pairs(result: Report) -> Pairs:
     """The job and the network it runs on."""
     reading = (("reading", result.reading),) if result.reading else ()
     return (
@@ -74,14 +70,14 @@ def job_pairs(result: StepDocument) -> Pairs:
     )
 
 
-def job_words(result: StepDocument) -> str:
+def job_words(result: Report) -> str:
     """Size and degrees of a step's job, and how its ranks lie."""
     return size_words(
         result.npus, result.plan, result.microbatches, result.rank_order, result.ep_layout
     )
 
 
-def _run_pairs(result: StepDocument) -> Pairs:
+def _run_pairs(result: Report) -> Pairs:
     """How the job is run, and how long that takes."""
     piped = result.plan["pp"] > 1
     pipeline = format_time_ps(result.pipeline_time_ps)
@@ -95,7 +91,7 @@ def _run_pairs(result: StepDocument) -> Pairs:
     )
 
 
-def _price(rates: ThroughputEntry) -> Iterator[str]:
+def _price(rates: Throughput) -> Iterator[str]:
     """What a step costs, and a run of a trillion tokens."""
     if rates.price_per_step is not None:
         run = rates.price_per_step * 1e12 / rates.tokens
@@ -103,7 +99,7 @@ def _price(rates: ThroughputEntry) -> Iterator[str]:
         yield f"$ {run:,.0f} per trillion tokens"
 
 
-def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
+def _throughput_pairs(rates: Throughput | None) -> Pairs:
     """What a step of a model is worth, and what that rests on."""
     if rates is None:
         return ()
@@ -126,12 +122,12 @@ def _throughput_pairs(rates: ThroughputEntry | None) -> Pairs:
     )
 
 
-def accuracy_pairs(rates: ThroughputEntry) -> Pairs:
+def accuracy_pairs(rates: Throughput) -> Pairs:
     """How far off such predictions were, and where measured steps lie."""
     return (("accuracy", _accuracy(rates)), *_range(rates))
 
 
-def _accuracy(rates: ThroughputEntry) -> str:
+def _accuracy(rates: Throughput) -> str:
     """How far off predictions of runs like this were, each with constants of other sources."""
     if rates.error is None:
         return f"not known: no run on {rates.device} with {rates.framework} was compared"
@@ -143,7 +139,7 @@ def _accuracy(rates: ThroughputEntry) -> str:
     )
 
 
-def _range(rates: ThroughputEntry) -> Pairs:
+def _range(rates: Throughput) -> Pairs:
     """Where 80 % of measured steps of such models lie."""
     if rates.low_s is None or rates.high_s is None:
         return ()
@@ -151,12 +147,12 @@ def _range(rates: ThroughputEntry) -> Pairs:
     return (("range", f"{low} to {high}: 80 % of {rates.range_sources} other sources"),)
 
 
-def fits(rates: ThroughputEntry) -> bool:
+def fits(rates: Throughput) -> bool:
     """Whether a step's fullest rank holds no more than its device has, as far as that is known."""
     return (rates.memory_bytes or 0) <= (rates.capacity_bytes or inf)
 
 
-def memory_pairs(rates: ThroughputEntry) -> Pairs:
+def memory_pairs(rates: Throughput) -> Pairs:
     """What the fullest rank holds."""
     held, capacity = rates.memory_bytes, rates.capacity_bytes
     if held is None or not capacity:
@@ -165,17 +161,17 @@ def memory_pairs(rates: ThroughputEntry) -> Pairs:
     return (("memory", f"{sizes} on the fullest rank, {held / capacity:.0%}"),)
 
 
-def _settings(result: StepDocument) -> Pairs:
+def _settings(result: Report) -> Pairs:
     settings = "; ".join(f"{name} {text}" for name, text in result.settings.items())
     return (("settings", settings),) if settings else ()
 
 
-def option_pairs(result: StepDocument) -> Pairs:
+def option_pairs(result: Report) -> Pairs:
     """What was asked for that holds for every schedule."""
     return ("contention", sharing_words(result.contention)), *_settings(result)
 
 
-def whole_run_pairs(result: StepDocument) -> Pairs:
+def whole_run_pairs(result: Report) -> Pairs:
     """The job and how it is run, with all there is to say."""
     size = result.peak_activation_bytes
     known = "" if size is None else f", {format_size_bytes(size)}"
@@ -188,14 +184,14 @@ def whole_run_pairs(result: StepDocument) -> Pairs:
     )
 
 
-def parts_table(result: StepDocument) -> Table:
+def parts_table(result: Report) -> Table:
     """Mean over ranks of each part that is not zero."""
     columns = {"part": TEXT.of(lambda item: part_label(item[0])), **_of_step(result)}
     found = [item for item in result.breakdown_ps.items() if item[1]]
     return table_of("where the step goes, mean over ranks", found, columns)
 
 
-def path_table(result: StepDocument) -> Table:
+def path_table(result: Report) -> Table:
     """What the chain of tasks that sets the step time is made of."""
     found = [item for item in result.critical_path_ps.items() if item[1]]
     bar = BAR.of(lambda item: _bar(dict([item]), result))
@@ -206,7 +202,7 @@ def path_table(result: StepDocument) -> Table:
     )
 
 
-def _of_step(result: StepDocument) -> dict[str, Column]:
+def _of_step(result: Report) -> dict[str, Column]:
     """The time of a part, an item of a breakdown, and its share of the step."""
     return {
         "time": TIME.of(lambda item: item[1]),
@@ -214,7 +210,7 @@ def _of_step(result: StepDocument) -> dict[str, Column]:
     }
 
 
-def stages_table(result: StepDocument) -> Table:
+def stages_table(result: Report) -> Table:
     """Mean over the ranks of each stage: its actions, and parts that add up to the step."""
     stages = result.stages
     optional = [n for n in _OPTIONAL if any(stage.breakdown_ps.get(n) for stage in stages)]
@@ -237,19 +233,19 @@ def stages_table(result: StepDocument) -> Table:
     )
 
 
-def knows_memory(result: StepDocument) -> bool:
+def knows_memory(result: Report) -> bool:
     """Whether it is known what all bytes of a rank are for, not only its activations."""
     return any(stage.memory and len(stage.memory.parts) > 1 for stage in result.stages)
 
 
-def memory_table(result: StepDocument) -> Table:
+def memory_table(result: Report) -> Table:
     """What a rank of each stage holds when it holds most, and when that is first so."""
     stages = [stage for stage in result.stages if stage.memory]
     names = list(dict.fromkeys(n for s in stages if s.memory for n in s.memory.parts))
     rates = result.throughput
     capacity = rates.capacity_bytes if rates else None
 
-    def held(value: Callable[[MemoryEntry], Cell]) -> Callable[[StageEntry], Cell]:
+    def held(value: Callable[[StageMemory], Cell]) -> Callable[[StageReport], Cell]:
         return lambda stage: value(stage.memory) if stage.memory else None
 
     def part(name: str) -> Column:
@@ -275,11 +271,11 @@ def _part(name: str) -> Column:
     return TIME.of(lambda stage: stage.breakdown_ps.get(name, 0))
 
 
-def _bubble(name: str) -> Callable[[StageEntry], int | None]:
+def _bubble(name: str) -> Callable[[StageReport], int | None]:
     return lambda stage: getattr(stage.bubble_ps, name, None)
 
 
-def comms_table(result: StepDocument) -> Table:
+def comms_table(result: Report) -> Table:
     """Communications, those that take most time first."""
     shared = any(comm.alone_ps not in (None, comm.time_ps) for comm in result.comms)
     times = ["alone: one call without contention"] if shared else []
@@ -289,20 +285,20 @@ def comms_table(result: StepDocument) -> Table:
     return table_of(caption, result.comms, columns, most=_MOST_COMMS)
 
 
-def links_table(links: Sequence[LinkEntry]) -> Table:
+def links_table(links: Sequence[LinkUse]) -> Table:
     """Classes of links by their busiest link, and whose bytes it carries."""
     caption = "links, one way; in use: share of the step in which the busiest link sends"
     return table_of(caption, links, _LINKS)
 
 
-def _mostly(link: LinkEntry) -> str:
+def _mostly(link: LinkUse) -> str:
     """The group that most of its bytes belong to, and their share."""
     return "".join(
         f"{user.group} {share_of(user.bytes, link.busiest_bytes):.0%}" for user in link.users[:1]
     )
 
 
-def _whose(link: LinkEntry) -> str:
+def _whose(link: LinkUse) -> str:
     """The three collectives that most of its bytes belong to, and their shares."""
     return ", ".join(
         f"{user.group} {user.kind} {share_of(user.bytes, link.busiest_bytes):.0%}"
@@ -369,7 +365,7 @@ def bars_table(result: ResultDocument) -> Table:
     return replace(table_of(caption, bars, columns), legend=_legend(parts for *_, parts in bars))
 
 
-def runs_bars_table(runs: Mapping[str, StepDocument]) -> Table:
+def runs_bars_table(runs: Mapping[str, Report]) -> Table:
     """A bar per run, mean over its ranks, all on the scale of the longest step."""
     longest = max(runs.values(), key=lambda run: run.step_time_ps)
     columns = {"schedule": TEXT.of(lambda bar: bar[0]), **_bar_columns(longest)}
@@ -378,7 +374,7 @@ def runs_bars_table(runs: Mapping[str, StepDocument]) -> Table:
     return replace(table, legend=_legend(parts for _, parts in bars))
 
 
-def _bar_columns(scale: StepDocument) -> dict[str, Column]:
+def _bar_columns(scale: Report) -> dict[str, Column]:
     """Bar, work, exposed communication and idle time of a breakdown, the last of some values."""
     return {
         "step": BAR.of(lambda bar: _bar(bar[-1], scale)),
@@ -411,7 +407,7 @@ def _on_path(name: str) -> str:
     return name if own else f"{name.removeprefix('exposed_')} communication"
 
 
-def _bar(parts: Mapping[str, int], scale: StepDocument) -> tuple[Piece, ...]:
+def _bar(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
     """Parts side by side, as shares of a result's step."""
     pieces, at = [], 0.0
     for name, time in parts.items():

@@ -14,7 +14,7 @@ from stepsim.engine.timeline import Timeline
 from stepsim.parallel.ranks import Ranks
 from stepsim.results.counters import Curves, link_rates, live_activations
 from stepsim.results.critical_path import Walk
-from stepsim.results.memory import memory_curves
+from stepsim.results.memory import StepMemory, memory_curves
 from stepsim.results.report import Report
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
 from stepsim.show.trace.labels import Labels
@@ -38,12 +38,13 @@ class TracedRun(Struct, frozen=True, kw_only=True):
     timeline: Timeline
     prices: Prices
     report: Report
+    memory: StepMemory | None = None
     ranks: tuple[int, ...] | None = None
     window: Window = WHOLE
     name: str = ""
 
     def __post_init__(self) -> None:
-        npus = self.report.plan.npus
+        npus = self.report.npus
         for rank in self.ranks or ():
             if not 0 <= rank < npus:
                 raise PlanError(f"ranks: the job has no rank {rank}: expected 0 to {npus - 1}")
@@ -54,16 +55,16 @@ class TracedRun(Struct, frozen=True, kw_only=True):
 
     def facts(self) -> dict[str, Fact]:
         """What was run, what came out, what was assumed and warned of."""
-        report, plan = self.report, self.report.plan
+        report = self.report
         return {
             "workload": report.workload,
             "topology": report.topology,
             "schedule": report.schedule,
             "p2p": report.p2p,
             "contention": report.contention,
-            "npus": plan.npus,
-            **{str(axis): degree for axis, degree in plan.degrees().items()},
-            "microbatches": plan.microbatches,
+            "npus": report.npus,
+            **report.plan,
+            "microbatches": report.microbatches,
             "step_time_ps": report.step_time_ps,
             "pipeline_time_ps": report.pipeline_time_ps,
             "bubble_fraction": report.bubble_fraction,
@@ -74,7 +75,7 @@ class TracedRun(Struct, frozen=True, kw_only=True):
 
     def shown(self) -> dict[int, Ranks]:
         """The actors that are shown, and the ranks for which each is."""
-        asked = np.arange(self.report.plan.npus) if self.ranks is None else np.array(self.ranks)
+        asked = np.arange(self.report.npus) if self.ranks is None else np.array(self.ranks)
         asked = np.sort(asked.astype(np.int64))
         actor_of = self.timeline.actors.actor_of[asked]
         actors, firsts = np.unique(np.sort(actor_of), return_index=True)
@@ -89,7 +90,7 @@ class TracedRun(Struct, frozen=True, kw_only=True):
         return sum(int(self.window.holds(times.start, times.end).sum()) for times in told)
 
     def _assumptions(self) -> Iterator[str]:
-        actors, npus = len(self.timeline.actors), self.report.plan.npus
+        actors, npus = len(self.timeline.actors), self.report.npus
         if actors < npus:
             yield (
                 f"{actors} of {npus} ranks are simulated, the others behave alike: a process "
@@ -110,6 +111,7 @@ def traced(
         timeline=step.timeline,
         prices=step.prices,
         report=step.report,
+        memory=step.memory,
         ranks=None if ranks is None else tuple(ranks),
         window=window,
         name=name,
@@ -146,8 +148,8 @@ def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
 def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
     """Live activations of a rank, and its bytes where it is known what they are for."""
     counters = {"live activations": live_activations(run.timeline, rank)}
-    if run.report.memory:
-        found = memory_curves(run.timeline, run.report.memory.held, rank)
+    if run.memory:
+        found = memory_curves(run.timeline, run.memory.held, rank)
         counters["memory (GiB)"] = replace(found, values=found.values / _GIB)
     return {name: run.window.of_curves(curves) for name, curves in counters.items()}
 
@@ -193,13 +195,13 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
 
     Zeros go first, for Perfetto sorts processes of equally many slices by name.
     """
-    digits = len(str(run.report.plan.npus - 1))
+    digits = len(str(run.report.npus - 1))
     ranges, alike = rank_ranges(ranks, digits), int(run.timeline.actors.counts[actor])
     if run.ranks is None and len(ranges) > _RANGES_SHOWN:
         ranges = [*ranges[:_RANGES_SHOWN], "..."]
     some = f"{len(ranks)} of " if len(ranks) < alike else ""
     told = f" ({some}{alike} alike)" if alike > 1 else ""
-    stage = run.report.plan.stage_of(int(ranks[0]))
+    stage = run.timeline.graph.plan.stage_of(int(ranks[0]))
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranges)}{told}, stage {stage}"
 
 
