@@ -15,7 +15,7 @@ from typing import Any
 from sizes import arguments, sized
 
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.validation.published import (
+from stepsim.published.compare import (
     PublishedComparison,
     PublishedValidation,
     model_of,

@@ -24,7 +24,7 @@ ROOMS = (
     ("results",),
     ("files",),
     ("step",),
-    ("explore", "validation"),
+    ("explain", "explore", "published"),
     ("show",),
     ("face", "serve"),
     ("cli",),

@@ -138,7 +138,7 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafOverhead:
-    """What logs of leaf modules do not show, see `stepsim.validation.leaf`.
+    """What logs of leaf modules do not show, see `stepsim.explain.runs.leaf`.
 
     `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
     what its leaf modules take. `residual` is how far each moves if every step is off by its spread.

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
 from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.explain.runs.document import Validation
+from stepsim.explain.runs.validate import Source
 from stepsim.graph.actions import TaskKind
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.summary import RunSummary
@@ -13,8 +15,6 @@ from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, FAINT, IDLE, PALETTE, PER_STEP
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.document import Validation
-from stepsim.validation.validate import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

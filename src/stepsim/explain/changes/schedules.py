@@ -3,11 +3,11 @@
 import numpy as np
 
 from stepsim.base.errors import PlanError, ScheduleError, TraceError
-from stepsim.measured.profile.pipelined import Orders, Pipelined, pipelined
-from stepsim.measured.profile.rescheduled import rescheduled
+from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
+from stepsim.explain.pipelined import Orders, Pipelined, pipelined
+from stepsim.explain.rescheduled import rescheduled
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.validation.changes.made import Changes, ProfileChange, UntoldChange
 
 _KNOWN = ("1f1b", "gpipe", "interleaved", "looped-bfs")
 """Schedules with whole backwards that a run may have followed."""

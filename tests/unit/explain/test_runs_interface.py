@@ -9,12 +9,12 @@ from traces import MadeRun
 
 import stepsim
 from stepsim.base.errors import CalibrationError, PlanError
+from stepsim.explain.runs.validate import Compared, Source
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_curve
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.validation.validate import Compared, Source
 from stepsim.workload.rows import CollectiveKind
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)

@@ -5,16 +5,16 @@ from math import exp
 from pathlib import Path
 
 import pytest
-from published_rows import table
-
-from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.validation.left_out import (
+from left_out import (
     LeftOut,
     coverage,
     covering_range,
     error_tables,
     measured_range,
 )
+from published_rows import table
+
+from stepsim.files.model_steps import PublishedStep, read_published_steps
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
-"""Stages without a trace, inferred from what one rank of the first stage waits for.
+"""What a measured run is replayed with: its stages, host time and message times.
 
-Two waits tell about the stages behind it. The round trip of the first microbatch, from posting its
+Stages without a trace are inferred from what one rank of the first stage waits for. Two waits tell
+about the stages behind it. The round trip of the first microbatch, from posting its
 forward to holding its gradient, is the sum of all their forwards and backwards. In the steady state
 of a blocking 1F1B a gradient arrives every time the slowest stage has done one of each. So two
 sums are known: that of a middle stage, taken as alike, and that of the last stage, with its loss.
 Forward and backward share a sum as on the traced rank.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +16,9 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.records import dataclass
-from stepsim.measured.calibration.calibration import LinkFit
+from stepsim.explain.runs.replay import ReplayRuntime
+from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
+from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import MESSAGE_KINDS, OpKind, RankTrace
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, gaps, traced_actions
@@ -199,3 +203,67 @@ def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
         inner_ps=dict.fromkeys(times, 0),
         wait_ps=0,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MeasuredRuntime:
+    """A run with all its stages, what it is replayed with, and what was assumed."""
+
+    summary: RunSummary
+    runtime: ReplayRuntime
+    links: tuple[LinkFit, ...]
+    notes: tuple[str, ...]
+
+
+def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRuntime, list[str]]:
+    """What a replay takes from a calibration, and what it lacks."""
+    host = calibration.host_overhead
+    notes = [] if host else ["the calibration has no host_overhead: taken as 0"]
+    if not calibration.point_to_point:
+        notes.append("the calibration has no point_to_point: messages are free")
+    network = message_topology(calibration.point_to_point, summary.clocks.node_size)
+    return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
+
+
+def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> _MeasuredRuntime:
+    """A run ready to be replayed: stages inferred where one rank is all there is.
+
+    Host and message times are those of the calibration, else the run's own. Stages inferred from
+    waits keep those they were told apart from: others would count the difference twice. Raises
+    TraceError where stages are missing and cannot be inferred.
+    """
+    if len(summary.stages) == summary.run.degrees.pp:
+        own = calibration or calibrate_traces([summary])
+        runtime, notes = runtime_of(own, summary)
+        if calibration is None:
+            notes.append("host and message times are the run's own (--calibration replaces them)")
+        return _MeasuredRuntime(
+            summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
+        )
+    found = infer_hidden(summary)
+    runtime = ReplayRuntime(
+        host_overhead_ps=found.host_overhead_ps,
+        topology=message_topology(found.links, summary.clocks.node_size),
+    )
+    notes = list(found.notes())
+    if calibration:
+        notes.append("host and message times are those in the waits, not the calibration's")
+    return _MeasuredRuntime(
+        summary=found.summary, runtime=runtime, links=found.links, notes=tuple(notes)
+    )
+
+
+def with_bandwidth(
+    links: tuple[LinkFit, ...], changed: Mapping[NodePlacement, float]
+) -> tuple[LinkFit, ...]:
+    """Links with other bandwidths in bytes/s; a placement not calibrated takes the other's latency.
+
+    Raises TraceError without any link.
+    """
+    if not links:
+        raise TraceError("message times are not known: expected a run whose messages can be timed")
+    found = {link.placement: link for link in links}
+    for placement, bandwidth in changed.items():
+        link = found.get(placement, links[0])
+        found[placement] = replace(link, placement=placement, bandwidth=bandwidth)
+    return tuple(found.values())

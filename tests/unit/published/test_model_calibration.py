@@ -13,8 +13,8 @@ from stepsim.files.model_calibration import (
     read_model_calibration,
 )
 from stepsim.files.model_steps import PublishedStep
-from stepsim.validation.model_calibration import calibrate_steps
-from stepsim.validation.published import model_of, validate_published
+from stepsim.published.calibrate import calibrate_steps
+from stepsim.published.compare import model_of, validate_published
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.calibration import ModelCalibration, slowed
 from stepsim.workload.model.plan import ModelPlan, Precision

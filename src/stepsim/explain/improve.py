@@ -15,19 +15,19 @@ from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Seconds, Share
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.stragglers import (
+from stepsim.explain.changes.computes import compute_changes
+from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
+from stepsim.explain.changes.schedules import schedule_changes
+from stepsim.explain.changes.transfers import transfer_changes
+from stepsim.explain.stragglers import (
     find_stragglers,
     ideal_ps,
     mean_share,
     share_of_steps,
 )
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
-from stepsim.validation.changes.computes import compute_changes
-from stepsim.validation.changes.made import Changes, ProfileChange, UntoldChange
-from stepsim.validation.changes.schedules import schedule_changes
-from stepsim.validation.changes.transfers import transfer_changes
 
 _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""

@@ -7,11 +7,13 @@ for it (skew, idle). So stages are compared by what they do themselves.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from statistics import fmean
 
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.measured.profile.document import ProfileDocument
+from stepsim.explain.profile_document import ProfileDocument
+from stepsim.files.reading import read_json
 from stepsim.results.document import LinkEntry, ResultDocument
 from stepsim.workload.axes import Part, PartKind, part_label
 
@@ -150,6 +152,16 @@ class ResultDiff:
     def share(self, change: Change) -> float:
         """Share of a change in the difference of the step times; 0 when there is none."""
         return change.difference_ps / self.step.difference_ps if self.direction else 0.0
+
+
+def load_recorded(path: str | Path) -> ResultDocument | ProfileDocument:
+    """The result or the profile in a JSON file.
+
+    Raises StepsimError naming the file, the place in it, the value and what is allowed.
+    """
+    raw = read_json(Path(path), "a step or a profile of 'stepsim simulate --json'")
+    document = ProfileDocument if "slowdown_by_replica" in raw else ResultDocument
+    return document.from_plain(raw, str(path))
 
 
 def diff_results(a: ResultDocument, b: ResultDocument) -> ResultDiff:

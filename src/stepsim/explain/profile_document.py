@@ -7,11 +7,11 @@ from msgspec import Meta
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Count, Seconds, Share
 from stepsim.base.units import PS_PER_S
-from stepsim.measured.profile.path import PathPart, critical_parts
+from stepsim.explain.path import PathPart, critical_parts
+from stepsim.explain.replayed import replayed_kinds, replayed_ranks
+from stepsim.explain.shares import RankShares, rank_shares
+from stepsim.explain.stragglers import Stragglers
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.replayed import replayed_kinds, replayed_ranks
-from stepsim.measured.profile.shares import RankShares, rank_shares
-from stepsim.measured.profile.stragglers import Stragglers
 
 _Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
 

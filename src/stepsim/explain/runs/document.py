@@ -8,7 +8,7 @@ from msgspec import Meta
 from stepsim.base.documents import Document, Entry, Names, json_text
 from stepsim.base.fields import Seconds, Share
 from stepsim.base.records import dataclass
-from stepsim.validation.validate import Compared, Errors, RunValidation, Source, error_of
+from stepsim.explain.runs.validate import Compared, Errors, RunValidation, Source, error_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

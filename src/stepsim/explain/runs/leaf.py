@@ -15,6 +15,14 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError
+from stepsim.explain.runs.replay import (
+    PipelineWork,
+    ReplayRuntime,
+    schedule_for,
+    simulate_work,
+    work_row,
+)
+from stepsim.explain.runs.validate import Compared, Source
 from stepsim.measured.calibration.calibration import (
     CLEAR,
     Calibration,
@@ -28,14 +36,6 @@ from stepsim.measured.run import PS_PER_MS
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.replay import (
-    PipelineWork,
-    ReplayRuntime,
-    schedule_for,
-    simulate_work,
-    work_row,
-)
-from stepsim.validation.validate import Compared, Source
 
 _BACKWARD_OVER_FORWARD = 2
 _FEWEST_LOGS = 2

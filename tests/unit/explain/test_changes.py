@@ -14,6 +14,12 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim import cli
 from stepsim.base.errors import PlanError
+from stepsim.explain.changes.computes import compute_changes
+from stepsim.explain.changes.made import ProfileChange, UntoldChange
+from stepsim.explain.changes.transfers import transfer_changes
+from stepsim.explain.improve import change_profile, changes_of, improve_profile
+from stepsim.explain.pipelined import pipelined
+from stepsim.explain.rescheduled import rescheduled
 from stepsim.files.measured import load_profile
 from stepsim.measured.profile.events import (
     UNKNOWN,
@@ -24,14 +30,8 @@ from stepsim.measured.profile.events import (
     RankPlace,
 )
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.pipelined import pipelined
-from stepsim.measured.profile.rescheduled import rescheduled
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import build
-from stepsim.validation.changes.computes import compute_changes
-from stepsim.validation.changes.made import ProfileChange, UntoldChange
-from stepsim.validation.changes.transfers import transfer_changes
-from stepsim.validation.improve import change_profile, changes_of, improve_profile
 
 pytest.importorskip("pyarrow")
 

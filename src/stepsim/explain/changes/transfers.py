@@ -6,6 +6,14 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.records import dataclass
+from stepsim.explain.changes.made import (
+    Changes,
+    ProfileChange,
+    UntoldChange,
+    leaves_node,
+    nodes_of,
+    times_changed,
+)
 from stepsim.measured.profile.events import (
     COMMUNICATIONS,
     UNKNOWN,
@@ -15,14 +23,6 @@ from stepsim.measured.profile.events import (
     same,
 )
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.validation.changes.made import (
-    Changes,
-    ProfileChange,
-    UntoldChange,
-    leaves_node,
-    nodes_of,
-    times_changed,
-)
 
 _TWICE = 2
 _ALL_THERE_IS = "bandwidth is all they wait for"

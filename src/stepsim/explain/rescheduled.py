@@ -13,6 +13,13 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.records import dataclass
+from stepsim.explain.pipelined import (
+    BACKWARD_SLOTS,
+    FORWARD_SLOTS,
+    Orders,
+    Pipelined,
+    PipelineSlot,
+)
 from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
@@ -22,13 +29,6 @@ from stepsim.measured.profile.events import (
     same,
 )
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
-from stepsim.measured.profile.pipelined import (
-    BACKWARD_SLOTS,
-    FORWARD_SLOTS,
-    Orders,
-    Pipelined,
-    PipelineSlot,
-)
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
 

@@ -1,25 +1,29 @@
-"""What is done with measured runs: calibrating on them, replaying, validating, changing them."""
+"""What is done with measured runs: calibrating on them, replaying, validating, changing them.
+
+Beside runs stand rows of a user's table of measured steps, which are simulated as they say.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, StepsimError, TraceError
 from stepsim.base.units import format_time_ps
+from stepsim.explain.runs.document import Validation
+from stepsim.explain.runs.leaf import fit_overhead, simulate_leaves, validate_logs
+from stepsim.explain.runs.ready import with_bandwidth, with_runtime
+from stepsim.explain.runs.replay import Durations, replay
+from stepsim.explain.runs.validate import Compared, Source, validate_runs
+from stepsim.explain.runs.what_if import RunChange, WhatIf, change_run
+from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
+from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.document import Validation
-from stepsim.validation.leaf import fit_overhead, simulate_leaves, validate_logs
-from stepsim.validation.replay import Durations, replay
-from stepsim.validation.runtime import with_bandwidth, with_runtime
-from stepsim.validation.table import validate_table
-from stepsim.validation.validate import validate_runs
-from stepsim.validation.what_if import RunChange, WhatIf, change_run
+from stepsim.step.simulate import SimulatedStep, simulate_step
 
 
 def calibrate_measured(
@@ -176,3 +180,46 @@ def _simulate_log(
 def _with_warnings(result: SimulatedStep, more: Sequence[str]) -> SimulatedStep:
     report = replace(result.report, warnings=(*result.report.warnings, *more))
     return replace(result, report=report)
+
+
+def validate_table(
+    measurements: Sequence[MeasuredStep],
+    calibration: Calibration | None = None,
+    table: CommTable | None = None,
+) -> list[Compared]:
+    """Simulate every row and compare step times.
+
+    A calibration sets host time, where the row does not, and times of collectives; `table` holds
+    other times of collectives. Raises TraceError naming the row where a simulation refuses its
+    input.
+    """
+    return [_compare(each, calibration, table) for each in measurements]
+
+
+def _compare(
+    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
+) -> Compared:
+    try:
+        report = _simulated(measurement, calibration, table).report
+    except StepsimError as error:
+        raise TraceError(f"{measurement.where}: {error}") from None
+    said = (*report.findings, *report.warnings)
+    options = [f"{name} {value}" for name, value in measurement.options.items()]
+    names = [measurement.workload.name, report.schedule, report.topology, *options]
+    return Compared(
+        name=", ".join(names),
+        source=Source.PREDICTION,
+        simulated_ps=report.step_time_ps,
+        measured_ps=measurement.measured_ps,
+        notes=tuple(f"{measurement.where}: {note}" for note in said),
+    )
+
+
+def _simulated(
+    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
+) -> SimulatedStep:
+    """The step of a row; `table` comes before the calibration's times of collectives."""
+    typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
+    job = read_inputs(measurement.workload, measurement.topology, typed)
+    options = with_calibration(job.options, calibration) if calibration else job.options
+    return simulate_step(job.workload, job.topology, options, notes=job.notes)

@@ -9,15 +9,19 @@ import pytest
 from accuracy_memory import contradictory
 from accuracy_order import most_npus
 from helpers import Run
+from left_out import ALSO_OF
 from published_rows import table
 
 from stepsim.base.errors import TraceError
 from stepsim.files.accelerators import framework_names, read_device, read_framework
 from stepsim.files.model_steps import is_published_steps, read_published_steps
+from stepsim.published.compare import (
+    PublishedDocument,
+    PublishedValidation,
+    model_of,
+    validate_published,
+)
 from stepsim.show.tables.published import published_shown
-from stepsim.validation.left_out import ALSO_OF
-from stepsim.validation.published import PublishedValidation, model_of, validate_published
-from stepsim.validation.published_document import PublishedDocument
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.context.parallel import ContextParallel

@@ -6,17 +6,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    Events,
-    Profile,
-    counted,
-    same,
-)
-from stepsim.measured.profile.stragglers import Stragglers
-from stepsim.measured.profile.waits import Waits
-from stepsim.validation.changes.made import (
+from stepsim.explain.changes.made import (
     Changes,
     ProfileChange,
     UntoldChange,
@@ -25,6 +15,16 @@ from stepsim.validation.changes.made import (
     times_changed,
     works_of,
 )
+from stepsim.explain.stragglers import Stragglers
+from stepsim.measured.profile.events import (
+    UNKNOWN,
+    EventKind,
+    Events,
+    Profile,
+    counted,
+    same,
+)
+from stepsim.measured.profile.waits import Waits
 
 _EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)

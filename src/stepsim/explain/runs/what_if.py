@@ -10,6 +10,13 @@ from dataclasses import replace
 
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
+from stepsim.explain.runs.replay import (
+    PipelineWork,
+    ReplayRuntime,
+    job_plan,
+    simulate_work,
+    step_item,
+)
 from stepsim.measured.layers import StageCost, stage_costs
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
@@ -17,13 +24,6 @@ from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.replay import (
-    PipelineWork,
-    ReplayRuntime,
-    job_plan,
-    simulate_work,
-    step_item,
-)
 from stepsim.workload.rows import Row, StepItem, Work
 
 _WEIGHT_GRAD_SHARE = 0.4

@@ -14,7 +14,7 @@ from stepsim.base.errors import CalibrationError, StepsimError
 from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.files.model_steps import PublishedStep
-from stepsim.validation.published import model_of
+from stepsim.published.compare import model_of
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import stepsim
 from stepsim.base.errors import StepsimError
+from stepsim.explain.diff import ResultDiff, diff_results, explain
 from stepsim.files.load import load_result
-from stepsim.results.diff import ResultDiff, diff_results, explain
 from stepsim.results.document import LinkEntry, ResultDocument, StageEntry
 from stepsim.show.tables.difference import diff_shown
 from stepsim.show.terminal.console import PlainConsole
