@@ -22,24 +22,27 @@ def _order_of(trace: RankTrace) -> _Steps:
 
 def recognise(run: MeasuredRun) -> Schedule | None:
     """The first schedule whose order every traced rank followed, None if there is none."""
-    orders = {trace.rank: _order_of(trace) for trace in run.ranks}
-    for schedule in _candidates(run, orders[run.ranks[0].rank]):
+    degrees, orders = run.degrees, {trace.rank: _order_of(trace) for trace in run.ranks}
+    forwards = sum(kind is ActionKind.FORWARD for kind, _ in orders[run.ranks[0].rank])
+    chunks = forwards // degrees.microbatches
+    for schedule in whole_schedules(degrees.pp, degrees.microbatches, chunks):
         planned = [
             [(action.kind, action.microbatch) for action in schedule.actions(stage)]
-            for stage in range(run.degrees.pp)
+            for stage in range(degrees.pp)
         ]
         if all(orders[trace.rank] == planned[trace.stage] for trace in run.ranks):
             return schedule
     return None
 
 
-def _candidates(run: MeasuredRun, order: _Steps) -> Iterator[Schedule]:
-    """Schedules with whole backwards that have as many forwards as the trace."""
-    ranks, count = run.degrees.pp, run.degrees.microbatches
-    chunks = sum(kind is ActionKind.FORWARD for kind, _ in order) // count
+def whole_schedules(ranks: int, microbatches: int, chunks: int) -> Iterator[Schedule]:
+    """Every schedule of a shape that does not split backwards: those that a run may have followed.
+
+    Schedules that refuse the shape are left out.
+    """
     for name in BUILDERS:
         try:
-            schedule = build(name, ranks=ranks, microbatches=count, chunks=chunks)
+            schedule = build(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
         except ScheduleError:
             continue
         if not schedule.splits_backward:

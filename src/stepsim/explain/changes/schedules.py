@@ -7,10 +7,9 @@ from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.pipelined import Orders, Pipelined, pipelined
 from stepsim.explain.rescheduled import rescheduled
 from stepsim.measured.profile.waits import Waits
+from stepsim.measured.recognise import whole_schedules
 from stepsim.parallel.schedules import Schedule, build
 
-_KNOWN = ("1f1b", "gpipe", "interleaved", "looped-bfs")
-"""Schedules with whole backwards that a run may have followed."""
 _MOST_OFF = 0.02
 """A run that is rebuilt worse tells nothing of other orders."""
 _FAMILY = "other-schedules"
@@ -52,15 +51,9 @@ def _candidates(run: Pipelined) -> list[tuple[str, int, int]]:
 
 
 def _followed(run: Pipelined) -> str | None:
-    """The schedule that the run followed, None if no known one."""
-    for name in _KNOWN:
-        try:
-            orders = _orders(_built(name, run.stages, run.chunks, run.microbatches))
-        except ScheduleError:
-            continue
-        if orders == run.orders:
-            return name
-    return None
+    """The name of the schedule that the run followed, None if no known one."""
+    known = whole_schedules(run.stages, run.microbatches, run.chunks)
+    return next((each.name for each in known if _orders(each) == run.orders), None)
 
 
 def _built(name: str, stages: int, chunks: int, microbatches: int) -> Schedule:

@@ -17,6 +17,7 @@ from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.parallel.modes import Engine
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
@@ -163,7 +164,7 @@ def job_plan(summary: RunSummary) -> ParallelPlan:
 
 
 def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime) -> SimulatedStep:
-    """Run work in a schedule's order."""
+    """Run work in a schedule's order, level by level: replays are fitted, varied and compared."""
     options = StepOptions(
         p2p=runtime.p2p,
         eager_transfers=runtime.eager_transfers,
@@ -173,7 +174,7 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
     graph = build_taskgraph(stages, schedule, work.plan, options)
     topology = runtime.topology.fit(work.plan.npus)
     prices = Prices(plan=work.plan, topology=topology, comms=graph.comms)
-    timeline = run_graph(graph, prices)
+    timeline = run_graph(graph, prices, engine=Engine.LEVELS)
     report = make_report(
         timeline,
         prices,
