@@ -32,9 +32,16 @@ from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
 
+WEIGHT_GRAD_SHARE = 0.4
+"""Part of a backward that is weight gradient where a schedule splits it: 0.34 to 0.43 in the
+profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 _WEIGHT_NAME = "weight-compute"
 """Name of the weight gradients that a split backward runs apart."""
-_HALF = 0.5
+_SHARES = {
+    ActionKind.INPUT_GRAD: 1 - WEIGHT_GRAD_SHARE,
+    ActionKind.WEIGHT_GRAD: WEIGHT_GRAD_SHARE,
+}
+"""What an action takes of the time of a whole backward; all of it where it is not listed."""
 _PLACES_PER_COMPUTE = 4
 
 
@@ -49,8 +56,8 @@ def rescheduled(
 ) -> tuple[Waits, Ints, Ints]:
     """The steps with other orders: their waits, what operations take, and the host's delays.
 
-    A backward that is split takes half its time for the weights. Raises TraceError for orders that
-    wait for themselves.
+    A backward that is split takes `WEIGHT_GRAD_SHARE` of its time for the weights. Raises
+    TraceError for orders that wait for themselves.
     """
     own, delay = (
         _reshaped(table, chunks, microbatches, whole=whole)
@@ -148,13 +155,12 @@ class _Program:
     def add(self, slot: PipelineSlot, action: Action, place: int, end: int = UNKNOWN) -> int:
         """Add an operation of an action; returns its place among them."""
         compute = slot in (PipelineSlot.FORWARD, PipelineSlot.BACKWARD)
-        split = compute and action.kind in (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
         self.slot.append(slot)
         self.chunk.append(action.stage)
         self.microbatch.append(action.microbatch)
         self.end.append(end)
         self.place.append(place)
-        self.share.append(_HALF if split else 1.0)
+        self.share.append(_SHARES.get(action.kind, 1.0) if compute else 1.0)
         self.weight.append(action.kind is ActionKind.WEIGHT_GRAD)
         return len(self.slot) - 1
 

@@ -5,7 +5,7 @@ import numpy as np
 from stepsim.base.errors import PlanError, ScheduleError, TraceError
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.pipelined import Orders, Pipelined, pipelined
-from stepsim.explain.rescheduled import rescheduled
+from stepsim.explain.rescheduled import WEIGHT_GRAD_SHARE, rescheduled
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.recognise import whole_schedules
 from stepsim.parallel.schedules import Schedule, build
@@ -95,7 +95,7 @@ def _assumed(run: Pipelined, schedule: Schedule, off: float) -> str:
     """What has to hold for a schedule."""
     told = ["activations fit", f"the run's own order, rebuilt, is {off:.2%} off"]
     if schedule.splits_backward:
-        told.insert(0, "weight gradients are half of a backward")
+        told.insert(0, f"weight gradients are {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if schedule.placement.chunks != run.chunks:
         told.insert(0, "a rank's layers are shared out evenly over its chunks")
         told += ["messages block no compute"] if run.blocks else []

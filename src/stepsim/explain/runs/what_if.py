@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
+from stepsim.explain.rescheduled import WEIGHT_GRAD_SHARE
 from stepsim.explain.runs.replay import (
     PipelineWork,
     ReplayRuntime,
@@ -25,10 +26,6 @@ from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.parallel.stages import StageWork
 from stepsim.step.simulate import SimulatedStep
 from stepsim.workload.rows import Row, StepItem, Work
-
-_WEIGHT_GRAD_SHARE = 0.4
-"""Part of a backward that is weight gradient where a schedule splits it: 0.34 to 0.43 in the
-profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     count = count if change.microbatches is None else change.microbatches
     order = _order(chosen, costs, count)
     if order.splits_backward:
-        notes.append(f"weight gradient taken as {_WEIGHT_GRAD_SHARE:.0%} of a backward")
+        notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
@@ -179,7 +176,7 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     elif rank not in (0, placement.ranks - 1):
         forward += cost.end_forward_ps // parts
         backward += cost.end_backward_ps // parts
-    weight = round(backward * _WEIGHT_GRAD_SHARE)
+    weight = round(backward * WEIGHT_GRAD_SHARE)
     return Row(
         name="layers",
         forward=Work(compute_ps=max(forward, 0)),
