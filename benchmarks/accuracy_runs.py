@@ -19,8 +19,8 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.runs import calibrate_traces, fastest, timed
-from stepsim.measured.run import OpKind
-from stepsim.measured.step_ops import gradient_groups, operations
+from stepsim.measured.run import OpKind, gradient_groups
+from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.workload.rows import CollectiveKind

@@ -27,8 +27,7 @@ from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import stage_costs
-from stepsim.measured.run import Degrees, OpKind
-from stepsim.measured.step_ops import gradient_groups
+from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.options import StepOptions

@@ -20,8 +20,10 @@ from stepsim.explain.runs.replay import ReplayRuntime
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
-from stepsim.measured.run import MESSAGE_KINDS, OpKind, RankTrace
-from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, gaps, traced_actions
+from stepsim.measured.profile.events import Events
+from stepsim.measured.run import MESSAGE_KINDS, OpKind
+from stepsim.measured.run_profile import gaps, of_kinds
+from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, traced_actions
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 
@@ -69,11 +71,11 @@ def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
     Raises TraceError unless the run is one rank of the first stage of a 1F1B pipeline, with enough
     microbatches to see its steady state.
     """
-    trace = _only_first_stage(summary)
+    events = _only_first_stage(summary)
     pp, count = summary.run.degrees.pp, summary.run.degrees.microbatches
     used = min(max(2, count // 2), count) if first_half else count
-    early = _early(trace, used)
-    waits, own = _waits(early, pp), _own_times(early, count)
+    early, file = _early(events, used), summary.run.ranks[0].file
+    waits, own = _waits(early, pp, file), _own_times(early, count)
     middle, last = _sums(pp, waits, sum(sample.median for sample in own.values()))
     stages = [replace(summary.stages[0], work=own)]
     stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
@@ -99,23 +101,24 @@ class _Waits:
     cycle_ps: int
 
 
-def _waits(early: RankTrace, pp: int) -> _Waits:
-    arrivals = early.end_ps[early.of(OpKind.RECV_BACKWARD)]
-    sends = early.of(OpKind.SEND_FORWARD)
+def _waits(early: Events, pp: int, file: str) -> _Waits:
+    arrivals = early.end_ps[of_kinds(early, OpKind.RECV_BACKWARD)]
+    sends = of_kinds(early, OpKind.SEND_FORWARD)
     if len(arrivals) < 2 or not len(sends):
         raise TraceError(
-            f"{early.file}: {len(arrivals)} gradients arrive in the first half: too few to see the "
+            f"{file}: {len(arrivals)} gradients arrive in the first half: too few to see the "
             f"steady state of {pp} stages"
         )
     return _Waits(
         host_ps=round(float(gaps(early).sum()) / traced_actions(early)),
-        hop_ps=int(early.duration_ps[early.of(*MESSAGE_KINDS)].min()),
+        hop_ps=int(early.duration_ps[of_kinds(early, *MESSAGE_KINDS)].min()),
         round_trip_ps=int(arrivals[0] - early.start_ps[sends[0]]),
         cycle_ps=round(float(arrivals[-1] - arrivals[0]) / (len(arrivals) - 1)),
     )
 
 
-def _only_first_stage(summary: RunSummary) -> RankTrace:
+def _only_first_stage(summary: RunSummary) -> Events:
+    """The operations of the one traced rank; raises TraceError where hidden stages stay hidden."""
     run = summary.run
     if len(run.ranks) != 1 or run.ranks[0].stage != 0:
         traced = ", ".join(f"{t.rank} (stage {t.stage})" for t in run.ranks[:4])
@@ -126,22 +129,23 @@ def _only_first_stage(summary: RunSummary) -> RankTrace:
     ranks, count = run.degrees.pp, run.degrees.microbatches
     if ranks < 2 or summary.schedule != one_f_one_b(ranks=ranks, microbatches=count):
         raise TraceError(f"{run.source}: expected a 1f1b pipeline of at least 2 stages")
-    return run.ranks[0]
+    return run.of_rank(0)
 
 
-def _early(trace: RankTrace, used: int) -> RankTrace:
-    """The trace up to the backward of the last microbatch used."""
-    done = trace.of(OpKind.BACKWARD)
-    return trace.part(0, int(done[trace.microbatch[done] == used - 1][0]) + 1)
+def _early(events: Events, used: int) -> Events:
+    """The operations up to the backward of the last microbatch used."""
+    done = of_kinds(events, OpKind.BACKWARD)
+    last = int(done[events.microbatch[done] == used - 1][0])
+    return events.taken(np.arange(last + 1))
 
 
-def _own_times(early: RankTrace, count: int) -> dict[OpKind, OperationTimes]:
+def _own_times(early: Events, count: int) -> dict[OpKind, OperationTimes]:
     """The traced rank's own operations early in the run."""
     kinds = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.BACKWARD)
     return {
-        kind: _sample(early.duration_ps[early.of(kind)], count)
+        kind: _sample(early.duration_ps[of_kinds(early, kind)], count)
         for kind in kinds
-        if len(early.of(kind))
+        if len(of_kinds(early, kind))
     }
 
 

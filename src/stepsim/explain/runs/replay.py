@@ -98,9 +98,9 @@ def columns(summary: RunSummary) -> Iterator[RunSummary]:
     run = summary.run
     width = run.degrees.stage_ranks or 1
     for index in range(width):
-        ranks = tuple(trace for trace in run.ranks if trace.rank % width == index)
-        if len(ranks) == run.degrees.pp:
-            yield of_ranks(summary, ranks)
+        places = [place for place, each in enumerate(run.ranks) if each.rank % width == index]
+        if len(places) == run.degrees.pp:
+            yield of_ranks(summary, places)
 
 
 def _known_schedule(summary: RunSummary) -> Schedule:

@@ -212,7 +212,7 @@ def validate_run(
 
 def _went_into(summary: RunSummary, calibration: Calibration) -> bool:
     """Whether a run, or one of its ranks, was calibrated on."""
-    return not {trace.fingerprint for trace in summary.run.ranks}.isdisjoint(calibration.traces)
+    return not set(summary.run.traces).isdisjoint(calibration.traces)
 
 
 def _replayed(name: str, simulated_ps: int, measured_ps: int) -> Compared:

@@ -95,7 +95,7 @@ def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
             f"{degrees.layers}, by its name" if degrees.layers else f"a multiple of {degrees.pp}"
         )
         raise PlanError(f"layers is {layers}: expected {known}")
-    return replace(summary, run=replace(summary.run, degrees=replace(degrees, layers=layers)))
+    return replace(summary, run=summary.run.with_layers(layers))
 
 
 def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule:
