@@ -259,7 +259,7 @@ def test_two_ways_of_another_order_agree(runs: list[RunSummary]) -> None:
     """
     for run in runs:
         waits = pipeline_waits(run.run.whole_profile(), posted=True)
-        recorded, told, found = pipelined(waits), list[int](), list[int]()
+        recorded, reordered, simulated = pipelined(waits), list[int](), list[int]()
         for name, chunks in ORDERS.items():
             shape = {"ranks": recorded.stages, "microbatches": recorded.microbatches}
             schedule = build(name, chunks=chunks, **shape)
@@ -267,8 +267,9 @@ def test_two_ways_of_another_order_agree(runs: list[RunSummary]) -> None:
             again, own, delay = rescheduled(
                 recorded, orders, chunks=chunks, microbatches=recorded.microbatches
             )
-            told.append(int(again.steps_ps(own, delay)[0]))
-            found.append(change_measured(run, schedule=schedule.label).changed.report.step_time_ps)
-            assert found[-1] == pytest.approx(told[-1], rel=0.03), schedule.label
-        assert sorted(told) == told
-        assert sorted(found) == found
+            reordered.append(int(again.steps_ps(own, delay)[0]))
+            changed = change_measured(run, schedule=schedule.label).changed
+            simulated.append(changed.report.step_time_ps)
+            assert simulated[-1] == pytest.approx(reordered[-1], rel=0.03), schedule.label
+        assert sorted(reordered) == reordered
+        assert sorted(simulated) == simulated

@@ -1,6 +1,6 @@
 """A run of Megatron traces as a profile: all ranks on one axis of time, messages matched.
 
-What a run says is told from here on: the names of its operations are numbered as `OpKind` is, so
+All that a run says is read from its columns. Names of operations are numbered as `OpKind` is, so
 `events.name` is compared with these.
 """
 
@@ -102,12 +102,13 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def of_stage(self, stage: int) -> list[int]:
         """Places of a stage's ranks in `ranks`."""
-        return [place for place, rank in enumerate(self.ranks) if rank.stage == stage]
+        return [index for index, rank in enumerate(self.ranks) if rank.stage == stage]
 
-    def of_rank(self, place: int) -> Events:
+    def of_rank(self, index: int) -> Events:
         """The operations of the rank at a place in `ranks`, in their order."""
         events = self.profile.events
-        return events.taken(np.arange(*np.searchsorted(events.rank, [place, place + 1])))
+        first, last = np.searchsorted(events.rank, [index, index + 1])
+        return events.taken(np.arange(first, last))
 
     def called(self, source: str) -> "RunProfile":
         """The run under another name."""
@@ -123,16 +124,17 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         np.add.at(sums, self.inner.parent, self.inner.duration_ps)
         return sums
 
-    def label(self, place: int) -> str:
+    def label(self, index: int) -> str:
         """What the trace calls an operation after the pipeline, by its place in the profile."""
-        kind = OpKind(int(self.profile.events.name[place]))
-        return self.others[place] if kind is OpKind.OTHER else _LABELS[kind]
+        kind = OpKind(int(self.profile.events.name[index]))
+        return self.others[index] if kind is OpKind.OTHER else _LABELS[kind]
 
     def whole_profile(self) -> Profile:
         """The profile of a run whose ranks were all traced; raises TraceError where some lack."""
-        lacking = missing_ranks([each.rank for each in self.ranks], self.degrees.npus or 0)
+        numbers = [rank.rank for rank in self.ranks]
+        lacking = missing_ranks(numbers, self.degrees.npus or 0)
         if self.degrees.stage_ranks is None or lacking:
-            traced = ", ".join(str(each.rank) for each in self.ranks[:8])
+            traced = ", ".join(map(str, numbers[:8]))
             raise TraceError(f"{self.source}: only rank {traced} was traced: expected all ranks")
         return self.profile
 
@@ -143,9 +145,10 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
     Peers that were not traced, and groups that degrees do not tell, are not known.
     """
     groups: list[ProcessGroup] = []
+    index_of = {trace.rank: index for index, trace in enumerate(run.ranks)}
     parts = [
-        _rank_columns(run, place, int(offset), groups)
-        for place, offset in enumerate(clocks.offset_ps.tolist())
+        _rank_columns(run.degrees, trace, int(offset), index_of, groups)
+        for trace, offset in zip(run.ranks, clocks.offset_ps.tolist(), strict=True)
     ]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     events = Events.of(len(columns["rank"]), **columns)
@@ -153,11 +156,11 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
     profile = Profile(
         source=run.source,
         format="Megatron / Echo trace",
-        ranks=tuple(_places(run, clocks)),
+        ranks=tuple(_rank_places(run, clocks)),
         steps=(0,),
         names=tuple(name for name, _, _ in _MEANING.values()),
         groups=tuple(groups),
-        events=_with_meetings(events, run),
+        events=_with_meetings(events),
         warnings=run.warnings,
     )
     labels = [label for trace in run.ranks for label in trace.label]
@@ -165,7 +168,7 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
         degrees=run.degrees,
         profile=profile,
         inner=_joined_inner([trace.inner for trace in run.ranks], begins.tolist()),
-        others={place: labels[place] for place in of_kinds(events, OpKind.OTHER).tolist()},
+        others={index: labels[index] for index in of_kinds(events, OpKind.OTHER).tolist()},
         traces=tuple(trace.fingerprint for trace in run.ranks),
     )
 
@@ -196,7 +199,7 @@ def gaps(events: Events) -> Ints:
     return before
 
 
-def _places(run: MeasuredRun, clocks: Clocks) -> list[RankPlace]:
+def _rank_places(run: MeasuredRun, clocks: Clocks) -> list[RankPlace]:
     """The traced ranks, each on the clock of its node."""
     width = run.degrees.stage_ranks
     return [
@@ -225,16 +228,22 @@ def _joined_inner(parts: list[InnerOps], begins: list[int]) -> InnerOps:
 
 
 def _rank_columns(
-    run: MeasuredRun, place: int, offset: int, groups: list[ProcessGroup]
+    degrees: Degrees,
+    trace: RankTrace,
+    offset: int,
+    index_of: Mapping[int, int],
+    groups: list[ProcessGroup],
 ) -> dict[str, Ints]:
-    """The columns of one rank's operations; new groups of its collectives are added to `groups`."""
-    trace, width = run.ranks[place], run.degrees.stage_ranks
+    """The columns of one rank's operations; new groups of its collectives are added to `groups`.
+
+    `index_of` are the places of the traced ranks.
+    """
     kinds = [OpKind(kind) for kind in trace.kind.tolist()]
     message = np.array([kind in _AHEAD for kind in kinds])
-    group = _groups_of(run.degrees, trace, groups)
+    group, peer = _groups_of(degrees, trace, groups), _peers(degrees, trace.rank, index_of)
     count = len(kinds)
     return {
-        "rank": np.full(count, place, dtype=np.int64),
+        "rank": np.full(count, index_of[trace.rank], dtype=np.int64),
         "step": np.zeros(count, dtype=np.int64),
         "name": trace.kind.astype(np.int64),
         "kind": np.array([_MEANING[kind][1] for kind in kinds], dtype=np.int64),
@@ -244,21 +253,19 @@ def _rank_columns(
         "end_ps": trace.end_ps + offset,
         "size_bytes": np.where(trace.size_bytes > 0, trace.size_bytes, UNKNOWN),
         "group": np.array([group.get(kind, UNKNOWN) for kind in kinds], dtype=np.int64),
-        "peer": _peers(run, trace.rank, kinds, width),
+        "peer": np.array([peer.get(kind, UNKNOWN) for kind in kinds], dtype=np.int64),
         "microbatch": np.where(trace.finalize, UNKNOWN, trace.microbatch).astype(np.int64),
         "chunk": np.where(trace.finalize, UNKNOWN, trace.stage).astype(np.int64),
         "order": np.arange(count, dtype=np.int64),
     }
 
 
-def _peers(run: MeasuredRun, rank: int, kinds: list[OpKind], width: int | None) -> Ints:
-    """Places of the ranks at the other ends of messages, where these were traced."""
-    place = {trace.rank: number for number, trace in enumerate(run.ranks)}
-    ends = {
-        kind: UNKNOWN if width is None else place.get(rank + ahead * width, UNKNOWN)
-        for kind, ahead in _AHEAD.items()
-    }
-    return np.array([ends.get(kind, UNKNOWN) for kind in kinds], dtype=np.int64)
+def _peers(degrees: Degrees, rank: int, index_of: Mapping[int, int]) -> dict[OpKind, int]:
+    """Places of the ranks at the other ends of a rank's messages, where these were traced."""
+    width = degrees.stage_ranks
+    if width is None:
+        return {}
+    return {kind: index_of.get(rank + ahead * width, UNKNOWN) for kind, ahead in _AHEAD.items()}
 
 
 def _groups_of(degrees: Degrees, trace: RankTrace, groups: list[ProcessGroup]) -> dict[OpKind, int]:
@@ -275,20 +282,19 @@ def _groups_of(degrees: Degrees, trace: RankTrace, groups: list[ProcessGroup]) -
     return found
 
 
-def _with_meetings(events: Events, run: MeasuredRun) -> Events:
+def _with_meetings(events: Events) -> Events:
     """Both ends of messages, and collectives of a group in their order, bear one number.
 
-    The message of a microbatch is told by its phase and its sender. A sender that was not traced is
-    told from the receiver, whose messages meet nobody else.
+    The message of a microbatch is known by its phase and its sender. Where the sender was not
+    traced it is known by its receiver, and meets nobody else.
     """
     message = events.of_kind(EventKind.SEND, EventKind.RECV)
     sent = events.of_kind(EventKind.SEND)
-    unknown = len(run.ranks) + events.rank
-    peer = np.where(events.peer == UNKNOWN, unknown, events.peer)
-    sender = np.where(sent, events.rank, peer)
+    alone = int(events.rank.max()) + 1 + events.rank
+    sender = np.where(sent, events.rank, np.where(events.peer == UNKNOWN, alone, events.peer))
     collective = events.group != UNKNOWN
     kind = np.where(message, events.phase, np.where(collective, len(EventPhase), UNKNOWN))
-    place = np.where(message, sender, events.group)
+    source = np.where(message, sender, events.group)
     number = np.where(message, events.microbatch, counted(events.rank, events.group))
-    joined = same(kind, place, number)
+    joined = same(kind, source, number)
     return replace(events, meeting=np.where(kind == UNKNOWN, UNKNOWN, joined))

@@ -99,16 +99,16 @@ def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[Step
     """
     events = run.profile.events
     after = after_pipeline(events)
-    places = {place: np.flatnonzero(after & (events.rank == place)).tolist() for place in ranks}
+    places = {index: np.flatnonzero(after & (events.rank == index)).tolist() for index in ranks}
     for number, first in enumerate(places[ranks[0]]):
         durations = {
-            run.ranks[place].rank: int(events.duration_ps[of_rank[number]])
-            for place, of_rank in places.items()
+            run.ranks[index].rank: int(events.duration_ps[of_rank[number]])
+            for index, of_rank in places.items()
             if number < len(of_rank)
         }
         kind = OpKind(int(events.name[first]))
         groups = gradient_groups(run.degrees, kind, stage)
-        groups = groups or [(run.ranks[place].rank,) for place in ranks]
+        groups = groups or [(run.ranks[index].rank,) for index in ranks]
         last = [min((durations[r] for r in g if r in durations), default=0) for g in groups]
         times = tuple(time for time in last if time) or (0,)
         yield StepOp(

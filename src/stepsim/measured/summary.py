@@ -120,7 +120,7 @@ def summarise(measured: MeasuredRun, *, node_size: int | None = None) -> RunSumm
     """
     clocks, transfers = align(measured, node_size)
     run = run_profile(measured, clocks)
-    ranks = tuple(_rank_times(run, place) for place in range(len(run.ranks)))
+    ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
     whole = RunSummary(
         run=run,
         clocks=clocks,
@@ -137,28 +137,30 @@ def summarise(measured: MeasuredRun, *, node_size: int | None = None) -> RunSumm
 def of_ranks(summary: RunSummary, places: Sequence[int]) -> RunSummary:
     """What some ranks of a whole run's summary say, by their places; all else stays as it is."""
     run, inner_ps = summary.run, summary.run.inner_ps()
-    by_stage = {stage: [p for p in run.of_stage(stage) if p in places] for stage in run.stages}
-    told = {stage: chosen for stage, chosen in by_stage.items() if chosen}
+    by_stage = {stage: [i for i in run.of_stage(stage) if i in places] for stage in run.stages}
+    traced = {stage: chosen for stage, chosen in by_stage.items() if chosen}
     return replace(
         summary,
         stages=tuple(
-            _stage_times(summary, stage, chosen, inner_ps) for stage, chosen in told.items()
+            _stage_times(summary, stage, chosen, inner_ps) for stage, chosen in traced.items()
         ),
-        ranks=tuple(summary.ranks[place] for place in places),
-        step_ops=tuple(op for stage, chosen in told.items() for op in step_ops(run, stage, chosen)),
+        ranks=tuple(summary.ranks[index] for index in places),
+        step_ops=tuple(
+            op for stage, chosen in traced.items() for op in step_ops(run, stage, chosen)
+        ),
     )
 
 
-def _rank_times(run: RunProfile, place: int) -> RankTimes:
+def _rank_times(run: RunProfile, index: int) -> RankTimes:
     """Where the time of the rank at a place went."""
-    events, begin = run.of_rank(place), run.ranks[place]
+    events, rank = run.of_rank(index), run.ranks[index]
     pipeline = ~after_pipeline(events)
     work = of_kinds(events, *WORK_KINDS)
     waits = np.isin(events.name, MESSAGE_KINDS) & ~fused(events)
     start = int(events.start_ps[0])
     return RankTimes(
-        rank=begin.rank,
-        stage=begin.stage or 0,
+        rank=rank.rank,
+        stage=rank.stage or 0,
         pipeline_ps=int(events.end_ps[pipeline].max()) - start,
         step_ps=int(events.end_ps.max()) - start,
         work_ps=int(events.duration_ps[work].sum()),
@@ -171,7 +173,7 @@ def _rank_times(run: RunProfile, place: int) -> RankTimes:
 def traced_actions(events: Events) -> int:
     """A rank's forwards and backwards before which host time can be seen.
 
-    A trace begins with its first one, or with work that belongs to it.
+    Nothing can be seen before the first one where the trace begins with it.
     """
     begins = int(events.name[0] in WORK_KINDS)
     return len(of_kinds(events, OpKind.FORWARD, OpKind.BACKWARD)) - begins
@@ -192,10 +194,10 @@ def _stage_times(
             inner[kind] = round(float(np.median(inner_ps[places])))
     return StageTimes(
         stage=stage,
-        ranks=tuple(run.ranks[place].rank for place in ranks),
+        ranks=tuple(run.ranks[index].rank for index in ranks),
         work=work,
         inner_ps=inner,
-        wait_ps=round(float(np.mean([summary.ranks[place].wait_ps for place in ranks]))),
+        wait_ps=round(float(np.mean([summary.ranks[index].wait_ps for index in ranks]))),
     )
 
 
@@ -240,7 +242,7 @@ def _imbalance(run: RunProfile) -> Imbalance | None:
     """
     ratios: list[Ints] = []
     for stage in run.stages:
-        tokens = {run.ranks[place].rank: _tokens(run, place) for place in run.of_stage(stage)}
+        tokens = {run.ranks[i].rank: _tokens(run, i) for i in run.of_stage(stage)}
         for ranks in expert_groups(run.degrees, stage):
             group = [tokens[rank] for rank in ranks if rank in tokens]
             whole = len(group) == len(ranks)
@@ -253,10 +255,10 @@ def _imbalance(run: RunProfile) -> Imbalance | None:
     return Imbalance(mean=float(every.mean()), largest=float(every.max()), samples=len(every))
 
 
-def _tokens(run: RunProfile, place: int) -> Ints:
+def _tokens(run: RunProfile, index: int) -> Ints:
     """Rows that the rank at a place sends in the all-to-alls of its forwards."""
     inner, events = run.inner, run.profile.events
-    own = events.rank[inner.parent] == place
+    own = events.rank[inner.parent] == index
     forward = events.name[inner.parent] == OpKind.FORWARD
     exchanged = inner.kind == list(InnerKind).index(InnerKind.ALL_TO_ALL)
     return np.asarray(inner.rows[own & forward & exchanged], dtype=np.int64)

@@ -72,9 +72,9 @@ def test_a_run_says_of_its_profile_what_its_stages_take(run: RunSummary) -> None
     """Statistics of a run are those of the columns of its profile."""
     events = run.run.profile.events
     stage = run.run.profile.column_of_ranks("stage")
-    for told in run.stages:
-        forward = (stage == told.stage) & (events.name == OpKind.FORWARD)
-        assert told.work[OpKind.FORWARD].mean == round(events.duration_ps[forward].mean())
+    for times in run.stages:
+        forward = (stage == times.stage) & (events.name == OpKind.FORWARD)
+        assert times.work[OpKind.FORWARD].mean == round(events.duration_ps[forward].mean())
     messages = events.of_kind(EventKind.SEND, EventKind.RECV)
     assert (events.peer[messages] >= 0).all()
 
@@ -84,5 +84,5 @@ def test_peers_that_were_not_traced_are_not_known(tmp_path: Path) -> None:
     alone = load_trace(sorted(folder.iterdir())[0])
     events = alone.run.profile.events
     assert (events.peer == -1).all()
-    told, count = set(events.meeting[events.meeting >= 0].tolist()), (events.meeting >= 0).sum()
-    assert len(told) == count, "no two operations of one rank meet"
+    meetings = events.meeting[events.meeting >= 0].tolist()
+    assert len(set(meetings)) == len(meetings), "no two operations of one rank meet"

@@ -53,7 +53,7 @@ def _candidates(run: Pipelined) -> list[tuple[str, int, int]]:
 def _followed(run: Pipelined) -> str | None:
     """The name of the schedule that the run followed, None if no known one."""
     known = whole_schedules(run.stages, run.microbatches, run.chunks)
-    return next((each.name for each in known if _orders(each) == run.orders), None)
+    return next((schedule.name for schedule in known if _orders(schedule) == run.orders), None)
 
 
 def _built(name: str, stages: int, chunks: int, microbatches: int) -> Schedule:

@@ -98,7 +98,7 @@ def columns(summary: RunSummary) -> Iterator[RunSummary]:
     run = summary.run
     width = run.degrees.stage_ranks or 1
     for index in range(width):
-        places = [place for place, each in enumerate(run.ranks) if each.rank % width == index]
+        places = [i for i, rank in enumerate(run.ranks) if rank.rank % width == index]
         if len(places) == run.degrees.pp:
             yield of_ranks(summary, places)
 

@@ -118,8 +118,7 @@ def _bars(axes: "Axes", row: int, bars: Bars) -> None:
 
 def measured_bars(summary: RunSummary, stage: int) -> Bars:
     """What the traced rank of a stage did, by the clocks as they were set right."""
-    place = summary.run.of_stage(stage)[0]
-    events = summary.run.of_rank(place)
+    events = summary.run.of_rank(summary.run.of_stage(stage)[0])
     start, width = ((times / PS_PER_MS).tolist() for times in (events.start_ps, events.duration_ps))
     colours = {
         _FORWARD: of_kinds(events, OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS),
