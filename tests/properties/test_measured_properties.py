@@ -1,7 +1,6 @@
 """Runs made by the simulator are understood: schedule, clocks, host and message times, replay."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import MadeRun, ps
 
+from stepsim.base.structs import replace
 from stepsim.explain.runs.leaf import fit_overhead, simulate_leaves
 from stepsim.explain.runs.ready import infer_hidden, with_runtime
 from stepsim.explain.runs.replay import Durations, replay

@@ -5,13 +5,13 @@ All that a run says is read from its columns. Names of operations are numbered a
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-import msgspec
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
 from stepsim.measured.checks import missing_ranks
 from stepsim.measured.clocks import Clocks
 from stepsim.measured.profile.events import (
@@ -65,7 +65,7 @@ _LABELS = {
 """What traces call the operations after the pipeline whose kind is known."""
 
 
-class RunProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
     """A run as a profile of one step, and what a profile does not hold of it.
 
     Operations stand rank by rank, in the order of their traces; a chunk is a stage. Collectives
@@ -112,11 +112,11 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def called(self, source: str) -> "RunProfile":
         """The run under another name."""
-        return msgspec.structs.replace(self, profile=replace(self.profile, source=source))
+        return replace(self, profile=replace(self.profile, source=source))
 
     def with_layers(self, layers: int) -> "RunProfile":
         """The run of a model with so many layers."""
-        return msgspec.structs.replace(self, degrees=replace(self.degrees, layers=layers))
+        return replace(self, degrees=replace(self.degrees, layers=layers))
 
     def inner_ps(self) -> Ints:
         """Time in collectives inside each operation."""

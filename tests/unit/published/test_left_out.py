@@ -1,6 +1,5 @@
 """Errors of left-out sources: ranges hold four fifths of others, tables say what was compared."""
 
-from dataclasses import replace
 from math import exp
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from left_out import (
 )
 from published_rows import table
 
+from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 
 

@@ -4,9 +4,9 @@ Beside runs stand rows of a user's table of measured steps, which are simulated 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from stepsim.base.errors import PlanError, StepsimError, TraceError
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explain.runs.document import Validation
 from stepsim.explain.runs.leaf import fit_overhead, simulate_leaves, validate_logs

@@ -9,13 +9,13 @@ Forward and backward share a sum as on the traced rank.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.explain.runs.replay import ReplayRuntime
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
@@ -27,8 +27,7 @@ from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, tra
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Inference:
+class _Inference(Struct, frozen=True, kw_only=True):
     """A run whose missing stages are `hidden` and filled in; times in ps.
 
     `hop` is the shortest message, taken for all; only the first `microbatches` were used.
@@ -91,8 +90,7 @@ def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waits:
+class _Waits(Struct, frozen=True, kw_only=True):
     """What the traced rank shows, in ps: host time per action, shortest message, and two waits."""
 
     host_ps: int
@@ -209,8 +207,7 @@ def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _MeasuredRuntime:
+class _MeasuredRuntime(Struct, frozen=True, kw_only=True):
     """A run with all its stages, what it is replayed with, and what was assumed."""
 
     summary: RunSummary
