@@ -1,4 +1,4 @@
-"""Whatever is said of a run goes through one function for times: of profiles, and of replays."""
+"""Whatever is said of a run asks `tables.ends` when things end: of profiles, and of replays."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,6 @@ from stepsim.explain.stragglers import find_stragglers
 from stepsim.files.measured import load_trace
 from stepsim.measured.profile.events import EventKind, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.waits import Waits
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 
@@ -53,7 +52,7 @@ def test_profiles_have_one_function_for_times(
     run: RunSummary, monkeypatch: pytest.MonkeyPatch, says: Callable[[Profile], object]
 ) -> None:
     says(run.run.whole_profile())
-    monkeypatch.setattr(Waits, "ends_ps", _refuse)
+    monkeypatch.setattr("stepsim.measured.profile.waits.ends", _refuse)
     with pytest.raises(_AskedError):
         says(run.run.whole_profile())
 
@@ -63,7 +62,7 @@ def test_replays_have_one_function_for_times(
     run: RunSummary, monkeypatch: pytest.MonkeyPatch, says: Callable[[RunSummary], object]
 ) -> None:
     says(run)
-    monkeypatch.setattr("stepsim.engine.nodes.run_levels", _refuse)
+    monkeypatch.setattr("stepsim.engine.nodes.ends", _refuse)
     with pytest.raises(_AskedError):
         says(run)
 
