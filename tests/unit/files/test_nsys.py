@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TraceError
+from stepsim.explain.shares import device_shares
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.events import UNKNOWN, EventKind
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import device_shares
 
 NAMES = ("gemm", "ncclDevKernel_AllReduce")
 KERNELS = (
