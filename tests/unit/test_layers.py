@@ -19,6 +19,7 @@ ROOMS = (
     ("network",),
     ("parallel",),
     ("options",),
+    ("tables",),
     ("graph", "measured"),
     ("engine",),
     ("results",),

@@ -15,18 +15,9 @@ from typing import Self
 from stepsim.base.records import dataclass
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
-
-
-class TaskKind(IntEnum):
-    """What a task is: work of one NPU, or its part of a transfer with others."""
-
-    COMPUTE = 0
-    HOST = 1
-    COLLECTIVE = 2
-    SEND = 3
-    RECV = 4
 
 
 class HostPart(IntEnum):

@@ -16,29 +16,20 @@ from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
 from stepsim.engine.orbits import lowered
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, Segment, SegmentKind
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    ProcessGroup,
-    Profile,
-    RankPlace,
-    same,
-)
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import ActionKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 MOST_TASKS = 20_000_000
 _KINDS = {
-    TaskKind.COMPUTE: EventKind.COMPUTE,
-    TaskKind.HOST: EventKind.HOST,
-    TaskKind.COLLECTIVE: EventKind.COLLECTIVE,
+    TaskKind.COMPUTE: TaskKind.COMPUTE,
+    TaskKind.HOST: TaskKind.HOST,
+    TaskKind.COLLECTIVE: TaskKind.COLLECTIVE,
 }
-_MESSAGES = {SegmentKind.SEND: EventKind.SEND, SegmentKind.RECV: EventKind.RECV}
+_MESSAGES = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +158,7 @@ class _Telling:
         ends, meets = columns.pop("ends"), columns.pop("meets")
         is_message = ends >= 0
         to_peer = np.where(is_message, ends - program.stage, 0)
-        receives = columns["kind"] == EventKind.RECV
+        receives = columns["kind"] == TaskKind.RECV
         return _StageTasks(
             columns=columns,
             group=laid.group.astype(np.int64),
@@ -187,10 +178,10 @@ class _Telling:
         if segment.kind is SegmentKind.SEND:
             entry = max((program.segments[i].entry for i in segment.after), default=UNKNOWN)
         if entry < 0:
-            return EventPhase.UPDATE, UNKNOWN, UNKNOWN
+            return TaskPhase.UPDATE, UNKNOWN, UNKNOWN
         action = program.entries[entry].parts()[-1]
         ahead = action.kind is ActionKind.FORWARD
-        phase = EventPhase.FORWARD if ahead else EventPhase.BACKWARD
+        phase = TaskPhase.FORWARD if ahead else TaskPhase.BACKWARD
         return phase, action.stage, action.microbatch
 
     def _message(self, segment: Segment) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ import numpy as np
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, Count
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import COMMUNICATIONS, UNKNOWN, Profile, same
+from stepsim.measured.profile.events import Profile, same
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

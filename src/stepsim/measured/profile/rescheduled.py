@@ -13,14 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Events, counted, same
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.pipelined import (
     BACKWARD_SLOTS,
@@ -31,6 +24,7 @@ from stepsim.measured.profile.pipelined import (
 )
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 _WEIGHT_NAME = "weight-compute"
 """Name of the weight gradients that a split backward runs apart."""
@@ -38,9 +32,9 @@ _HALF = 0.5
 _PLACES_PER_COMPUTE = 4
 
 
-_C, _S, _R = EventKind.COMPUTE, EventKind.SEND, EventKind.RECV
+_C, _S, _R = TaskKind.COMPUTE, TaskKind.SEND, TaskKind.RECV
 _KINDS = (_C, _C, _S, _R, _S, _R)
-_F, _B = EventPhase.FORWARD, EventPhase.BACKWARD
+_F, _B = TaskPhase.FORWARD, TaskPhase.BACKWARD
 _PHASES = (_F, _B, _F, _F, _B, _B)
 
 
@@ -261,7 +255,7 @@ def _messages(
     of_rank = np.array(replica)[columns["rank"]]
     number = np.minimum(columns["chunk"], end)
     for column, size in (
-        (columns["phase"], len(EventPhase)),
+        (columns["phase"], len(TaskPhase)),
         (columns["step"], len(profile.steps)),
         (of_rank, table.shape[1]),
         (columns["microbatch"], microbatches),

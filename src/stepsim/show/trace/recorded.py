@@ -10,22 +10,23 @@ from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.records import dataclass
 from stepsim.base.units import format_time_ps
-from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
 from stepsim.show.trace.processes import lanes_of
 from stepsim.show.trace.window import WHOLE, Window
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 _CATEGORIES = {
-    EventKind.COLLECTIVE: Category.COLLECTIVE,
-    EventKind.SEND: Category.SEND,
-    EventKind.RECV: Category.RECV,
-    EventKind.HOST: Category.HOST,
+    TaskKind.COLLECTIVE: Category.COLLECTIVE,
+    TaskKind.SEND: Category.SEND,
+    TaskKind.RECV: Category.RECV,
+    TaskKind.HOST: Category.HOST,
 }
 _COMPUTE = {
-    EventPhase.UNKNOWN: Category.FUSED,
-    EventPhase.FORWARD: Category.FORWARD,
-    EventPhase.BACKWARD: Category.BACKWARD,
-    EventPhase.UPDATE: Category.PER_STEP,
+    TaskPhase.UNKNOWN: Category.FUSED,
+    TaskPhase.FORWARD: Category.FORWARD,
+    TaskPhase.BACKWARD: Category.BACKWARD,
+    TaskPhase.UPDATE: Category.PER_STEP,
 }
 _FACTS = ("size_bytes", "microbatch", "chunk")
 
@@ -95,7 +96,7 @@ class TracedProfile:
     def _slices(self, places: Ints) -> list[Slice]:
         events = self.profile.events
         order = places[np.lexsort((events.end_ps[places], events.start_ps[places]))]
-        meets = np.isin(events.kind[order], (EventKind.SEND, EventKind.RECV))
+        meets = np.isin(events.kind[order], (TaskKind.SEND, TaskKind.RECV))
         messages = np.where(meets, events.meeting[order] + 1, 0)
         columns = (order, events.start_ps[order], events.end_ps[order], messages)
         return [
@@ -116,7 +117,7 @@ class TracedProfile:
             if peer >= 0:
                 facts["peer"] = profile.ranks[peer].rank
             facts |= {n: value for n, value in zip(_FACTS, numbers, strict=True) if value >= 0}
-            category = _CATEGORIES.get(EventKind(kind)) or _COMPUTE[EventPhase(phase)]
+            category = _CATEGORIES.get(TaskKind(kind)) or _COMPUTE[TaskPhase(phase)]
             label = Label(name=profile.names[name], category=category, facts=facts)
             self._labels[key] = label
         return self._labels[key]

@@ -6,16 +6,10 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    Events,
-    Profile,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Events, Profile, counted, same
 from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import UNKNOWN, TaskKind
 from stepsim.validation.changes.made import (
     Changes,
     ProfileChange,
@@ -56,7 +50,7 @@ def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
     """Changes of what computes and the host take."""
     seen = _Seen(
         waits=waits,
-        compute=waits.profile.events.of_kind(EventKind.COMPUTE),
+        compute=waits.profile.events.of_kind(TaskKind.COMPUTE),
         stage=waits.profile.column_of_ranks("stage"),
         program=programs_of(waits.profile),
     )
@@ -186,7 +180,7 @@ def _parts(events: Events, exchange: Bools) -> Ints:
 
 def _host(waits: Waits) -> Changes:
     """No collection of garbage, and no late launch."""
-    host = waits.profile.events.of_kind(EventKind.HOST)
+    host = waits.profile.events.of_kind(TaskKind.HOST)
     yield times_changed(
         waits,
         "no-gc",

@@ -6,8 +6,9 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.records import dataclass
-from stepsim.measured.profile.events import UNKNOWN, Events, Profile, same
+from stepsim.measured.profile.events import Events, Profile, same
 from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,0 +1,1 @@
+"""Tables of what ran: one row per span, whatever it came from."""
