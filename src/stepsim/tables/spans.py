@@ -66,8 +66,9 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     program of a simulated rank. `name` is a place in `names`, `group` one in `groups`, and `entry`
     one in `entries`, the actions of the rank's schedule in their order; without a schedule
     `entries` is None. `chunk` and `microbatch` are those of the entry's first action, or as they
-    were recorded. `kind` is a `TaskKind`, `phase` a `TaskPhase`. Spans of one `stream` of a rank
-    run one after the other; `streams` names streams by their numbers. Times are picoseconds.
+    were recorded. Recorded spans of one `meeting` wait for each other: members of a collective, or
+    both ends of a message. `kind` is a `TaskKind`, `phase` a `TaskPhase`. Spans of one `stream` of
+    a rank run one after the other; `streams` names streams by their numbers. Times are picoseconds.
     """
 
     rank: Ints
@@ -84,6 +85,7 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     size_bytes: Ints
     group: Ints
     peer: Ints
+    meeting: Ints
     start_ps: Ints
     end_ps: Ints
     names: Sequence[str]

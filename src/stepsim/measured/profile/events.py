@@ -97,7 +97,7 @@ class Events:
 
 _ALIKE = (
     *("stream", "kind", "phase", "name", "chunk", "microbatch", "size_bytes", "group"),
-    *("start_ps", "end_ps"),
+    *("meeting", "start_ps", "end_ps"),
 )
 """Columns of a profile that its table of spans has as they are."""
 
