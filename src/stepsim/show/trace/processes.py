@@ -200,9 +200,7 @@ class TracedProfile:
             yield Process(
                 number=next(numbers),
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
-                threads=list(
-                    stream_threads(table, _recorded(table, labels, first_message), numbers)
-                ),
+                threads=list(stream_threads(table, told, numbers)),
                 counters={},
             )
 
