@@ -1,6 +1,5 @@
 """A sweep along a number of a link gives what `simulate` gives on the file that says it."""
 
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import read_options

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Small
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Times
 from stepsim.graph.build import TaskGraph
@@ -18,8 +18,7 @@ from stepsim.tables.spans import UNKNOWN, Spans
 from stepsim.workload.axes import Stream
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cohort:
+class Cohort(Struct, frozen=True, kw_only=True, dict=True):
     """Actors that run the same laid-out program: times of its tasks, of shape (tasks, actors)."""
 
     laid: LaidOut
@@ -54,8 +53,7 @@ class Cohort:
         return start, end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TaskTimes:
+class _TaskTimes(Struct, frozen=True, kw_only=True):
     """Every task of one rank: segment, task of its task list (-1 for messages), start and end."""
 
     segment: Small
@@ -64,8 +62,7 @@ class _TaskTimes:
     end: Times
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     """The result of a run, and what ran it. Ranks that behave alike share an actor's times.
 
     `siblings_slow` says that transfers which the durations hold for one have slowed each other.

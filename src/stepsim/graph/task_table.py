@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Small
 from stepsim.graph.build import TaskGraph
@@ -33,7 +33,7 @@ STREAMS: Mapping[int, str] = {stream.value: stream.name.lower() for stream in St
 """Names of the streams of simulated ranks."""
 
 
-class TaskTable(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
     """The distinct tasks of a graph, a row each, in columns named as those of `Spans`.
 
     The tasks of task list i are the rows from `first[i]` on. Then come a send to each stage, a

@@ -1,1 +1,1 @@
-"""Tables of what ran: one row per span, whatever it came from."""
+"""What ran or is to run, as tables: what waits for what, and when everything happens."""

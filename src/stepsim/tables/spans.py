@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Self
 
-import msgspec
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
+from stepsim.base.structs import replace
 from stepsim.parallel.schedules import OrderEntry
 
 UNKNOWN = -1
@@ -58,7 +59,7 @@ class Span(NamedTuple):
     end_ps: int
 
 
-class Spans(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Spans(Struct, frozen=True, kw_only=True, eq=False):
     """Spans in columns of one length, a row per span.
 
     `rank` and `peer` are numbers of ranks; the peer is the other end of a message. `step` is the
@@ -119,7 +120,7 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def taken(self, places: Ints | Bools) -> Self:
         """The spans at some places, or those marked, in this order."""
         columns = {column: getattr(self, column)[places] for column in SPAN_NUMBERS}
-        return msgspec.structs.replace(self, **columns)
+        return replace(self, **columns)
 
     def of_kind(self, *kinds: TaskKind) -> Bools:
         """Which spans are of these kinds."""

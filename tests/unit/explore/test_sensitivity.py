@@ -1,7 +1,6 @@
 """Sensitivities against differences, and noise."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from random_jobs import Job, jobs, networks
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face import noise, sensitivity, simulate

@@ -1,6 +1,5 @@
 """Public functions refuse wrong types and values in one line that names the argument."""
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from datetime import date
@@ -140,7 +139,7 @@ def test_wrong_arguments_are_named(name: str, data: st.DataObject) -> None:
         assert message == usual or singular in message.replace("_", " ").replace("-", " ")
 
 
-@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(stepsim.ModelPlan)])
+@pytest.mark.parametrize("field", stepsim.ModelPlan.__struct_fields__)
 @pytest.mark.parametrize("value", [Thing(), "x", -1, 0.5, np.arange(3), [1]])
 def test_wrong_plans_are_refused(field: str, value: Any) -> None:
     with pytest.raises(StepsimError, match=field):

@@ -5,10 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base import garbage as collector
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.engine.timeline import Timeline
 from stepsim.measured.profile.events import Profile
@@ -35,7 +36,7 @@ _COLOURS = {
 _MOST_RANKS = 64
 
 
-class DrawnRun(msgspec.Struct, frozen=True, kw_only=True):
+class DrawnRun(Struct, frozen=True, kw_only=True):
     """A run of a figure: its rows with their labels, and the time that it takes.
 
     A row is a rank or stands for a stage where `axis` says so, else it is a stream. `path` are the
@@ -84,9 +85,7 @@ def drawn_profile(profile: Profile) -> DrawnRun:
     step, width_ps, ranks = profile.steps[place], int(times[place]), len(profile.ranks)
     spans = profile.of_steps(step).spans()
     begin = spans.start_ps.min()
-    spans = msgspec.structs.replace(
-        spans, start_ps=spans.start_ps - begin, end_ps=spans.end_ps - begin
-    )
+    spans = replace(spans, start_ps=spans.start_ps - begin, end_ps=spans.end_ps - begin)
     rows = _streams(spans)
     if ranks > 1:
         chosen = [each.rank for each in profile.ranks[:: -(-ranks // _MOST_RANKS)]]

@@ -5,12 +5,11 @@ stage; only times differ. Every text is kept once and named by its number.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskList
 from stepsim.graph.build import TaskGraph
@@ -25,8 +24,7 @@ from stepsim.workload.axes import Stream
 MOST_SPANS = 250_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RankBand:
+class _RankBand(Struct, frozen=True, kw_only=True):
     """A band of the picture: the rank that is shown, whom it stands for, the streams it uses."""
 
     rank: int
@@ -35,8 +33,7 @@ class _RankBand:
     streams: tuple[Stream, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ActionColumns:
+class _ActionColumns(Struct, frozen=True, kw_only=True):
     """Actions of the shown ranks: row, place in `entries`, times in ps, and a short text.
 
     A fused pair is two: `part` 0 and 1 of `parts` 2. `chunk` is the rank's, of `chunks`.
@@ -54,8 +51,7 @@ class _ActionColumns:
     text: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanColumns:
+class SpanColumns(Struct, frozen=True, kw_only=True):
     """Spans of some ranks; every column has one value per span unless it says otherwise.
 
     `row` is a place in `rows`; times are in ps. `name`, `entry` and `comm` are places in `names`,
@@ -122,8 +118,7 @@ def _task_count(program: Program, task_lists: Sequence[TaskList]) -> int:
     )
 
 
-@dataclass(slots=True)
-class _Texts:
+class _Texts(Struct):
     """Texts by number, each once."""
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -132,8 +127,7 @@ class _Texts:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-@dataclass(slots=True, kw_only=True)
-class _Waits:
+class _Waits(Struct, kw_only=True):
     """What the spans of a stage wait for, by their places within a rank.
 
     `first[s]` is the first span of segment s; span i waits for the spans `before[i]`.
@@ -162,8 +156,7 @@ class _Waits:
         return waits
 
 
-@dataclass(slots=True, kw_only=True)
-class _Collector:
+class _Collector(Struct, kw_only=True):
     """Adds up the columns of shown ranks: a table of spans for each, of tasks or of segments."""
 
     timeline: Timeline

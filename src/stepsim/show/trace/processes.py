@@ -1,13 +1,13 @@
 """Simulated and recorded runs told as processes: a process for every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
@@ -41,8 +41,7 @@ _GB = 1e9
 _GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedRun:
+class TracedRun(Struct, frozen=True, kw_only=True):
     """A run to be told: all its simulated ranks, or those that stand for `ranks`.
 
     What reaches into the `window` is told, whole. `name` tells the runs of one trace apart. Raises
@@ -156,8 +155,7 @@ def traced(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedProfile:
+class TracedProfile(Struct, frozen=True, kw_only=True):
     """A profile to be told: all its ranks, or `ranks`; what reaches into the `window`.
 
     Raises PlanError for ranks that were not recorded, and for a window behind the last operation.

@@ -1,12 +1,12 @@
 """What is told of the spans of one simulated rank."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
+from msgspec import Struct, field
 
-from stepsim.base.records import dataclass
 from stepsim.graph.programs import Program, Segment, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
@@ -18,8 +18,7 @@ from stepsim.tables.spans import Spans
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 
 
-@dataclass(kw_only=True)
-class Slicer:
+class Slicer(Struct, kw_only=True):
     """Tells the spans of the `shown` actors that reach into a window.
 
     Messages between shown actors are numbered from `first_message`.
@@ -89,8 +88,7 @@ class Slicer:
         return self._numbers[peer] + segment.peer
 
 
-@dataclass(kw_only=True)
-class _Teller:
+class _Teller(Struct, kw_only=True, dict=True):
     """Tells one actor's program, segment by segment; `starts` are those of its spans.
 
     `done` and `called` are the end of every segment so far, and the name of what ended then.
@@ -105,18 +103,26 @@ class _Teller:
     messages: list[int] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
-    program: Program = field(init=False)
-    ways: Ways = field(init=False)
-    of_entries: list[Label] = field(init=False)
 
-    def __post_init__(self) -> None:
-        walk = self.slicer.walk
-        self.program = walk.columns[self.actor][0].laid.program
-        self.ways = self.slicer.labels.ways(int(walk.timeline.actors.ranks[self.actor]))
-        self.of_entries = self.slicer.actions(self.program)
+    @cached_property
+    def program(self) -> Program:
+        """What the actor runs."""
+        return self.slicer.walk.columns[self.actor][0].laid.program
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The ways between its rank and others."""
+        rank = self.slicer.walk.timeline.actors.ranks[self.actor]
+        return self.slicer.labels.ways(int(rank))
+
+    @cached_property
+    def of_entries(self) -> list[Label]:
+        """The labels of its actions."""
+        return self.slicer.actions(self.program)
 
     @property
     def found(self) -> Told:
+        """What is told of the spans so far."""
         return Told(self.labels, self.actions, self.waited_for, self.messages)
 
     def tasks_in(self, segment: Segment) -> int:
