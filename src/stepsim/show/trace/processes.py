@@ -300,7 +300,7 @@ def stream_threads(spans: Spans, told: Told, numbers: Iterator[int]) -> Iterator
         places = np.flatnonzero(spans.stream == stream)
         places = places[np.argsort(spans.start_ps[places], kind="stable")]
         taken = places.tolist()
-        slices = map(Slice, *([column[i] for i in taken] for column in columns))
+        slices = map(Slice, *(map(column.__getitem__, taken) for column in columns))
         name = spans.stream_words(stream) or "operations"
         if (spans.start_ps[places[1:]] >= spans.end_ps[places[:-1]]).all():
             yield Thread(number=next(numbers), name=name, slices=slices)
