@@ -1,12 +1,13 @@
 """What several tests need: small workloads, stages and networks made by hand."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
@@ -14,7 +15,8 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import ParallelAxis
+from stepsim.tables.spans import Span
+from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -28,6 +30,17 @@ from stepsim.workload.rows import (
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
+
+
+def rows_of(timeline: Timeline, ranks: Iterable[int] | None = None) -> Iterator[Span]:
+    """The spans of ranks one by one, by default of one rank of every class."""
+    for spans in timeline.spans(ranks):
+        yield from spans.rows()
+
+
+def stream_words(span: Span) -> str:
+    """What a page calls the stream of a simulated span."""
+    return Stream(span.stream).name.lower().replace("_", " ")
 
 
 def examples(most: int) -> settings:

@@ -84,9 +84,9 @@ def compare_command(
     if traced:
         traced.write(comparison.valid, quiet=options.quiet)
     if plot:
-        from stepsim.show.figures.timelines import plot_timelines
+        from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
-        runs = [(step.timeline, step.report) for _, step in comparison.valid]
+        runs = [drawn_step(step.timeline, step.report) for _, step in comparison.valid]
         plot_timelines(runs, plot, messages=messages, style=style)
     if report:
         from stepsim.show.page.what_if import find_each_what_if

@@ -288,7 +288,7 @@ def simulate_measured(
     if plot:
         _draw(run, result, plot, style)
     if csv:
-        write_spans(result.timeline, csv)
+        write_spans(result.timeline.spans(), csv)
     if chakra or kineto:
         write_traces(result, str(path), chakra, kineto)
     if report:
@@ -326,11 +326,11 @@ def _draw(
 ) -> None:
     """A run above its replay; a log has no measured operations."""
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.show.figures.timelines import plot_timelines
+    from stepsim.show.figures.timelines import drawn_step, plot_timelines
     from stepsim.show.figures.validations import plot_measured
 
     if isinstance(run, LeafRun):
-        plot_timelines([(result.timeline, result.report)], plot, style=style)
+        plot_timelines([drawn_step(result.timeline, result.report)], plot, style=style)
     else:
         plot_measured(run, result, plot, style=style)
 

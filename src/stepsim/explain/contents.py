@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, Count
-from stepsim.measured.profile.events import COMMUNICATIONS, UNKNOWN, Profile, same
+from stepsim.measured.profile.events import Profile, same
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN
 
 
 class _OperationCount(Struct, frozen=True, kw_only=True):

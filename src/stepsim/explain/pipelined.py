@@ -9,17 +9,11 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    Profile,
-    same,
-)
+from stepsim.measured.profile.events import Events, Profile, same
 from stepsim.measured.profile.pipeline import last_computes, messages_block
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 
 class PipelineSlot(IntEnum):
@@ -120,11 +114,11 @@ def _slots(events: Events) -> Ints:
     told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
     found = np.full(len(events), UNKNOWN, dtype=np.int64)
     for phase, slots in (
-        (EventPhase.FORWARD, FORWARD_SLOTS),
-        (EventPhase.BACKWARD, BACKWARD_SLOTS),
+        (TaskPhase.FORWARD, FORWARD_SLOTS),
+        (TaskPhase.BACKWARD, BACKWARD_SLOTS),
     ):
         for name, slot in slots.items():
-            kind = events.of_kind(EventKind[name.upper()])
+            kind = events.of_kind(TaskKind[name.upper()])
             found[told & kind & (events.phase == phase)] = slot
     return found
 
@@ -181,7 +175,7 @@ class _Posted(Struct, frozen=True, kw_only=True, eq=False):
         first[key[compute[::-1]]] = np.arange(len(compute))[::-1]
         message = np.flatnonzero(slot >= PipelineSlot.FORWARD_SEND)
         message = message[last[key[message]] >= 0]
-        sent = events.of_kind(EventKind.SEND)[message]
+        sent = events.of_kind(TaskKind.SEND)[message]
         of_compute = np.where(sent, last[key[message]], first[key[message]])
         return cls(computes=compute, messages=message, of_compute=of_compute)
 

@@ -4,8 +4,8 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.measured.profile.events import EventKind
 from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import TaskKind
 
 
 class _ReplayedPart(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
     np.maximum.at(ready, waits.after, ends[waits.before])
     times = events.duration_ps, ends - ready - waits.delay_ps
     found = []
-    for kind in EventKind:
+    for kind in TaskKind:
         which = events.kind == kind
         if which.any():
             of_steps = (_sums(each[which], events.step[which], count) for each in times)

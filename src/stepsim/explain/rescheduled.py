@@ -20,17 +20,11 @@ from stepsim.explain.pipelined import (
     Pipelined,
     PipelineSlot,
 )
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Events, counted, same
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 WEIGHT_GRAD_SHARE = 0.4
 """Part of a backward that is weight gradient where a schedule splits it: 0.34 to 0.43 in the
@@ -45,9 +39,9 @@ _SHARES = {
 _PLACES_PER_COMPUTE = 4
 
 
-_C, _S, _R = EventKind.COMPUTE, EventKind.SEND, EventKind.RECV
+_C, _S, _R = TaskKind.COMPUTE, TaskKind.SEND, TaskKind.RECV
 _KINDS = (_C, _C, _S, _R, _S, _R)
-_F, _B = EventPhase.FORWARD, EventPhase.BACKWARD
+_F, _B = TaskPhase.FORWARD, TaskPhase.BACKWARD
 _PHASES = (_F, _B, _F, _F, _B, _B)
 
 
@@ -265,7 +259,7 @@ def _messages(
     of_rank = np.array(replica)[columns["rank"]]
     number = np.minimum(columns["chunk"], end)
     for column, size in (
-        (columns["phase"], len(EventPhase)),
+        (columns["phase"], len(TaskPhase)),
         (columns["step"], len(profile.steps)),
         (of_rank, table.shape[1]),
         (columns["microbatch"], microbatches),

@@ -4,8 +4,9 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
+from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 
 
 class RankShares(Struct, frozen=True, kw_only=True):
@@ -44,8 +45,8 @@ class _DeviceShares(Struct, frozen=True, kw_only=True):
 def device_shares(profile: Profile) -> tuple[_DeviceShares, ...]:
     """What every rank's device does over all recorded steps."""
     events = profile.events
-    busy = _covered(profile, events.of_kind(EventKind.COMPUTE))
-    both = _covered(profile, ~events.of_kind(EventKind.HOST))
+    busy = _covered(profile, events.of_kind(TaskKind.COMPUTE))
+    both = _covered(profile, ~events.of_kind(TaskKind.HOST))
     found = []
     for place, rank in enumerate(profile.ranks):
         mine = events.rank == place
@@ -66,7 +67,7 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
     """The mean step of every rank taken apart."""
     profile = waits.profile
     events, count = profile.events, len(profile.steps)
-    compute = events.of_kind(EventKind.COMPUTE)
+    compute = events.of_kind(TaskKind.COMPUTE)
     communicates = events.of_kind(*COMMUNICATIONS)
     of_set = [_covered(profile, each) for each in (compute, communicates, compute | communicates)]
     waited = np.where(communicates, events.duration_ps - waits.own_ps, 0)

@@ -13,8 +13,9 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
-from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
+from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 
 _CASES_AT_ONCE = 16
 _SLOW_SHARE = 0.03
@@ -146,9 +147,9 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
     Where there are many names, as of kernels, operations by their kind.
     """
     found: dict[str, Bools] = {}
-    messages = profile.events.of_kind(EventKind.SEND, EventKind.RECV)
+    messages = profile.events.of_kind(TaskKind.SEND, TaskKind.RECV)
     if len(profile.names) > _MOST_NAMES:
-        kinds = ((kind.name.lower(), profile.events.of_kind(kind)) for kind in EventKind)
+        kinds = ((kind.name.lower(), profile.events.of_kind(kind)) for kind in TaskKind)
         return {name: which for name, which in kinds if which.any()}
     for name in profile.names:
         which = profile.named(name)

@@ -14,17 +14,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.checks import missing_ranks
 from stepsim.measured.clocks import Clocks
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    ProcessGroup,
-    Profile,
-    RankPlace,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
 from stepsim.measured.run import (
     Degrees,
     InnerOps,
@@ -34,21 +24,22 @@ from stepsim.measured.run import (
     fused_exchanges,
     gradient_groups,
 )
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
-_F, _B, _U = EventPhase.FORWARD, EventPhase.BACKWARD, EventPhase.UPDATE
+_F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
 _MEANING = {
-    OpKind.GET_BATCH: ("get-batch", EventKind.COMPUTE, _F),
-    OpKind.FORWARD: ("forward-compute", EventKind.COMPUTE, _F),
-    OpKind.LOSS: ("loss", EventKind.COMPUTE, _F),
-    OpKind.BACKWARD: ("backward-compute", EventKind.COMPUTE, _B),
-    OpKind.SEND_FORWARD: ("forward-send", EventKind.SEND, _F),
-    OpKind.RECV_FORWARD: ("forward-recv", EventKind.RECV, _F),
-    OpKind.SEND_BACKWARD: ("backward-send", EventKind.SEND, _B),
-    OpKind.RECV_BACKWARD: ("backward-recv", EventKind.RECV, _B),
-    OpKind.DP_ALLREDUCE: ("dp-all-reduce", EventKind.COLLECTIVE, _B),
-    OpKind.EP_DP_ALLREDUCE: ("ep-dp-all-reduce", EventKind.COLLECTIVE, _B),
-    OpKind.OPTIMIZER: ("optimizer", EventKind.COMPUTE, _U),
-    OpKind.OTHER: ("other", EventKind.COMPUTE, _U),
+    OpKind.GET_BATCH: ("get-batch", TaskKind.COMPUTE, _F),
+    OpKind.FORWARD: ("forward-compute", TaskKind.COMPUTE, _F),
+    OpKind.LOSS: ("loss", TaskKind.COMPUTE, _F),
+    OpKind.BACKWARD: ("backward-compute", TaskKind.COMPUTE, _B),
+    OpKind.SEND_FORWARD: ("forward-send", TaskKind.SEND, _F),
+    OpKind.RECV_FORWARD: ("forward-recv", TaskKind.RECV, _F),
+    OpKind.SEND_BACKWARD: ("backward-send", TaskKind.SEND, _B),
+    OpKind.RECV_BACKWARD: ("backward-recv", TaskKind.RECV, _B),
+    OpKind.DP_ALLREDUCE: ("dp-all-reduce", TaskKind.COLLECTIVE, _B),
+    OpKind.EP_DP_ALLREDUCE: ("ep-dp-all-reduce", TaskKind.COLLECTIVE, _B),
+    OpKind.OPTIMIZER: ("optimizer", TaskKind.COMPUTE, _U),
+    OpKind.OTHER: ("other", TaskKind.COMPUTE, _U),
 }
 _AHEAD = {
     OpKind.SEND_FORWARD: 1,
@@ -288,12 +279,12 @@ def _with_meetings(events: Events) -> Events:
     The message of a microbatch is known by its phase and its sender. Where the sender was not
     traced it is known by its receiver, and meets nobody else.
     """
-    message = events.of_kind(EventKind.SEND, EventKind.RECV)
-    sent = events.of_kind(EventKind.SEND)
+    message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    sent = events.of_kind(TaskKind.SEND)
     alone = int(events.rank.max()) + 1 + events.rank
     sender = np.where(sent, events.rank, np.where(events.peer == UNKNOWN, alone, events.peer))
     collective = events.group != UNKNOWN
-    kind = np.where(message, events.phase, np.where(collective, len(EventPhase), UNKNOWN))
+    kind = np.where(message, events.phase, np.where(collective, len(TaskPhase), UNKNOWN))
     source = np.where(message, sender, events.group)
     number = np.where(message, events.microbatch, counted(events.rank, events.group))
     joined = same(kind, source, number)

@@ -21,17 +21,11 @@ from stepsim.explain.improve import change_profile, changes_of, improve_profile
 from stepsim.explain.pipelined import pipelined
 from stepsim.explain.rescheduled import rescheduled
 from stepsim.files.measured import load_profile
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    Events,
-    ProcessGroup,
-    Profile,
-    RankPlace,
-)
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import build
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 pytest.importorskip("pyarrow")
 
@@ -139,8 +133,8 @@ def test_nics_and_links_of_nodes(tmp_path: Path) -> None:
     profile = made(tmp_path).on_nodes(100)
     waits = pipeline_waits(profile, posted=True)
     found, every = changed(waits), profile.named("optimizer-clip-main-grad")
-    messages = profile.events.of_kind(EventKind.SEND, EventKind.RECV)
-    collectives = profile.events.of_kind(EventKind.COLLECTIVE)
+    messages = profile.events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    collectives = profile.events.of_kind(TaskKind.COLLECTIVE)
     for name, which in (
         ("twice-the-nics", messages | every),
         ("twice-nvlink", collectives & ~every),
@@ -157,7 +151,7 @@ def test_nics_and_links_of_nodes(tmp_path: Path) -> None:
     assert lacking.why.endswith("give --node-size")
 
 
-def recorded(group: str, rows: list[tuple[int, str, EventKind, int, int, int, int]]) -> Profile:
+def recorded(group: str, rows: list[tuple[int, str, TaskKind, int, int, int, int]]) -> Profile:
     """Operations of two ranks: rank, name, kind, stream, start, end, bytes."""
     rank, name, kind, stream, start, end, size = zip(*rows, strict=True)
     names = tuple(sorted(set(name)))
@@ -186,7 +180,7 @@ def recorded(group: str, rows: list[tuple[int, str, EventKind, int, int, int, in
 
 def exchanged(group: str) -> Profile:
     """Rank 0 computes 10 of its experts between two exchanges, rank 1 30; both 5 after them."""
-    compute, exchange = EventKind.COMPUTE, EventKind.COLLECTIVE
+    compute, exchange = TaskKind.COMPUTE, TaskKind.COLLECTIVE
     rows = []
     for rank, took in ((0, 10), (1, 30)):
         rows += [
@@ -216,7 +210,7 @@ def test_even_experts_compute_equally_long() -> None:
 
 def test_buckets_of_gradients() -> None:
     """Two buckets of 2 + 1 per byte each: as one they take 2 less, halved they begin earlier."""
-    compute, reduction = EventKind.COMPUTE, EventKind.COLLECTIVE
+    compute, reduction = TaskKind.COMPUTE, TaskKind.COLLECTIVE
     rows = []
     for rank in (0, 1):
         rows += [

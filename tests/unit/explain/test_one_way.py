@@ -13,10 +13,11 @@ from stepsim.explain.replayed import replayed_kinds, replayed_ranks
 from stepsim.explain.runs.measured import change_measured, replay_measured, validate_measured
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.files.measured import load_trace
-from stepsim.measured.profile.events import EventKind, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
+from stepsim.tables.spans import TaskKind
 
 RUN = MadeRun(forward=(10, 8, 9), backward=(20, 16, 18), microbatches=6)
 OF_PROFILES: list[Callable[[Profile], object]] = [
@@ -74,7 +75,7 @@ def test_a_run_says_of_its_profile_what_its_stages_take(run: RunSummary) -> None
     for times in run.stages:
         forward = (stage == times.stage) & (events.name == OpKind.FORWARD)
         assert times.work[OpKind.FORWARD].mean == round(events.duration_ps[forward].mean())
-    messages = events.of_kind(EventKind.SEND, EventKind.RECV)
+    messages = events.of_kind(TaskKind.SEND, TaskKind.RECV)
     assert (events.peer[messages] >= 0).all()
 
 

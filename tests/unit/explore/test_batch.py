@@ -22,13 +22,13 @@ from stepsim.graph.actions import (
     CommNumbers,
     HostTimes,
     Task,
-    TaskKind,
     backward_tasks,
     forward_tasks,
 )
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.modes import Engine
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Work, Workload
 from stepsim.workload.scaling import ComputeScale

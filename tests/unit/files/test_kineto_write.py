@@ -12,8 +12,9 @@ from stepsim.explain.shares import device_shares
 from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import read_profile
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.measured.profile.events import EventKind, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.results.as_profile import profile_of_step
+from stepsim.tables.spans import TaskKind
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +35,8 @@ def test_the_profile_is_read_again(profile: Profile, folder: Path) -> None:
     assert again.steps == (0,)
     assert again.step_times_ps().tolist() == profile.step_times_ps().tolist()
     assert device_shares(again) == device_shares(profile)
-    met = again.events.of_kind(EventKind.COLLECTIVE)
-    assert int(met.sum()) == int(profile.events.of_kind(EventKind.COLLECTIVE).sum())
+    met = again.events.of_kind(TaskKind.COLLECTIVE)
+    assert int(met.sum()) == int(profile.events.of_kind(TaskKind.COLLECTIVE).sum())
     assert [each for each in again.warnings if "not on all" in each] == []
 
 

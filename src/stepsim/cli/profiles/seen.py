@@ -36,13 +36,13 @@ class ProfileViews(Struct, frozen=True, kw_only=True):
         if self.chakra or self.kineto:
             write_profile_traces(profile, self.chakra, self.kineto)
         if self.plot:
-            from stepsim.show.figures.recorded import plot_profile
+            from stepsim.show.figures.timelines import drawn_profile, plot_timelines
 
-            plot_profile(profile, self.plot, style=self.style)
+            plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
         if self.csv:
-            from stepsim.files.spans_csv import write_operations
+            from stepsim.files.spans_csv import write_spans
 
-            write_operations(profile, self.csv)
+            write_spans([profile.spans()], self.csv)
         if self.report:
             from stepsim.show.page.write import write_profile
 

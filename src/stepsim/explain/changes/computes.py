@@ -16,15 +16,9 @@ from stepsim.explain.changes.made import (
     works_of,
 )
 from stepsim.explain.stragglers import Stragglers
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    Events,
-    Profile,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Events, Profile, counted, same
 from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
@@ -55,7 +49,7 @@ def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
     """Changes of what computes and the host take."""
     seen = _Seen(
         waits=waits,
-        compute=waits.profile.events.of_kind(EventKind.COMPUTE),
+        compute=waits.profile.events.of_kind(TaskKind.COMPUTE),
         stage=waits.profile.column_of_ranks("stage"),
         program=programs_of(waits.profile),
     )
@@ -185,7 +179,7 @@ def _parts(events: Events, exchange: Bools) -> Ints:
 
 def _host(waits: Waits) -> Changes:
     """No collection of garbage, and no late launch."""
-    host = waits.profile.events.of_kind(EventKind.HOST)
+    host = waits.profile.events.of_kind(TaskKind.HOST)
     yield times_changed(
         waits,
         "no-gc",

@@ -14,15 +14,9 @@ from stepsim.explain.changes.made import (
     nodes_of,
     times_changed,
 )
-from stepsim.measured.profile.events import (
-    COMMUNICATIONS,
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    same,
-)
+from stepsim.measured.profile.events import Events, same
 from stepsim.measured.profile.waits import Waits, chained
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
 _TWICE = 2
 _ALL_THERE_IS = "bandwidth is all they wait for"
@@ -42,8 +36,8 @@ def transfer_changes(waits: Waits) -> Changes:
 def _overlaps(waits: Waits) -> Changes:
     """Each kind of collective inside forwards and backwards, hidden."""
     profile, own = waits.profile, waits.own_ps
-    passes = profile.events.phase != EventPhase.UPDATE
-    collective = profile.events.of_kind(EventKind.COLLECTIVE) & passes
+    passes = profile.events.phase != TaskPhase.UPDATE
+    collective = profile.events.of_kind(TaskKind.COLLECTIVE) & passes
     for name in profile.names:
         which = profile.named(name) & collective
         if which.any():
@@ -126,8 +120,8 @@ def _reductions(waits: Waits) -> _Reductions | str:
     """Gradient reductions, and what they take by their bytes; a text says what is missing."""
     profile, events, own = waits.profile, waits.profile.events, waits.own_ps
     names = [i for i, name in enumerate(profile.names) if _REDUCTION.search(name)]
-    which = events.of_kind(EventKind.COLLECTIVE) & np.isin(events.name, names)
-    which &= np.isin(events.phase, (EventPhase.UNKNOWN, EventPhase.BACKWARD))
+    which = events.of_kind(TaskKind.COLLECTIVE) & np.isin(events.name, names)
+    which &= np.isin(events.phase, (TaskPhase.UNKNOWN, TaskPhase.BACKWARD))
     which &= _beside(events, which)
     if not which.any():
         return "the run names no reduction of gradients that runs beside computes"
@@ -168,7 +162,7 @@ def _beside(events: Events, which: Bools) -> Bools:
 
     A collective that computes wait for is no bucket of gradients.
     """
-    compute = np.flatnonzero(events.of_kind(EventKind.COMPUTE))
+    compute = np.flatnonzero(events.of_kind(TaskKind.COMPUTE))
     reduction = np.flatnonzero(which)
     key = same(events.rank, events.step)
     axis = int(events.end_ps.max()) + 1

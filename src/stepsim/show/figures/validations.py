@@ -9,7 +9,6 @@ from stepsim.base.errors import OutputError
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explain.runs.document import Validation
 from stepsim.explain.runs.validate import Source
-from stepsim.graph.actions import TaskKind
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.run_profile import after_pipeline, of_kinds
 from stepsim.measured.summary import RunSummary
@@ -18,6 +17,7 @@ from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, FAINT, IDLE, PALETTE, PER_STEP
 from stepsim.step.simulate import SimulatedStep
+from stepsim.tables.spans import TaskKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,7 +132,8 @@ def measured_bars(summary: RunSummary, stage: int) -> Bars:
 def _simulated_bars(result: SimulatedStep, stage: int) -> Bars:
     colours = {TaskKind.SEND: _MESSAGE, TaskKind.RECV: _MESSAGE}
     bars: Bars = {}
-    for span in result.timeline.spans([stage * result.report.plan.stage_ranks]):
+    (spans,) = result.timeline.spans([stage * result.report.plan.stage_ranks])
+    for span in spans.rows():
         if span.entry is None:
             colour = colours.get(span.kind, PER_STEP)
         else:

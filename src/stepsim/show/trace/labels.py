@@ -3,12 +3,13 @@
 from msgspec import Struct, field
 
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import Task, TaskKind
+from stepsim.graph.actions import Task
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
 from stepsim.show.trace.document import Category, Fact, Label
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import Group, Phase
 
 _OF_ACTION = {

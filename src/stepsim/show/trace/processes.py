@@ -1,4 +1,4 @@
-"""Runs told as processes: the step as a whole, then every rank or class of ranks."""
+"""Simulated and recorded runs told as processes: a process for every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
@@ -11,18 +11,31 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
+from stepsim.measured.profile.events import Profile
 from stepsim.parallel.ranks import Ranks
 from stepsim.results.counters import Curves, link_rates, live_activations
 from stepsim.results.critical_path import Walk
 from stepsim.results.memory import memory_curves
 from stepsim.results.report import Report
-from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
+from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread, Told
 from stepsim.show.trace.labels import Labels
 from stepsim.show.trace.slices import Slicer
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.simulate import SimulatedStep
-from stepsim.workload.axes import Stream
+from stepsim.tables.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
+_CATEGORIES = {
+    TaskKind.COLLECTIVE: Category.COLLECTIVE,
+    TaskKind.SEND: Category.SEND,
+    TaskKind.RECV: Category.RECV,
+    TaskKind.HOST: Category.HOST,
+}
+_OF_PHASES = {
+    TaskPhase.UNKNOWN: Category.FUSED,
+    TaskPhase.FORWARD: Category.FORWARD,
+    TaskPhase.BACKWARD: Category.BACKWARD,
+    TaskPhase.UPDATE: Category.PER_STEP,
+}
 _RANGES_SHOWN = 4
 _GB = 1e9
 _GIB = 2**30
@@ -82,11 +95,37 @@ class TracedRun(Struct, frozen=True, kw_only=True):
         return dict(zip(actors.tolist(), classes, strict=True))
 
     @property
+    def messages(self) -> int:
+        """How many numbers its messages take at most."""
+        columns = [self.timeline.place(int(ranks[0])) for ranks in self.shown().values()]
+        return sum(len(cohort.laid.program) for cohort, _ in columns)
+
+    @property
     def slices(self) -> int:
         """How many slices are told of tasks; those of actions come on top."""
         ranks = self.timeline.actors.ranks
         told = (self.timeline.tasks(int(ranks[actor])) for actor in self.shown())
         return sum(int(self.window.holds(times.start, times.end).sum()) for times in told)
+
+    def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
+        """The step as a whole, then a process for every shown class of ranks, in order."""
+        yield _step(self, numbers)
+        shown = self.shown()
+        slicer = Slicer(
+            walk=Walk(timeline=self.timeline),
+            labels=Labels(graph=self.timeline.graph, prices=self.prices),
+            shown=tuple(shown),
+            window=self.window,
+            first_message=first_message,
+        )
+        tables = self.timeline.spans(self.timeline.actors.ranks[list(shown)].tolist())
+        for (actor, ranks), spans in zip(shown.items(), tables, strict=True):
+            yield Process(
+                number=next(numbers),
+                name=_titled(self, _ranks_name(self, actor, ranks)),
+                threads=list(_threads(slicer, actor, spans, numbers)),
+                counters=_counters(self, int(ranks[0])),
+            )
 
     def _assumptions(self) -> Iterator[str]:
         actors, npus = len(self.timeline.actors), self.report.plan.npus
@@ -116,31 +155,73 @@ def traced(
     )
 
 
-def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
-    """The processes of a trace, one at a time: of each run the step, then its ranks in order.
+class TracedProfile(Struct, frozen=True, kw_only=True):
+    """A profile to be told: all its ranks, or `ranks`; what reaches into the `window`.
+
+    Raises PlanError for ranks that were not recorded, and for a window behind the last operation.
+    """
+
+    profile: Profile
+    ranks: tuple[int, ...] | None = None
+    window: Window = WHOLE
+
+    def __post_init__(self) -> None:
+        known = {each.rank for each in self.profile.ranks}
+        for rank in self.ranks or ():
+            if rank not in known:
+                raise PlanError(
+                    f"ranks: {self.profile.source} has no rank {rank}: expected one of "
+                    f"{', '.join(map(str, sorted(known)[:16]))}"
+                )
+        last = int(self.profile.events.end_ps.max())
+        if self.window.start_ps > last:
+            raise PlanError(
+                f"window is {self.window}: {self.profile.source} takes {format_time_ps(last)}"
+            )
+
+    @property
+    def messages(self) -> int:
+        """How many numbers its messages take at most."""
+        return int(self.profile.events.meeting.max()) + 1
+
+    @property
+    def slices(self) -> int:
+        """How many operations are told."""
+        return len(self._shown())
+
+    def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
+        """A process for every rank, in order."""
+        spans, labels = self._shown(), dict[tuple[int, ...], Label]()
+        for rank in np.unique(spans.rank).tolist():
+            table = spans.taken(spans.rank == rank)
+            stage, told = int(table.stage[0]), _recorded(table, labels, first_message)
+            yield Process(
+                number=next(numbers),
+                name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
+                threads=list(stream_threads(table, told, numbers)),
+                counters={},
+            )
+
+    def _shown(self) -> Spans:
+        """The operations that are told, by start and end."""
+        spans = self.profile.spans()
+        shown = self.window.holds(spans.start_ps, spans.end_ps)
+        if self.ranks is not None:
+            shown &= np.isin(spans.rank, self.ranks)
+        spans = spans.taken(shown)
+        return spans.taken(np.lexsort((spans.end_ps, spans.start_ps)))
+
+
+def trace_processes(runs: Iterable[TracedRun | TracedProfile]) -> Iterator[Process]:
+    """The processes of a trace, one at a time, run by run.
 
     No process or thread has the number of another, for Perfetto knows threads by theirs, and takes
     one with its process's number for the main thread, and 0 for the idle one.
     """
-    numbers, messages = count(1), 0
+    numbers, first_message = count(1), 1
     for run in runs:
-        yield _step(run, numbers)
-        shown = run.shown()
-        slicer = Slicer(
-            walk=Walk(timeline=run.timeline),
-            labels=Labels(graph=run.timeline.graph, prices=run.prices),
-            shown=tuple(shown),
-            window=run.window,
-            first_message=messages + 1,
-        )
-        for actor, ranks in shown.items():
-            yield Process(
-                number=next(numbers),
-                name=_titled(run, _ranks_name(run, actor, ranks)),
-                threads=list(_threads(slicer, actor, numbers)),
-                counters=_counters(run, int(ranks[0])),
-            )
-        messages = slicer.last_message
+        yield from run.processes(numbers, first_message)
+        first_message += run.messages
 
 
 def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
@@ -203,17 +284,29 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranges)}{told}, stage {stage}"
 
 
-def _threads(slicer: Slicer, actor: int, numbers: Iterator[int]) -> Iterator[Thread]:
-    """The schedule of a rank, then its streams; messages in flight together have lanes."""
-    slices = slicer.schedule(actor)
+def _threads(slicer: Slicer, actor: int, spans: Spans, numbers: Iterator[int]) -> Iterator[Thread]:
+    """The schedule of a rank, then its streams."""
+    slices = slicer.schedule(actor, spans)
     if slices:
         yield Thread(number=next(numbers), name="schedule", slices=slices)
-    for stream, found in sorted(slicer.streams(actor).items()):
-        name = stream.name.lower().replace("_", " ")
-        lanes = lanes_of(found) if stream is Stream.EAGER else [found]
-        for lane, some in enumerate(lanes):
-            shown = f"{name} {lane + 1}" if len(lanes) > 1 else name
-            yield Thread(number=next(numbers), name=shown, slices=some)
+    shown = spans.taken(slicer.window.holds(spans.start_ps, spans.end_ps))
+    yield from stream_threads(shown, slicer.told(actor, spans), numbers)
+
+
+def stream_threads(spans: Spans, told: Told, numbers: Iterator[int]) -> Iterator[Thread]:
+    """The streams of a rank by start; spans that overlap on one, such as messages, have lanes."""
+    columns = (told.labels, spans.start_ps.tolist(), spans.end_ps.tolist(), *told[1:])
+    for stream in np.unique(spans.stream).tolist():
+        places = np.flatnonzero(spans.stream == stream)
+        places = places[np.argsort(spans.start_ps[places], kind="stable")]
+        taken = places.tolist()
+        slices = map(Slice, *(map(column.__getitem__, taken) for column in columns))
+        name = spans.stream_words(stream) or "operations"
+        if (spans.start_ps[places[1:]] >= spans.end_ps[places[:-1]]).all():
+            yield Thread(number=next(numbers), name=name, slices=slices)
+            continue
+        for lane, some in enumerate(lanes_of(slices)):
+            yield Thread(number=next(numbers), name=f"{name} {lane + 1}", slices=some)
 
 
 def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
@@ -229,3 +322,36 @@ def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
         else:
             free.append(each)
     return lanes
+
+
+def _recorded(spans: Spans, labels: dict[tuple[int, ...], Label], first_message: int) -> Told:
+    """What is told of the operations of a rank; `labels` are those made before, by what they say.
+
+    The ends of a message have the number of their meeting.
+    """
+    facts = (spans.step, spans.group, spans.peer, spans.size_bytes, spans.microbatch, spans.chunk)
+    found = []
+    for key in np.stack([spans.name, spans.kind, spans.phase, *facts], axis=1).tolist():
+        label = labels.get(tuple(key))
+        if label is None:
+            label = labels[tuple(key)] = _label(spans, *key)
+        found.append(label)
+    met = spans.of_kind(TaskKind.SEND, TaskKind.RECV) & (spans.meeting != UNKNOWN)
+    messages = np.where(met, spans.meeting + first_message, 0).tolist()
+    return Told(found, [None] * len(found), [""] * len(found), messages)
+
+
+def _label(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> Label:
+    """What an operation is: its name, category, and the facts that are known."""
+    step, group, peer, *sizes = facts
+    told: dict[str, int | str] = {
+        "step": step,
+        "group": spans.groups[group],
+        "peer": peer,
+        **dict(zip(("size_bytes", "microbatch", "chunk"), sizes, strict=True)),
+    }
+    return Label(
+        name=spans.names[name],
+        category=_CATEGORIES.get(TaskKind(kind)) or _OF_PHASES[TaskPhase(phase)],
+        facts={key: told[key] for key, value in zip(told, facts, strict=True) if value != UNKNOWN},
+    )
