@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import Run
 
-JOB = ("--npus", "16", "--pp", "4", "-m", "4")
+JOB = ("--npus", "8", "--pp", "2", "-m", "2")
 SCHEDULES = ("1f1b", "interleaved:2")
 OUTPUTS: Mapping[str, str] = {
     "--plot": "view.png",
