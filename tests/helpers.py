@@ -30,7 +30,7 @@ Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
 
 
-def examples(most: int, least: int = 10) -> settings:
+def examples(most: int, least: int = 6) -> settings:
     """How many inputs hypothesis tries: `most` by its thorough profile, at least `least`."""
     allowed = (settings.default or settings()).max_examples
     return settings(max_examples=max(min(least, most), most * allowed // 100))

@@ -55,17 +55,11 @@ def test_inputs_stay(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alike", ALIKE)
-@pytest.mark.parametrize(("words", "command", "given", "output"), pairs(every=True))
-def test_every_input_stays(
-    words: surface.Words,
-    command: Any,
-    given: Any,
-    output: Any,
-    alike: str,
-    run: Run,
-    tmp_path: Path,
-) -> None:
-    stays(words, command, given, output, alike, run, tmp_path)
+@pytest.mark.parametrize("cases", surface.of_one_command(pairs(every=True)))
+def test_every_input_stays(cases: Sequence[Case], alike: str, run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        with surface.empty_folder(tmp_path) as folder:
+            stays(*case, alike, run, folder)
 
 
 def stays(

@@ -114,17 +114,27 @@ def test_inputs(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
             check_input(*case, run)
 
 
+def every_input(kind: str) -> list[Any]:
+    """Cases of all parameters that may name a file, by command."""
+    inputs = places(lambda each: surface.is_input(each, every=True), [kind], every=True)
+    return surface.of_one_command(inputs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "command", "given", "kind"),
-    places(lambda each: surface.is_input(each, every=True), list(INPUTS), every=True),
+    "cases",
+    [
+        pytest.param(*case.values, id=f"{case.id}-{kind}")
+        for kind in INPUTS
+        for case in every_input(kind)
+    ],
 )
-def test_every_input(
-    words: surface.Words, command: Any, given: Any, kind: str, run: Run, folder: Path
-) -> None:
-    if kind == "log" and not os.access("/proc/kmsg", os.R_OK):
-        pytest.skip("/proc/kmsg cannot be read here")
-    check_input(words, command, given, kind, run)
+def test_every_input(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        if case[-1] != "log" or os.access("/proc/kmsg", os.R_OK):
+            with surface.empty_folder(tmp_path) as folder:
+                surface.prepare(folder)
+                check_input(*case, run)
 
 
 def check_output(words: surface.Words, command: Any, output: Any, kind: str, run: Run) -> None:
